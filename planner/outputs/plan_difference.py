@@ -56,36 +56,18 @@ class ReplicaChange:
 class ReplicaTable:
     """Replicas of two plans by pool, in the minutes that both plans cover.
 
-    A plan has 0 replicas of a pool that only the other plan has.
+    A plan has 0 replicas of a pool that only the other plan has. Pairs are (before, after).
+    ``changed`` is the changed share of the replica-hours before; None if these are zero. More
+    replicas in one minute do not offset fewer in another.
     """
 
     pools: tuple[PoolKey, ...]
     minutes: IntArray  # covered by both plans, as positions in the arrays that are compared
     before: IntArray  # [pool, minute]
     after: IntArray  # [pool, minute]
-
-    @property
-    def hours(self) -> float:
-        """Return how many hours both plans cover."""
-        return len(self.minutes) / MINUTES_PER_HOUR
-
-    @property
-    def replica_hours(self) -> tuple[float, float]:
-        """Return the replica-hours of all pools (before, after)."""
-        return (
-            float(self.before.sum()) / MINUTES_PER_HOUR,
-            float(self.after.sum()) / MINUTES_PER_HOUR,
-        )
-
-    @property
-    def changed(self) -> float | None:
-        """Return the changed share of the replica-hours before; None if these are zero.
-
-        More replicas in one minute do not offset fewer in another.
-        """
-        changed_hours = float(np.abs(self.after - self.before).sum()) / MINUTES_PER_HOUR
-        hours_before, _ = self.replica_hours
-        return changed_hours / hours_before if hours_before else None
+    hours: float  # that both plans cover
+    replica_hours: tuple[float, float]
+    changed: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,15 +122,11 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class PlansBetween:
-    """The difference between two plans, in the hours of a week that both cover.
+    """The difference between two plans, in the hours of a week that both cover."""
 
-    ``changed`` is the sum of the absolute changes of replicas by minute, as a share of the
-    replica-hours before. It is None if these are zero.
-    """
-
-    hours: float  # hours of a week that both plans cover
+    hours: float
     replica_hours: tuple[float, float]  # (before, after)
-    changed: float | None
+    changed: float | None  # as in ``ReplicaTable``
     pools: tuple[ReplicaChange, ...]
     settings: tuple[Setting, ...]  # settings that differ
     same: int  # number of equal settings
@@ -163,14 +141,23 @@ def replica_table(
     known = [counts != UNKNOWN for plan in (before, after) for counts in plan.values()]
     # A plan without pools covers nothing.
     minutes = np.flatnonzero(np.all(known, axis=0)) if before and after else np.empty(0, np.int64)
-    shape = (len(pools), len(minutes))
-    counts_before, counts_after = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    old, new = np.zeros((2, len(pools), len(minutes)), np.int64)
     for row, pool in enumerate(pools):
         if pool in before:
-            counts_before[row] = before[pool][minutes]
+            old[row] = before[pool][minutes]
         if pool in after:
-            counts_after[row] = after[pool][minutes]
-    return ReplicaTable(tuple(pools), minutes, counts_before, counts_after)
+            new[row] = after[pool][minutes]
+    hours_before = float(old.sum()) / MINUTES_PER_HOUR
+    changed_hours = float(np.abs(new - old).sum()) / MINUTES_PER_HOUR
+    return ReplicaTable(
+        tuple(pools),
+        minutes,
+        old,
+        new,
+        hours=len(minutes) / MINUTES_PER_HOUR,
+        replica_hours=(hours_before, float(new.sum()) / MINUTES_PER_HOUR),
+        changed=changed_hours / hours_before if hours_before else None,
+    )
 
 
 def pool_title(pool: Pool | StoredPool) -> str:

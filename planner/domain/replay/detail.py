@@ -166,12 +166,12 @@ def groups_table(result: SimulationResult) -> pl.DataFrame:
     }
     # Puts the requests of a group next to each other.
     order = np.argsort(group_of, kind="stable") if groups > 1 else slice(None)
-    edges = np.cumsum(np.r_[0, sums["arrived"].ravel()]).astype(np.int64)
+    ends = np.cumsum(sums["arrived"].ravel()).astype(np.int64)  # of each group
     # By latency, the milliseconds of each group's requests that have it.
-    by_group = {
-        name: [ms[np.isfinite(ms)] for ms in np.split(seconds[order] * 1000, edges[1:-1])]
-        for name, seconds in zip(LATENCIES, (log.ttft_s, log.tbt_s, log.e2e_s), strict=True)
-    }
+    by_group: dict[str, list[FloatArray]] = {}
+    for name, seconds in zip(LATENCIES, (log.ttft_s, log.tbt_s, log.e2e_s), strict=True):
+        ms_by_group = np.split(seconds[order] * 1000, ends[:-1])
+        by_group[name] = [ms[np.isfinite(ms)] for ms in ms_by_group]
     indices = np.arange(groups).reshape(shape)
 
     @cache  # with a single tier, model or region, several slices have the same groups
@@ -233,29 +233,29 @@ def _group_rows(
     these axes. Counts are multiplied by ``cells``, since only one of that many equal cells of the
     fleet was simulated.
     """
+    counts = ("arrived", *OUTCOMES.values())
     rows: list[dict[str, Any]] = []
+    # By tier, model and region: the index of each name, or None for all of them.
     for chosen in product(*([None, *range(len(group))] for group in names)):
         where = tuple(slice(None) if code is None else slice(code, code + 1) for code in chosen)
-        count = {name: float(values[where].sum()) for name, values in sums.items()}
-        if not count["arrived"]:
+        total = {name: float(values[where].sum()) for name, values in sums.items()}
+        if not total["arrived"]:
             continue
-        row: dict[str, Any] = {
-            name: ALL if code is None else names[axis][code]
-            for axis, (name, code) in enumerate(zip(GROUPED, chosen, strict=True))
-        }
-        row |= {name: int(count[name]) * cells for name in ("arrived", *OUTCOMES.values())}
-        due = count["arrived"] - count["not_due"]
-        row["attainment"] = count["attainment"] / due if due else None
-        for name in ("mean_isl", "mean_osl"):
-            row[name] = count[name] / count["arrived"]
+        row: dict[str, Any] = {}
+        for column, group, code in zip(GROUPED, names, chosen, strict=True):
+            row[column] = ALL if code is None else group[code]
+        row |= {name: int(total[name]) * cells for name in counts}
+        due = total["arrived"] - total["not_due"]
+        row["attainment"] = total["attainment"] / due if due else None
+        row["mean_isl"] = total["mean_isl"] / total["arrived"]
+        row["mean_osl"] = total["mean_osl"] / total["arrived"]
         for name, values in latency_percentiles(where).items():
             row |= {f"{name}_p{p}": value for p, value in zip(PERCENTILES, values, strict=True)}
         rows.append(row)
-    counts = dict.fromkeys(("arrived", *OUTCOMES.values()), pl.Int64())
-    shares = ("attainment", "mean_isl", "mean_osl")
-    latencies = tuple(f"{name}_p{p}" for name, p in product(LATENCIES, PERCENTILES))
-    schema: dict[str, Any] = dict.fromkeys(GROUPED, pl.String()) | counts
-    schema |= dict.fromkeys((*shares, *latencies), pl.Float64())
+    latencies = [f"{name}_p{p}" for name in LATENCIES for p in PERCENTILES]
+    schema: dict[str, Any] = dict.fromkeys(GROUPED, pl.String())
+    schema |= dict.fromkeys(counts, pl.Int64())
+    schema |= dict.fromkeys(("attainment", "mean_isl", "mean_osl", *latencies), pl.Float64())
     return pl.DataFrame(rows, schema).sort(GROUPED)
 
 

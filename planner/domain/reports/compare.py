@@ -873,11 +873,8 @@ def _test_day_columns(
     yield Head("Fails on", width=2), failed_days
 
 
-def assurance_table(recommended: Mapping[str, AssuranceFigures], marked: str = "") -> Table:
-    """Return a table with a row per level of assurance.
-
-    ``recommended`` is the recommendation by level. The row of the level ``marked`` is highlighted.
-    """
+def assurance_table(recommended: Mapping[str, AssuranceFigures]) -> Table:
+    """Return a table with a row per level of assurance; ``recommended`` is by level."""
     levels = [name for name in LEVELS if name in recommended]
     all_expected = [recommended[level].expected for level in levels]
     tiers = list(dict.fromkeys(tier for expected in all_expected for tier in expected.attainment))
@@ -916,7 +913,6 @@ def assurance_table(recommended: Mapping[str, AssuranceFigures], marked: str = "
             for tier in tiers
         ),
         (Head("Fails", width=2), lambda level: ", ".join(recommended[level].failing)),
-        marked=lambda level: level == marked,
         note="Means are over the weighted test days. The planned day is not one of them."
         + (" Low and high: 80% interval." if has_interval else ""),
     )

@@ -417,29 +417,31 @@ def sums_of_parts(
     name_shows_it = "input_tokens" in parts and bool(
         NAMED["apart"].search(str(tokens["input_tokens"]))
     )
+    incomplete: list[str] = []  # fields whose columns leave out their parts
     total = find.expression("total_tokens")
     if total is not None and not name_shows_it:
         # The fields whose parts come nearest to what the total has beyond the columns.
         columns = [tokens[field] for field in ("input_tokens", "output_tokens") if field in tokens]
         beyond_columns = sum_of([total]) - sum_of(columns)
-        subsets = [fields for n in range(len(parts) + 1) for fields in combinations(parts, n)]
-
-        def distance(fields: tuple[str, ...]) -> float:
-            """Return the tokens that differ if the parts of these fields are counted apart."""
-            added = sum_of(part for field in fields for part in parts[field])
-            return float(np.abs(beyond_columns - added).sum())
-
-        incomplete = min(subsets, key=distance)
+        least_difference = np.inf
+        for count in range(len(parts) + 1):
+            for fields in combinations(parts, count):
+                added = sum_of(part for field in fields for part in parts[field])
+                difference = float(np.abs(beyond_columns - added).sum())
+                if difference < least_difference:
+                    incomplete, least_difference = list(fields), difference
     else:
-        incomplete = tuple(
-            field
-            for field, field_parts in parts.items()
-            if len(field_parts) > 1
-            or (name_shows_it and field == "input_tokens")
-            or (sum_of(field_parts) > sum_of([tokens[field]])).any()
-        )
-    sums = {f: Expression(((*tokens[f].columns, *map(str, parts[f])),)) for f in incomplete}
-    notes = (f"{f} is the sum {s}: its parts are counted apart." for f, s in sums.items())
+        for field, field_parts in parts.items():
+            exceed_column = (sum_of(field_parts) > sum_of([tokens[field]])).any()
+            name_shows_field = name_shows_it and field == "input_tokens"
+            if len(field_parts) > 1 or name_shows_field or exceed_column:
+                incomplete.append(field)
+    sums = {}
+    for field in incomplete:
+        sums[field] = Expression(((*tokens[field].columns, *map(str, parts[field])),))
+    notes = [
+        f"{name} is the sum {each}: its parts are counted apart." for name, each in sums.items()
+    ]
     return sums, tuple(notes)
 
 

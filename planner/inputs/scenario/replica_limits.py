@@ -43,21 +43,18 @@ def replica_limits(
     """
     models = [model.name for model in scenario.models]
     regions = [region.name for region in scenario.regions]
-    columns_of = {
-        role: [g for g, column in enumerate(columns) if column.role == role]
-        for role in ROLES.values()
-    }
     maximum = np.zeros((len(models), len(regions), len(columns)), np.int64)
     for (m, g), profile in profiles.items():
         maximum[m, :, g] = capacity_gpus[:, columns[g].gpu] // profile.tp
-    # A prefill pool without a decode pool serves nothing, and vice versa.
-    has_pool = {role: maximum[:, :, gs].any(axis=2) for role, gs in columns_of.items()}
-    for role, other in (("prefill", "decode"), ("decode", "prefill")):
-        for g in columns_of[role]:
-            maximum[:, :, g][~has_pool[other]] = 0
     minimum = np.zeros_like(maximum)
     for m, r in np.ndindex(maximum.shape[:2]):
-        usable = {role: [g for g in gs if maximum[m, r, g] > 0] for role, gs in columns_of.items()}
+        usable: dict[str, list[int]] = {"both": [], "prefill": [], "decode": []}  # columns by role
+        for g in np.flatnonzero(maximum[m, r]).tolist():
+            usable[columns[g].role].append(g)
+        if not (usable["prefill"] and usable["decode"]):
+            # A prefill pool without a decode pool serves nothing, and vice versa.
+            maximum[m, r, usable["prefill"] + usable["decode"]] = 0
+            usable["prefill"] = usable["decode"] = []
         # Aggregated columns, or else prefill columns and decode columns, need the minimum.
         groups = [usable["both"]] if usable["both"] else [usable["prefill"], usable["decode"]]
         for group in filter(None, groups):

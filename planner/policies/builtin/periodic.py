@@ -72,16 +72,15 @@ class Periodic(Policy):
     def build(self, context: PolicyContext) -> BuiltPolicy:
         if not self.timetable:
             return plan_follower(context, context.plan_of_day_before(self.load_factor), self.key)
+        steps = [(start_s, step) for step in self.timetable for start_s in step.starts_s()]
         # The sort is stable: of several rows for one moment, the last in the timetable counts.
-        steps = sorted(
-            ((start_s, step) for step in self.timetable for start_s in step.starts_s()),
-            key=lambda start_and_step: start_and_step[0],
-        )
+        steps.sort(key=lambda start_and_step: start_and_step[0])
         current, pools = context.today, context.fleet(context.today).pools
         counts: dict[float, IntArray] = {}  # replicas of each pool from a time of the week on
         for start_s, step in [*steps, *steps]:  # twice: Sunday's last counts still apply on Monday
             applies = [step.applies_to(pool) for pool in pools]
-            counts[start_s] = current = np.where(applies, step.replicas, current)
+            current = np.where(applies, step.replicas, current)
+            counts[start_s] = current
         policy = Rule(
             np.array(list(counts)),
             np.array(list(counts.values())),
