@@ -60,9 +60,9 @@ def candidate_harmonics(
 ) -> tuple[Harmonics, ...]:
     """Return the numbers of harmonics that ``bins`` of history can identify, the simplest first.
 
-    Daily harmonics need two days and bins below 12 h, weekly ones two weeks, because a single cycle
-    looks like a trend. Frequencies stay below the Nyquist frequency. There are at most six weekly
-    harmonics, because the seventh is the first daily one.
+    Daily harmonics need two days and bins below 12 h. Weekly ones need two weeks and the same bins.
+    A single cycle looks like a trend. Frequencies stay below the Nyquist frequency. There are at
+    most six weekly harmonics, because the seventh is the first daily one.
     """
     history_s = bins * bin_s
     most_daily = most_weekly = 0
@@ -133,9 +133,10 @@ def choose_harmonics(
 def regress(values: FloatArray, d: int, design: FloatArray) -> FloatArray:
     """Return the least-squares coefficients of ``values`` on ``design``, ``[columns]``.
 
-    Both are differenced ``d`` times, which removes the constant: its coefficient is then 0. No
-    model of the errors is needed yet. For stationary errors and sinusoids, least squares is
-    asymptotically as good as generalised least squares (Grenander 1954).
+    Both are differenced ``d`` times, 0 or 1. This removes the constant, the first column of
+    ``design``, whose coefficient is then 0. No model of the errors is needed yet. For stationary
+    errors and sinusoids, least squares is asymptotically as good as generalised least squares
+    (Grenander 1954).
     """
     w = np.diff(values, n=d)
     rows = ~np.isnan(w)

@@ -62,7 +62,7 @@ def capacity_values(
     optimum, gpu_duals, power_duals = _relaxation_duals(problem)
     return tuple(
         solve_moved(
-            limit.moved,
+            limit.problem,
             plan,
             limit.move,
             relaxed=None if optimum is None else limit.dual,
@@ -82,7 +82,7 @@ class _ScarceLimit:
 
     dual: float  # hourly value of the step in the linear relaxation
     move: Move
-    moved: PlanningProblem
+    problem: PlanningProblem  # with the limit raised
 
 
 def _scarce_gpus(

@@ -340,7 +340,7 @@ def run_requeue(*, run: Run, end: WorkerEnd) -> bool:
     elif run.enqueued_at is None:
         row.update(**end_columns(Run.State.FAILED, **COMMAND_ENDED))
     elif failures > MAX_FAILURES:
-        _give_up(run, end, "", failures)
+        _give_up(run, end, part_words="", failures=failures)
     elif row.update(
         state=Run.State.PENDING,
         failures=failures,

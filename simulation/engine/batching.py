@@ -251,6 +251,7 @@ def _plan_run(
     if chunk == 0 and not preempted:
         # A run must end before the batch, memory, curve segment or queue order changes.
         to_finish = batch_first(state, slot) - instance.counter
+        # Each iteration takes a token per decode. That of the first is reserved already.
         memory_lasts = (pool.usable - instance.kv) // decodes + 1
         growth, same_segment = decode_growth(curve, sequences, context)
         instance.growth = pace * growth

@@ -96,7 +96,11 @@ def _postpone_turn(state: Any, r: int, t: float) -> bool:
 
 @kernel
 def _arrive(state: Any, r: int, t: float) -> None:
-    """Route a new request, or put it into its NIW queue if it is deferrable."""
+    """Route a new request, or put it into the queue of deferrable requests (NIW) at the router.
+
+    A deferrable request that is urgent at once is routed. A rejected request is skipped, and so is
+    a turn of a session that is postponed.
+    """
     request = state.requests[r]
     if request.outcome == REJECTED:
         return

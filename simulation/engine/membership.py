@@ -303,7 +303,8 @@ def admit(state: Any, slot: int, q: int, cached: int, t: float) -> None:
     instance.running += 1
     # Its prompt was computed on a prefill instance, so it decodes at once.
     if request.carried:
-        batch_push(state, slot, instance.counter + request.osl - request.generated, r)
+        last_iteration = instance.counter + request.osl - request.generated
+        batch_push(state, slot, last_iteration, r)
         instance.context += prompt
         return
     if pool.blocks > 0:

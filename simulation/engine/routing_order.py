@@ -96,9 +96,13 @@ def _best_of_few(state: Any, pool: Any, t: float) -> tuple[int, int]:
     best, lowest = -1, 0
     for slot in range(pool.first_slot, pool.first_slot + pool.slots_used):
         instance = state.instances[slot]
-        if instance.status != READY or (best >= 0 and _lowest_key(pool.router, instance) >= lowest):
+        if instance.status != READY:
             continue
-        key = _key(pool.router, instance, iterations_done(instance, t) * instance.decodes)
+        # Its key cannot fall below this while its run of iterations lasts.
+        if best >= 0 and _lowest_key(pool.router, instance) >= lowest:
+            continue
+        done = iterations_done(instance, t) * instance.decodes
+        key = _key(pool.router, instance, done)
         if best < 0 or key < lowest:
             best, lowest = slot, key
     return best, lowest

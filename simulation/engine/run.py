@@ -108,9 +108,11 @@ class TimeAdvance:
         """Process events before ``until`` and report progress in between."""
         while not entry_points.advance(self._state.handle, until, EVENTS):
             clock, requests = self._state.clock[0], self._state.requests
-            coming = int(clock["arrival"])
-            reached = requests[coming]["arrival"] if coming < len(requests) else until
-            self._report_progress(min(float(reached), until) / self._duration_s)
+            next_request = int(clock["arrival"])
+            reached_s = until
+            if next_request < len(requests):
+                reached_s = min(float(requests[next_request]["arrival"]), until)
+            self._report_progress(reached_s / self._duration_s)
 
     def _report_progress(self, fraction: float) -> None:
         """Report progress if it advanced enough or enough wall time passed; it never decreases."""

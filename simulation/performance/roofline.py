@@ -48,14 +48,14 @@ class OperatorTiming:
     gpu: GpuSpec
     efficiencies: Efficiencies = field(repr=False)
     kernels: Kernels | None = field(default=None, repr=False)
-    times: float = 1.0  # factor on all seconds: measured time of a model over that of its operators
+    slowdown: float = 1.0  # of all calls: measured time of a model over that of its operators
 
     def __call__(self, operator: Operator, iteration: Iteration) -> FloatArray:
         reading = None if self.kernels is None else self.kernels.read(operator, iteration)
         if reading is not None:
-            return self.times * reading[0]
+            return self.slowdown * reading[0]
         factor = self.efficiencies.slower(operator, self.gpu)
-        return self.times * (factor * kernel_s(operator, iteration, self.gpu, self.efficiencies))
+        return self.slowdown * (factor * kernel_s(operator, iteration, self.gpu, self.efficiencies))
 
     def reached_shares(self, operator: Operator) -> tuple[float, float]:
         """Return the shares of published FLOP/s and bytes/s that kernels of this kind reach.
@@ -63,8 +63,8 @@ class OperatorTiming:
         Factors on the seconds divide both shares, since a slower call does the same work.
         """
         entry = self.efficiencies.of(operator, self.gpu)
-        slowdown = self.times * self.efficiencies.slower(operator, self.gpu)
-        return min(entry.compute / slowdown, 1.0), min(entry.bandwidth / slowdown, 1.0)
+        factor = self.slowdown * self.efficiencies.slower(operator, self.gpu)  # on the seconds
+        return min(entry.compute / factor, 1.0), min(entry.bandwidth / factor, 1.0)
 
     def is_measured(self, operator: Operator, iteration: Iteration) -> BoolArray | None:
         """Return the mask of calls within the measured range; None if the operator is modelled."""

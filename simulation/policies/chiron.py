@@ -56,7 +56,7 @@ class Chiron(ScalingPolicy):
 
     def reset(self, fleet: Fleet) -> IntArray:
         """Group pools by their tiers, and read the limits; return the first counts."""
-        self._fleet, self._ends = fleet, Endpoints(fleet)
+        self._fleet, self._endpoints = fleet, Endpoints(fleet)
         kinds = [pool_kind(pool, fleet) for pool in fleet.pools]
         # Interactive and mixed pools of each model and region.
         self._latency_pools: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
@@ -115,15 +115,15 @@ class Chiron(ScalingPolicy):
         present = int(targets[pools].sum())
         if observation.signals is None or not observation.ready[pools].any():
             if not present and observation.waiting[pools].any():
-                self._ends.move(targets, interactive or mixed, 1)
+                self._endpoints.move(targets, interactive or mixed, 1)
             return
         busy = np.nan_to_num(observation.signals.busy[pools])
         running = float((busy * observation.ready[pools]).sum())
         needed = max(1, ceil(running / self.theta - ROUNDING))
         if needed > present:
-            self._ends.move(targets, interactive or mixed, needed - present)
-        elif needed < present and not self._ends.move(targets, interactive, -1):
-            self._ends.move(targets, mixed, -1)
+            self._endpoints.move(targets, interactive or mixed, needed - present)
+        elif needed < present and not self._endpoints.move(targets, interactive, -1):
+            self._endpoints.move(targets, mixed, -1)
 
     def _scale_batch(
         self,
@@ -144,7 +144,7 @@ class Chiron(ScalingPolicy):
         if not queue:
             idle = not (observation.utilisation[pool_list] > 0).any()
             if idle and present:
-                self._ends.move(targets, pools, -present)
+                self._endpoints.move(targets, pools, -present)
             return
         rps = self._requests_s(pools[0])
         due, needed = 0.0, 1
@@ -154,7 +154,7 @@ class Chiron(ScalingPolicy):
             left_s = max(queued_s + self._deadline_s - now, self.interval_s)
             needed = max(needed, ceil(due / (rps * left_s) - ROUNDING))
         if needed > present:
-            self._ends.move(targets, pools, needed - present)
+            self._endpoints.move(targets, pools, needed - present)
 
     @staticmethod
     def _update_queue(queue: deque[list[float]], queued: int, now: float) -> None:

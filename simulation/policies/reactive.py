@@ -36,12 +36,13 @@ class UnifiedReactive(ScalingPolicy):
     name: str = "reactive"
 
     def reset(self, fleet: Fleet) -> IntArray:
-        self._ends = Endpoints(fleet)
-        self._cooldown_until_s = np.full(len(self._ends), -np.inf)
+        self._endpoints = Endpoints(fleet)
+        self._cooldown_until_s = np.full(len(self._endpoints), -np.inf)
         in_below, out_above = (
-            np.full(len(self._ends), limit) for limit in (self.scale_in_below, self.scale_out_above)
+            np.full(len(self._endpoints), limit)
+            for limit in (self.scale_in_below, self.scale_out_above)
         )
-        self._limits = self._ends.limits(self.sees, in_below, out_above)
+        self._limits = self._endpoints.limits(self.sees, in_below, out_above)
         self._held: IntArray | None = None  # targets of a decision without a change
         return initial_counts(fleet)
 
@@ -51,7 +52,7 @@ class UnifiedReactive(ScalingPolicy):
         An endpoint in its cooldown does not change. Without a stated cooldown, it waits
         ``BETWEEN_S`` after a change, and as long as one of its instances starts.
         """
-        ends = self._ends
+        ends = self._endpoints
         targets = observation.ready + observation.starting
         utilisation = ends.reading(observation, self.sees)
         above, below = utilisation > self.scale_out_above, utilisation < self.scale_in_below
@@ -73,4 +74,6 @@ class UnifiedReactive(ScalingPolicy):
         return Hold(np.inf, self._held, limits=self._limits)
 
     def gauge(self, observation: Observation) -> Gauge:
-        return self._ends.gauge(observation, self.sees, self.scale_out_above, self.scale_in_below)
+        return self._endpoints.gauge(
+            observation, self.sees, self.scale_out_above, self.scale_in_below
+        )

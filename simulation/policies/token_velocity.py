@@ -71,7 +71,7 @@ class TokenVelocity(ScalingPolicy):
 
     def reset(self, fleet: Fleet) -> IntArray:
         counts = initial_counts(fleet)
-        self._ends = Endpoints(fleet)
+        self._endpoints = Endpoints(fleet)
         self._pools = fleet.pools
         self._services = [service for service in services(fleet) if service.has_separate_roles]
         self._switch_keys = [replica_switch_key(pool) for pool in fleet.pools]
@@ -141,7 +141,9 @@ class TokenVelocity(ScalingPolicy):
             )
         if self.scales:  # start or remove what switching leaves of the change
             for pools, count in zip(roles, change, strict=True):
-                self._ends.move(targets, pools, count - switched if count > 0 else count + switched)
+                self._endpoints.move(
+                    targets, pools, count - switched if count > 0 else count + switched
+                )
 
     def _change_to_best_split(
         self, needs: tuple[float, float], present: tuple[int, ...]

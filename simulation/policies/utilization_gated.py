@@ -59,8 +59,8 @@ class UtilizationGated(ScalingPolicy):
     name: str = "lt-u"
 
     def reset(self, fleet: Fleet) -> IntArray:
-        self._ends = Endpoints(fleet)
-        self._cooldown_until_s = np.full(len(self._ends), -np.inf)
+        self._endpoints = Endpoints(fleet)
+        self._cooldown_until_s = np.full(len(self._endpoints), -np.inf)
         self._arrived: deque[tuple[float, FloatArray]] = deque()
         self._last_decision_s = 0.0
         self._held: Hold | None = None
@@ -68,7 +68,7 @@ class UtilizationGated(ScalingPolicy):
 
     def decide(self, observation: Observation) -> Actions:
         """Change endpoints by one instance where utilization or unexpected traffic requires it."""
-        ends = self._ends
+        ends = self._endpoints
         now = observation.time_s
         targets = observation.ready + observation.starting
         self.schedule.observe(observation)
@@ -111,8 +111,8 @@ class UtilizationGated(ScalingPolicy):
         """
         if self.forecast_tps is not None or planned.lent is not None or observation.draining.any():
             return None
-        gap = self._ends.total(planned.counts - targets)
-        limits = self._ends.limits(
+        gap = self._endpoints.total(planned.counts - targets)
+        limits = self._endpoints.limits(
             self.sees,
             np.where(gap < 0, self.scale_in_below, -np.inf),
             np.where(gap > 0, self.scale_out_above, np.inf),
@@ -122,14 +122,16 @@ class UtilizationGated(ScalingPolicy):
         return Hold(self.schedule.next_change_s(observation.time_s), targets, limits=limits)
 
     def gauge(self, observation: Observation) -> Gauge:
-        return self._ends.gauge(observation, self.sees, self.scale_out_above, self.scale_in_below)
+        return self._endpoints.gauge(
+            observation, self.sees, self.scale_out_above, self.scale_in_below
+        )
 
     def _far_from_forecast(self, observation: Observation) -> tuple[BoolArray, BoolArray]:
         """Return two masks of endpoints: load far above the forecast, and load far below it.
 
         All are False without a forecast, and before the last part of a period.
         """
-        ends, now = self._ends, observation.time_s
+        ends, now = self._endpoints, observation.time_s
         none = np.zeros(len(ends), np.bool_)
         asked_tps = observation.asked_tps
         if self.forecast_tps is None or not len(self.forecast_tps) or asked_tps is None:

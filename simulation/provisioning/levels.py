@@ -449,7 +449,7 @@ def _plans_by_price(
 
     There is one for each of ``MEMORY_PRICES`` (every other one if ``quick``) with any parallelism
     per operator, and one for each parallelism for all operators, which often packs better.
-    ``table`` has the sojourns.
+    ``table [operator, batch, parallelism, replicas]`` has the sojourns.
     """
     problem = phase.problem
     plans = []

@@ -113,8 +113,9 @@ def cost_key(rated: RatedCandidate, requests: Requests) -> tuple[float, float]:
     usd, gpus_per_rate = rated.candidate.usd_per_hour, 1.0 / rated.rps_per_gpu
     if not np.isfinite(usd):
         return float("inf"), gpus_per_rate
-    copies = 1.0 / rated.rate if requests.rps is None else copies_needed(rated.rate, requests.rps)
-    return usd * copies, gpus_per_rate
+    if requests.rps is None:
+        return usd / rated.rate, gpus_per_rate
+    return usd * copies_needed(rated.rate, requests.rps), gpus_per_rate
 
 
 def copies_needed(rate: float, rps: float) -> int:

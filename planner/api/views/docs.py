@@ -41,7 +41,7 @@ def document(format: str) -> bytes:
     the file.
     """
     folder = row_arrays.data_dir() / FOLDER / code_digest()
-    with row_arrays.lock_folder(FOLDER, lambda: None):
+    with row_arrays.lock_folder(FOLDER, waiting=lambda: None):
         if not folder.exists():
             shutil.rmtree(folder.parent, ignore_errors=True)  # documents of earlier versions
             _write(folder)

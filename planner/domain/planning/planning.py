@@ -339,7 +339,8 @@ def _largest_active(values: Array, active: BoolArray) -> Array:
 def _deferrable_tps(inputs: PlanInput) -> FloatArray:
     """Return the deferrable input tokens/s of each period, ``[period, model, region]``.
 
-    They are the mean of the time of a period before its decision, with growth.
+    A period is planned for the mean rate in the span before its decision, as long as the period,
+    times the expected growth.
     """
     traffic, window = inputs.traffic, inputs.window
     tps = np.zeros((len(window.period_starts_s), len(traffic.models), len(traffic.regions)))

@@ -188,10 +188,10 @@ def _replay_services(cases: list[Case], shared: SharedPlan) -> tuple[float | Non
     judges = [case.judge for case in cases if case.judge is not None and can_replay(case.problem)]
     if not shared.together or len(judges) < len(cases):
         return None, True
-    replays = [
-        LevelReplay(case.problem, draw_replay_requests(case.problem, judge)[:1], case.device_bytes)
-        for case, judge in zip(cases, judges, strict=True)
-    ]
+    replays = []
+    for case, judge in zip(cases, judges, strict=True):
+        first_draw = draw_replay_requests(case.problem, judge)[:1]
+        replays.append(LevelReplay(case.problem, first_draw, case.device_bytes))
     replayed = replay_together(replays, shared.together)
     met = [
         result.attainment >= judge.attainment

@@ -31,7 +31,7 @@ from planner.domain.replay.replica_loss import (
 from planner.domain.replay.reserved_cost import with_reserved
 from planner.domain.replay.serving_capacity import capacity_table, serving
 from planner.domain.sizing.sizing import Sizes
-from planner.domain.study import NO_DETAIL, PolicyRun, Setting, Study
+from planner.domain.study import NO_DETAIL, PolicyRun, Setting, Study, Survival
 from planner.domain.traffic.traffic import Traffic
 from planner.domain.traffic.window import HOUR_S, Window
 from planner.errors import Infeasible, ScenarioError
@@ -338,9 +338,10 @@ def _with_survival(
     interactive tier misses its target even with all replicas.
     """
     assert run.worst_loss is not None
-    survival = survival_of(study, run.summary.slo_attainment)
-    if survival is not None and survival.shortfall:
-        survival = replace(survival, attainment={}, share=None)
+    with_all = survival_of(study, run.summary.slo_attainment)
+    survival: Survival | None
+    if with_all is not None and with_all.shortfall:
+        survival = replace(with_all, attainment={}, share=None)
     else:
         options = replace(BRIEF, lost=losses_of(study)[run.worst_loss], constant=options.constant)
         after = replay_policy(study, policy, ready, seed=seed, progress=silent, options=options)

@@ -108,7 +108,7 @@ def sharing_pools(
             g = members[0][1]  # owned columns of one GPU type have the same specs and price
             host = host_of(sharing, hardware.gpus[g], tp, facts)
             floors = tuple(
-                _kv_floor_bytes(hardware, m, g, member.longest)
+                _kv_bytes_in_pages(hardware, m, g, member.longest)
                 for (m, g), member in zip(members, models, strict=True)
             )
             yield SharingPool(
@@ -186,7 +186,7 @@ def _model(hardware: Hardware, m: int, g: int, r: int, trace: Trace) -> SharingM
     )
 
 
-def _kv_floor_bytes(hardware: Hardware, m: int, g: int, tokens: int) -> float:
+def _kv_bytes_in_pages(hardware: Hardware, m: int, g: int, tokens: int) -> float:
     """Return the bytes of the KV cache of ``tokens`` tokens on each GPU of a replica.
 
     They are a whole number of pages. If the model's shape is not known, each GPU is assumed to hold
@@ -197,7 +197,7 @@ def _kv_floor_bytes(hardware: Hardware, m: int, g: int, tokens: int) -> float:
         used_bytes, page_bytes = tokens * spec.kv_bytes_per_token, PAGE_BYTES
     else:
         used_bytes = gpu_kv_bytes(spec.shape, tokens, arrangement)
-        page_bytes = PAGE_BYTES * ceil(spec.shape.layers / arrangement.pp)
+        page_bytes = PAGE_BYTES * ceil(spec.shape.layers / arrangement.pp)  # a page per layer
     return float(ceil(used_bytes / page_bytes) * page_bytes)
 
 

@@ -88,7 +88,9 @@ class BinnedSource:
 
         def counted_or_mean(counted: FloatArray | None, stated: Lengths | None) -> FloatArray:
             """Return the counted tokens, or else requests times the stated mean; NaN if neither."""
-            return requests * (stated.mean if stated else np.nan) if counted is None else counted
+            if counted is not None:
+                return counted
+            return requests * (stated.mean if stated else np.nan)
 
         inputs = counted_or_mean(self.columns.input_tokens, self.input_lengths)
         outputs = counted_or_mean(self.columns.output_tokens, self.output_lengths)

@@ -188,9 +188,10 @@ def _assumptions(content: Content, reading: Reading, tally: RefusedRowCounts) ->
 
 
 def _no_rows(table: Table, name: str, tally: RefusedRowCounts) -> IngestError:
-    """Return the error for a file without a usable row among its first rows.
+    """Return the error for a file whose first rows do not fit its columns.
 
-    Reads the rest of the table, and raises that error itself if all rows were refused.
+    The rest of the table is read first. If all of its rows are refused, raise IngestError with the
+    reasons instead.
     """
     rows = sum(tally.begin(batch) for batch in table.batches(table.columns[:1]))
     tally.close_batch()

@@ -255,7 +255,8 @@ def _reachable_types(
         first = group.pools[0]  # all pools of a group have the same GPU type
         speed = float(pool_modules.relative_speeds[first])
         same_market = today.pools[first].spot == today.pools[p].spot
-        if np.isfinite(speed) and same_market and p not in group.pools:
+        can_run = np.isfinite(speed)  # NaN: the type cannot run the model
+        if can_run and same_market and p not in group.pools:
             reachable.append((speed, i))
     return [groups[i] for _, i in sorted(reachable, reverse=True)]
 

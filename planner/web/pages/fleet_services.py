@@ -86,6 +86,6 @@ def _change(plan: ActivePlan, pools: Sequence[StoredPool], now: datetime) -> str
     return f"{change.after:,} at {clock}{day}"
 
 
-def _words(replicas: Mapping[str, object]) -> str:
+def _words(replicas: Mapping[str, int] | Mapping[str, str]) -> str:
     """Return the replicas of each region, such as "us-east 4, us-west 3"."""
     return ", ".join(f"{region} {count}" for region, count in replicas.items())

@@ -329,7 +329,10 @@ def replica_steps(run: Run) -> tuple[pl.DataFrame | None, dict[str, str]]:
 
 
 def _read_replica_steps(run: Run) -> tuple[pl.DataFrame | None, dict[str, str]]:
-    """Return what ``replica_steps`` returns, from the tables of the run."""
+    """Read the table and labels of ``replica_steps`` from the tables of the run.
+
+    The planned replicas are labelled with the policy that follows a plan.
+    """
     names, result = run_tables(run), stored_result(run)
     if "replicas" in names:
         steps = run_table(run, "replicas")

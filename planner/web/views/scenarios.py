@@ -80,7 +80,7 @@ def new(request: Request) -> HttpResponse:
         return _handle_post(request, None)
     if name := request.GET.get("trace"):
         if request.htmx and request.htmx.target == TRACE_CHART:
-            return render(request, "web/_trace_over_time.html", _over_time(trace_get(name)))
+            return render(request, "web/_trace_over_time.html", _context_of_trace(trace_get(name)))
         return _draft(request, trace_get(name))
     if "launch" in request.GET:
         return _launch(request)
@@ -92,7 +92,7 @@ def _begin(request: Request, launch: LaunchForm, problem: str = "") -> HttpRespo
     ready = sorted(traces_list().filter(state=Trace.State.READY), key=_is_short)
     context = {
         "traces": [(trace, _longest_window_text(trace)) for trace in ready],
-        **(_over_time(ready[0]) if ready else {}),
+        **(_context_of_trace(ready[0]) if ready else {}),
         "launch": launch,
         "problem": problem,
         "built_in_regions": list(catalogue.regions()),
@@ -102,7 +102,7 @@ def _begin(request: Request, launch: LaunchForm, problem: str = "") -> HttpRespo
     return render(request, "web/scenario_new.html", context, status=status)
 
 
-def _over_time(trace: Trace) -> TemplateContext:
+def _context_of_trace(trace: Trace) -> TemplateContext:
     """Return a trace with its chart over time; None if it has no stored table."""
     return {"trace": trace, "figure": amounts_figure(trace) if trace.store else None}
 

@@ -20,7 +20,7 @@ class Endpoints:
     """The endpoints of a fleet: pools of one model, region, role and set of tiers.
 
     ``pools[e]`` are the indices of the pools of endpoint ``e``, the cheapest per output token
-    first. ``of [pools]`` is the index of each pool's endpoint.
+    first. ``endpoint_of_pool [pools]`` is the index of each pool's endpoint.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -29,13 +29,15 @@ class Endpoints:
             groups.setdefault((pool.model, pool.region, pool.role, pool.tiers), []).append(p)
         self.keys = list(groups)
         self.pools = [cheapest_first(fleet, pools) for pools in groups.values()]
-        self.of = np.zeros(len(fleet.pools), np.int64)
+        self.endpoint_of_pool = np.zeros(len(fleet.pools), np.int64)
         for e, pools in enumerate(self.pools):
-            self.of[list(pools)] = e
+            self.endpoint_of_pool[list(pools)] = e
         # Endpoints of one pool use its values unchanged, so that results do not depend on others.
         self._alone = np.array([len(pools) == 1 for pools in self.pools], np.bool_)
         self._first_pools = np.array([pools[0] for pools in self.pools], np.int64)
-        self._one_each = bool(self._alone.all())  # each pool is an endpoint, in the same order
+        self._is_one_pool_each = bool(
+            self._alone.all()
+        )  # each pool is an endpoint, in the same order
         self._kv = np.array([pool.profile.kv_capacity_tokens for pool in fleet.pools], np.float64)
         self._minimum = np.array([pool.minimum for pool in fleet.pools], np.int64)
         self._maximum = np.array([pool.maximum for pool in fleet.pools], np.int64)
@@ -47,9 +49,11 @@ class Endpoints:
 
     def total(self, values: FloatArray | IntArray) -> FloatArray:
         """Return the sum of ``values [pools]`` over the pools of each endpoint, ``[endpoints]``."""
-        if self._one_each:
+        if self._is_one_pool_each:
             return values.astype(np.float64, copy=False)
-        return np.bincount(self.of, values, len(self.pools)).astype(np.float64, copy=False)
+        return np.bincount(self.endpoint_of_pool, values, len(self.pools)).astype(
+            np.float64, copy=False
+        )
 
     def utilisation(self, observation: Observation) -> FloatArray:
         """Return the used share of KV memory of each endpoint's ready instances, ``[endpoints]``.
@@ -57,12 +61,12 @@ class Endpoints:
         If none is ready, it is the largest utilization of its pools, which is 1 while requests
         wait.
         """
-        if self._one_each:
+        if self._is_one_pool_each:
             return observation.utilisation
         pool_tokens = observation.ready * self._kv
         tokens = self.total(pool_tokens)
         largest = np.zeros(len(self.pools))
-        np.maximum.at(largest, self.of, observation.utilisation)
+        np.maximum.at(largest, self.endpoint_of_pool, observation.utilisation)
         used = self.total(pool_tokens * observation.utilisation)
         means = np.where(tokens > 0, used / np.where(tokens > 0, tokens, 1.0), largest)
         return np.where(self._alone, observation.utilisation[self._first_pools], means)
@@ -84,7 +88,7 @@ class Endpoints:
         memory = self.utilisation(observation)
         if sees != QUEUES or observation.load is None:
             return memory
-        if self._one_each:
+        if self._is_one_pool_each:
             return np.maximum(observation.load, memory)
         ready = self.total(observation.ready)
         mean_load = self.total(observation.ready * observation.load) / np.maximum(ready, 1)
@@ -99,9 +103,9 @@ class Endpoints:
         memory.
         """
         unlimited = np.isneginf(in_below).all() and np.isposinf(out_above).all()
-        if not unlimited and (sees != QUEUES or not self._one_each):
+        if not unlimited and (sees != QUEUES or not self._is_one_pool_each):
             return None
-        return np.stack([in_below[self.of], out_above[self.of]])
+        return np.stack([in_below[self.endpoint_of_pool], out_above[self.endpoint_of_pool]])
 
     def gauge(
         self, observation: Observation, sees: Sees, out_above: float, in_below: float
@@ -138,7 +142,7 @@ class Endpoints:
 
         Returns the mask of endpoints that changed.
         """
-        if not self._one_each:
+        if not self._is_one_pool_each:
             moved = np.zeros(len(self.pools), np.bool_)
             for e in np.flatnonzero(change):
                 moved[e] = self.move(targets, self.pools[e], int(change[e])) != 0

@@ -40,7 +40,7 @@ class ServiceController(ScalingPolicy):
         return DECODE
 
     def reset(self, fleet: Fleet) -> IntArray:
-        self._ends = Endpoints(fleet)
+        self._endpoints = Endpoints(fleet)
         self.services = services(fleet)
         self.cooling = Cooldowns(len(self.services), self.stability)
         self.ratio.reset(fleet, self.services)
@@ -66,7 +66,7 @@ class ServiceController(ScalingPolicy):
 
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
         """Return the P/D ratio of each pool's service; NaN for pools that do both."""
-        ratios = np.full(len(self._ends.of), np.nan)
+        ratios = np.full(len(self._endpoints.endpoint_of_pool), np.nan)
         for i, service in enumerate(self.services):
             if service.has_separate_roles:
                 ratios[list(service.pools)] = self.ratio.prefills_per_decode(i)
@@ -131,7 +131,7 @@ class ServiceController(ScalingPolicy):
         """Change the instances of ``pools`` in ``targets`` to ``goal`` in total."""
         change = goal - int(targets[list(pools)].sum())
         if change:
-            self._ends.move(targets, pools, change)
+            self._endpoints.move(targets, pools, change)
 
 
 def pool_mean(values: FloatArray, ready: IntArray, pools: tuple[int, ...]) -> float:

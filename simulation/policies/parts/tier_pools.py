@@ -87,7 +87,10 @@ def tiers_by_kind(fleet: Fleet) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def pool_kind(pool: Pool, fleet: Fleet) -> str:
-    """Return INTERACTIVE, BATCH, or MIXED for a pool with tiers of both kinds."""
+    """Return INTERACTIVE, BATCH, or MIXED for a pool with tiers of both kinds.
+
+    A pool that takes any tier is MIXED, unless all tiers of the fleet are deferrable.
+    """
     interactive, batch = tiers_by_kind(fleet)
     serves = pool.tiers or (*interactive, *batch)
     if not set(serves) & set(batch):
