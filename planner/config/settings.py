@@ -11,20 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from kombu.entity import Exchange, Queue
 
 from planner import setting_checks as checks
-from planner.config.environment import (
-    certificates,
-    check_names,
-    check_production,
-    compiled_folder,
-    database,
-    folder,
-    memory_mb,
-    read_secret_files,
-    redis_url,
-    run_memory_mb,
-    secret_key,
-    smtp_server,
-)
+from planner.config import environment
 from planner.errors import ScenarioError
 from planner.installation import FILES, IN_CHECKOUT, ROOT, data_folder
 from planner.policies.user_policy_settings import own_policies
@@ -33,12 +20,12 @@ from planner.setting_checks import env_bool, env_choice, env_int, env_list, env_
 from planner.storage.bucket_settings import arrays_bucket
 from planner.version import VERSION
 
-check_names()
-read_secret_files()
+environment.check_names()
+environment.read_secret_files()
 BASE_DIR = FILES
 
 # Everything the product writes: database, queue, arrays, uploads, secrets, caches.
-HEADROOM_DATA_DIR = folder("HEADROOM_DATA_DIR", data_folder())
+HEADROOM_DATA_DIR = environment.folder("HEADROOM_DATA_DIR", data_folder())
 HEADROOM_ARRAYS = arrays_bucket()  # bucket for arrays and uploads; None: HEADROOM_DATA_DIR
 # Limit of the local copies of the bucket's content; None: no limit.
 HEADROOM_CACHE_BYTES = env_int("HEADROOM_CACHE_BYTES", 0) or None
@@ -59,7 +46,7 @@ HEADROOM_SOURCES = env_list(
     give="addresses such as https://prometheus.example:9090",
 )
 # File of additional certificate authorities.
-HEADROOM_SOURCES_CA = certificates("HEADROOM_SOURCES_CA")
+HEADROOM_SOURCES_CA = environment.certificates("HEADROOM_SOURCES_CA")
 HEADROOM_SOURCE_FOLDERS = env_list(
     "HEADROOM_SOURCE_FOLDERS", check=os.path.isabs, give="folders that begin with /"
 ) or [str(HEADROOM_DATA_DIR / "inbox")]
@@ -71,13 +58,17 @@ except ScenarioError as problem:
 # numba reads this at its first import, which is always after these settings.
 os.environ.setdefault(
     "NUMBA_CACHE_DIR",
-    str(compiled_folder(ROOT, HEADROOM_DATA_DIR) if IN_CHECKOUT else HEADROOM_DATA_DIR / "numba"),
+    str(
+        environment.compiled_folder(ROOT, HEADROOM_DATA_DIR)
+        if IN_CHECKOUT
+        else HEADROOM_DATA_DIR / "numba"
+    ),
 )
-folder("NUMBA_CACHE_DIR", Path(os.environ["NUMBA_CACHE_DIR"]))
+environment.folder("NUMBA_CACHE_DIR", Path(os.environ["NUMBA_CACHE_DIR"]))
 
 DEBUG = env_bool("HEADROOM_DEBUG")
 HTTPS = env_bool("HEADROOM_HTTPS")  # True: behind a proxy that ends TLS and sets X-Forwarded-*
-SECRET_KEY = secret_key(HEADROOM_DATA_DIR)
+SECRET_KEY = environment.secret_key(HEADROOM_DATA_DIR)
 HOSTS = env_list(
     "HEADROOM_ALLOWED_HOSTS", check=checks.is_host_name, give="host names such as headroom.example"
 )
@@ -87,7 +78,7 @@ CSRF_TRUSTED_ORIGINS = env_list(
     check=checks.is_csrf_origin,
     give="origins with their scheme, such as https://headroom.example",
 )
-check_production(debug=DEBUG, hosts=HOSTS, secret=SECRET_KEY)
+environment.check_production(debug=DEBUG, hosts=HOSTS, secret=SECRET_KEY)
 
 INSTALLED_APPS = [
     "django.contrib.auth", "django.contrib.contenttypes", "django.contrib.messages",
@@ -138,7 +129,7 @@ resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 # Database
 
-DATABASES = {"default": database(HEADROOM_DATA_DIR)}
+DATABASES = {"default": environment.database(HEADROOM_DATA_DIR)}
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     DATABASES["default"]["OPTIONS"] = {
         # Several processes write. WAL: readers do not block writers. IMMEDIATE: a writer locks at
@@ -149,7 +140,7 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-REDIS_URL = redis_url()
+REDIS_URL = environment.redis_url()
 
 # Shared by all web processes.
 CACHES = {
@@ -253,12 +244,14 @@ DEFAULT_FROM_EMAIL = env_text(
     give="a mail address such as headroom@example.com",
 )
 if HEADROOM_SMTP:
-    globals().update(smtp_server(HEADROOM_SMTP, site=HEADROOM_URL))  # EMAIL_HOST and others
+    globals().update(
+        environment.smtp_server(HEADROOM_SMTP, site=HEADROOM_URL)
+    )  # EMAIL_HOST and others
 
 # Uploads are streamed to files, so that their size needs no memory
 
 FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.TemporaryFileUploadHandler"]
-FILE_UPLOAD_TEMP_DIR = folder("HEADROOM_DATA_DIR", HEADROOM_DATA_DIR / "uploads")
+FILE_UPLOAD_TEMP_DIR = environment.folder("HEADROOM_DATA_DIR", HEADROOM_DATA_DIR / "uploads")
 FILE_UPLOAD_PERMISSIONS = 0o600
 # bytes of the other fields of a form, such as a scenario's YAML
 DATA_UPLOAD_MAX_MEMORY_SIZE = 5 * 1000**2
@@ -266,7 +259,7 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 5 * 1000**2
 # Static files
 
 STATIC_URL = "static/"
-STATIC_ROOT = folder(
+STATIC_ROOT = environment.folder(
     "HEADROOM_STATIC_DIR",
     Path(env_text("HEADROOM_STATIC_DIR") or HEADROOM_DATA_DIR / "static"),
     must_be_writable=False,  # read-only in the container image
@@ -375,10 +368,11 @@ HEADROOM_WORKER_CONCURRENCY = env_int("HEADROOM_WORKER_CONCURRENCY", 2, most=100
 HEADROOM_MAX_WAITING_RUNS = env_int("HEADROOM_MAX_WAITING_RUNS", 500)  # per person
 HEADROOM_MAX_RUN_SECONDS = env_int("HEADROOM_MAX_RUN_SECONDS", 6 * 3600)
 HEADROOM_MAX_RUN_MB = env_int(
-    "HEADROOM_MAX_RUN_MB", run_memory_mb(memory_mb(), HEADROOM_WORKER_CONCURRENCY)
+    "HEADROOM_MAX_RUN_MB",
+    environment.run_memory_mb(environment.memory_mb(), HEADROOM_WORKER_CONCURRENCY),
 )
 if ready_file := env_text("HEADROOM_WORKER_READY"):  # see planner.config.celery
-    folder("HEADROOM_WORKER_READY", Path(ready_file).parent)
+    environment.folder("HEADROOM_WORKER_READY", Path(ready_file).parent)
 CELERY_BEAT_SCHEDULE_FILENAME = str(HEADROOM_DATA_DIR / "beat-schedule")
 # Messages expire, so that they do not accumulate while no worker is free.
 CELERY_BEAT_SCHEDULE = {

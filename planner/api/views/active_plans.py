@@ -28,12 +28,7 @@ from planner.outputs.metrics import PlannedReplicas, desired_by_pool
 from planner.outputs.object_names import stored_names
 from planner.outputs.options import ExportOptions
 from planner.outputs.plan_difference import PlansBetween, plans_between
-from planner.selectors.active_plans import (
-    activated_plan_get,
-    activated_plans,
-    active_plan,
-    active_plans,
-)
+from planner.selectors import active_plans as known
 from planner.selectors.runs import run_get
 from planner.services.active_plans import (
     MAX_MESSAGE_CHARACTERS,
@@ -135,7 +130,8 @@ class CurrentPlan(ActivePlanItem):
     others = TypedField(
         list[OtherPlan],
         lambda plan: [
-            OtherPlan(other.number, other.scenario) for other in active_plans().exclude(pk=plan.pk)
+            OtherPlan(other.number, other.scenario)
+            for other in known.active_plans().exclude(pk=plan.pk)
         ],
         help_text="Active plans of other scenarios.",
     )
@@ -160,7 +156,7 @@ class CurrentPlanView(ApiView):
         plans.
         """
         scenario = valid(ActivePlanQuery(data=request.query_params))["scenario"]
-        plan = active_plan(scenario) if scenario else active_plans().first()
+        plan = known.active_plan(scenario) if scenario else known.active_plans().first()
         if plan is None:
             raise NotFound(NO_PLAN)
         return Response(CurrentPlan(plan).data)
@@ -189,7 +185,7 @@ class CurrentPlanView(ApiView):
         Name the scenario if several have an active plan.
         """
         scenario = valid(ActivePlanQuery(data=request.query_params))["scenario"]
-        plan = active_plan(scenario) if scenario else None
+        plan = known.active_plan(scenario) if scenario else None
         if scenario and plan is None:
             raise NotFound(NO_PLAN)
         # Without a plan, the service ends the only active one.
@@ -198,7 +194,7 @@ class CurrentPlanView(ApiView):
             raise NotFound(NO_PLAN)
 
 
-@lists(ActivePlanItem, rows=lambda: activated_plans().defer("pools"))
+@lists(ActivePlanItem, rows=lambda: known.activated_plans().defer("pools"))
 class ActivePlanListView(ListView[ActivePlan]):
     """List active and past plans of all scenarios or of one, newest first."""
 
@@ -210,7 +206,7 @@ class ActivePlanView(ApiView):
     @operation({200: ActivePlanDetail})
     def get(self, request: Request, number: int) -> Response:
         """Get a plan as it was when it became active."""
-        return Response(ActivePlanDetail(activated_plan_get(number)).data)
+        return Response(ActivePlanDetail(known.activated_plan_get(number)).data)
 
 
 class PlansBetweenView(ApiView):
@@ -221,7 +217,10 @@ class PlansBetweenView(ApiView):
         Pairs are (before, after). `changed` is a share of the replica-hours before.
         """
         query = valid(PlanPairQuery(data=request.query_params))
-        before, after = activated_plan_get(query["old"]), activated_plan_get(query["new"])
+        before, after = (
+            known.activated_plan_get(query["old"]),
+            known.activated_plan_get(query["new"]),
+        )
         return Response(as_json(plans_between(before, after)))
 
 
@@ -233,7 +232,7 @@ class PlanRestoreView(ApiView):
         409 if it is active, or if it runs once and its dates are over.
         """
         sent = valid(ReasonRequest(data=request.data))
-        earlier, now = activated_plan_get(number), timezone.now()
+        earlier, now = known.activated_plan_get(number), timezone.now()
         restored = plan_restore(plan=earlier, user=self.user, now=now, message=sent["message"])
         return Response(CurrentPlan(restored).data, status.HTTP_201_CREATED)
 
@@ -243,7 +242,7 @@ class PlanBranchView(ApiView):
     def post(self, request: Request, number: int) -> Response:
         """Create a scenario from the one that a plan was computed from."""
         sent = valid(BranchRequest(data=request.data))
-        scenario = plan_branch(plan=activated_plan_get(number), user=self.user, **sent)
+        scenario = plan_branch(plan=known.activated_plan_get(number), user=self.user, **sent)
         return self.row_response(ScenarioDetail, scenario, status.HTTP_201_CREATED)
 
 

@@ -6,7 +6,7 @@ from rest_framework.response import Response
 
 from planner.api.base import ApiView, valid
 from planner.api.schema import CHOSEN, CONFIGURED, operation
-from planner.api.serializers.fields import FieldsByName, FiniteField, StrictSerializer
+from planner.api.serializers import fields
 from planner.api.views.estimates import WithMeasurements
 from planner.domain.deployment_search.query import ASKED, DeploymentQuery
 from planner.domain.deployment_search.search import DeploymentSearchResult
@@ -23,11 +23,11 @@ class ConfigureRequest(WithMeasurements):
 
     declared = ASKED
     prices = serializers.DictField(
-        child=FiniteField(), required=False,
+        child=fields.FiniteField(), required=False,
         help_text="USD per GPU-hour by GPU type. Default: median on-demand price.",
     )  # fmt: skip
 
-    def get_fields(self) -> FieldsByName:
+    def get_fields(self) -> fields.FieldsByName:
         """Return the fields; latency limits and the request rate may be null, which means none."""
         declared = super().get_fields()
         for name in (*LATENCY_LIMITS, "rps"):
@@ -35,7 +35,7 @@ class ConfigureRequest(WithMeasurements):
         return declared
 
 
-class DeploymentsRequest(StrictSerializer):
+class DeploymentsRequest(fields.StrictSerializer):
     """Chosen deployments and their destination: a stored scenario, or a draft from a trace."""
 
     model = serializers.CharField(max_length=200)
@@ -47,8 +47,8 @@ class DeploymentsRequest(StrictSerializer):
         max_length=120, required=False, help_text="Name or id of the scenario."
     )
     trace = serializers.CharField(max_length=200, required=False, help_text="Name of the trace.")
-    ttft_ms = FiniteField(max_value=1e8, required=False, allow_null=True)
-    tbt_ms = FiniteField(max_value=1e8, required=False, allow_null=True)
+    ttft_ms = fields.FiniteField(max_value=1e8, required=False, allow_null=True)
+    tbt_ms = fields.FiniteField(max_value=1e8, required=False, allow_null=True)
 
 
 class ScenarioText(serializers.Serializer[Any]):

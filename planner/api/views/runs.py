@@ -15,16 +15,7 @@ from planner.api.filters import ListView, RunFilter, StrictFilter, StrictOrderin
 from planner.api.renderers import AnyAccept, CsvRenderer, ParquetRenderer, table_rows
 from planner.api.results import AnyResult
 from planner.api.schema import CSV, JSON, operation, removal
-from planner.api.serializers.runs import (
-    ExportQuery,
-    PoolQuery,
-    RunDetail,
-    RunItem,
-    SavingsQuery,
-    TableNames,
-    TableRows,
-    TableRowsQuery,
-)
+from planner.api.serializers import runs as bodies
 from planner.domain.options import options_of
 from planner.domain.provisioning.figures import PoolFigures
 from planner.domain.serialise import as_json
@@ -33,14 +24,8 @@ from planner.models import Run
 from planner.outputs import CSV_ROWS, PARQUET
 from planner.outputs.files import FORMATS
 from planner.outputs.options import ExportOptions
+from planner.selectors import run_comparison
 from planner.selectors.explanation import Chain, explanation_chains
-from planner.selectors.run_comparison import (
-    MAX_RUNS,
-    MIN_RUNS,
-    RunComparison,
-    compare_runs,
-    runs_to_compare,
-)
 from planner.selectors.runs import (
     run_get,
     run_result,
@@ -60,7 +45,7 @@ MEDIA = dict.fromkeys(form.media.partition(";")[0] for form in FORMATS.values())
 JSON_ROWS = 1000  # default number of rows in one answer
 
 
-@lists(RunItem, rows=runs_list)
+@lists(bodies.RunItem, rows=runs_list)
 class RunListView(ListView[Run]):
     """List runs."""
 
@@ -70,7 +55,7 @@ class RunListView(ListView[Run]):
 
 
 class RunView(ApiView):
-    @operation({200: RunDetail})
+    @operation({200: bodies.RunDetail})
     def get(self, request: Request, run_id: int) -> Response:
         """Get a run; poll it until its state is completed, failed, errored or cancelled."""
         return _run_response(self, run_get(run_id))
@@ -82,7 +67,7 @@ class RunView(ApiView):
 
 
 class RunCancelView(ApiView):
-    @operation({200: RunDetail}, request=None)
+    @operation({200: bodies.RunDetail}, request=None)
     def post(self, request: Request, run_id: int) -> Response:
         """Cancel a run.
 
@@ -104,14 +89,16 @@ class RunResultsView(ApiView):
 class RunExportView(ApiView):
     content_negotiation_class = AnyAccept
 
-    @operation({(200, media): OpenApiTypes.BINARY for media in MEDIA}, parameters=[ExportQuery])
+    @operation(
+        {(200, media): OpenApiTypes.BINARY for media in MEDIA}, parameters=[bodies.ExportQuery]
+    )
     def get(self, request: Request, run_id: int) -> HttpResponseBase:
         """Export a run as a file: figures, a report, or the objects that carry out its plan.
 
         The file equals that of `bin/manage export`. Objects for a cluster are validated against
         their published schema.
         """
-        query = valid(ExportQuery(data=request.query_params))
+        query = valid(bodies.ExportQuery(data=request.query_params))
         file = run_export(
             by=self.user, run=run_get(run_id), to=query["to"],
             options=options_of(ExportOptions, query["options"]), now=timezone.now(),
@@ -121,14 +108,14 @@ class RunExportView(ApiView):
 
 
 class RunSavingsView(ApiView):
-    @operation({200: OpenApiTypes.OBJECT}, parameters=[SavingsQuery])
+    @operation({200: OpenApiTypes.OBJECT}, parameters=[bodies.SavingsQuery])
     def get(self, request: Request, run_id: int) -> Response:
         """Get the savings of each policy against a baseline.
 
         By policy and measure (gpu_hours, cost_usd, energy_kwh, carbon_kg): `value`, `baseline`,
         `saved` and `fraction` of the baseline. A negative saving is a loss.
         """
-        query = valid(SavingsQuery(data=request.query_params))
+        query = valid(bodies.SavingsQuery(data=request.query_params))
         result = stored_result(run_get(run_id))
         policies = result.policies
         if not policies:
@@ -143,7 +130,7 @@ class RunSavingsView(ApiView):
 
 
 class RunSensitivityView(ApiView):
-    @operation({200: OpenApiTypes.OBJECT}, parameters=[PoolQuery])
+    @operation({200: OpenApiTypes.OBJECT}, parameters=[bodies.PoolQuery])
     def get(self, request: Request, run_id: int) -> Response:
         """Get the response of operators to length, batch, rate and GPU share in a provisioning run.
 
@@ -155,7 +142,7 @@ class RunSensitivityView(ApiView):
 
 
 class RunSweepView(ApiView):
-    @operation({200: OpenApiTypes.OBJECT}, parameters=[PoolQuery])
+    @operation({200: OpenApiTypes.OBJECT}, parameters=[bodies.PoolQuery])
     def get(self, request: Request, run_id: int, by: str) -> Response:
         """Get the savings of operators against whole replicas by length, rate or model size.
 
@@ -168,13 +155,13 @@ class RunSweepView(ApiView):
 
 def _run_and_pool(request: Request, run_id: int) -> tuple[Run, PoolFigures]:
     """Return a provisioning run, and the figures of the pool and phase that the request names."""
-    query = valid(PoolQuery(data=request.query_params))
+    query = valid(bodies.PoolQuery(data=request.query_params))
     run = run_get(run_id)
     return run, pool_of_run(run, query.get("pool", ""), query.get("phase", ""))
 
 
 class RunTablesView(ApiView):
-    @operation({200: TableNames})
+    @operation({200: bodies.TableNames})
     def get(self, request: Request, run_id: int) -> Response:
         """List the tables of a completed run."""
         run = run_get(run_id)
@@ -193,8 +180,8 @@ class RunTableView(ApiView):
     renderer_classes = [JSONRenderer, CsvRenderer, ParquetRenderer]
 
     @operation(
-        {(200, JSON): TableRows, (200, CSV): str, (200, PARQUET): OpenApiTypes.BINARY},
-        operation_id="runs_table_retrieve", parameters=[TableRowsQuery],
+        {(200, JSON): bodies.TableRows, (200, CSV): str, (200, PARQUET): OpenApiTypes.BINARY},
+        operation_id="runs_table_retrieve", parameters=[bodies.TableRowsQuery],
     )  # fmt: skip
     def get(self, request: Request, run_id: int, table: str) -> HttpResponseBase:
         """Get rows of a table as JSON, CSV or Parquet.
@@ -202,7 +189,7 @@ class RunTableView(ApiView):
         `Accept: text/csv` or `?format=csv` gives CSV. `?format=parquet` gives the whole table as a
         Parquet file. Use it for `requests`, which has a row per request of the replay.
         """
-        query = valid(TableRowsQuery(data=request.query_params))
+        query = valid(bodies.TableRowsQuery(data=request.query_params))
         run, format = run_get(run_id), request.accepted_renderer.format
         offset, limit = query["offset"], query.get("limit")
         total = run_table_rows(run, table)
@@ -229,7 +216,7 @@ class RunTableView(ApiView):
 def _run_response(view: ApiView, run: Run) -> Response:
     """Return the response with a run; Retry-After tells the client to poll an unfinished one."""
     headers = {} if run.is_finished else {"Retry-After": "1"}
-    return view.row_response(RunDetail, run, headers=headers)
+    return view.row_response(bodies.RunDetail, run, headers=headers)
 
 
 class RunWhyView(ApiView):
@@ -247,8 +234,8 @@ class RunsQuery(serializers.Serializer[Any]):
 
     run = serializers.ListField(
         child=serializers.IntegerField(min_value=1, max_value=2**31 - 1),
-        min_length=MIN_RUNS,
-        max_length=MAX_RUNS,
+        min_length=run_comparison.MIN_RUNS,
+        max_length=run_comparison.MAX_RUNS,
         help_text="Number of a completed run. Repeat for several.",
     )
     policy = serializers.CharField(
@@ -260,7 +247,7 @@ class RunsQuery(serializers.Serializer[Any]):
 
 
 class RunComparisonView(ApiView):
-    @operation({200: RunComparison}, parameters=[RunsQuery])
+    @operation({200: run_comparison.RunComparison}, parameters=[RunsQuery])
     def get(self, request: Request) -> Response:
         """Compare two to eight completed runs.
 
@@ -271,4 +258,10 @@ class RunComparisonView(ApiView):
         `note` gives the reason.
         """
         query = valid(RunsQuery(data=request.query_params))
-        return Response(as_json(compare_runs(runs_to_compare(query["run"]), query["policy"])))
+        return Response(
+            as_json(
+                run_comparison.compare_runs(
+                    run_comparison.runs_to_compare(query["run"]), query["policy"]
+                )
+            )
+        )

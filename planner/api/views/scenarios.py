@@ -30,14 +30,7 @@ from planner.errors import ScenarioError
 from planner.inputs.scenario.document import parse
 from planner.models import Scenario
 from planner.selectors.scenarios import scenario_get, scenarios_list
-from planner.services.scenarios import (
-    MAX_MESSAGE_CHARACTERS,
-    scenario_create,
-    scenario_delete,
-    scenario_edit,
-    scenario_run,
-    scenario_update,
-)
+from planner.services import scenarios as services
 
 
 class ScenarioLinks(serializers.Serializer[Any]):
@@ -79,7 +72,7 @@ class DocumentRequest(StrictSerializer):
         trim_whitespace=False, help_text="The scenario file as YAML, with comments."
     )
     message = OptionalText(
-        max_length=MAX_MESSAGE_CHARACTERS, help_text="Change note of the version."
+        max_length=services.MAX_MESSAGE_CHARACTERS, help_text="Change note of the version."
     )
 
 
@@ -93,7 +86,7 @@ class ChangeRequest(StrictSerializer):
         help_text='By dotted path, such as {"horizon.period_s": 900}; null removes a key.',
     )
     message = OptionalText(
-        max_length=MAX_MESSAGE_CHARACTERS, help_text="Change note of the version."
+        max_length=services.MAX_MESSAGE_CHARACTERS, help_text="Change note of the version."
     )
 
     def validate(self, attrs: Values) -> Values:
@@ -124,7 +117,7 @@ class ScenarioListView(ListView[Scenario]):
     def post(self, request: Request) -> Response:
         """Store a new scenario."""
         sent = valid(DocumentRequest(data=request.data))
-        scenario = scenario_create(owner=self.user, **sent)
+        scenario = services.scenario_create(owner=self.user, **sent)
         return _scenario_response(self, scenario, status.HTTP_201_CREATED)
 
 
@@ -161,12 +154,12 @@ class ScenarioView(ApiView):
 
         Its runs keep their copy of it.
         """
-        scenario_delete(scenario=scenario_get(scenario), user=self.user)
+        services.scenario_delete(scenario=scenario_get(scenario), user=self.user)
 
     def _save(self, request: Request, name: str, sent: Values) -> Response:
         """Save the new document or the changes in ``sent``; raise VersionConflict by If-Match."""
         scenario = scenario_get(name)
-        save = scenario_update if "document" in sent else scenario_edit
+        save = services.scenario_update if "document" in sent else services.scenario_edit
         version = version_of_client(request, scenario)
         saved = save(scenario=scenario, user=self.user, version=version, **sent)
         return _scenario_response(self, saved)
@@ -183,7 +176,7 @@ class ScenarioRunsView(ApiView):
     def post(self, request: Request, scenario: str) -> Response:
         """Start a run of a scenario as it is now."""
         sent = valid(RunRequest(data=request.data))
-        run = scenario_run(
+        run = services.scenario_run(
             scenario=scenario_get(scenario),
             owner=self.user,
             idempotency_key=idempotency_key(request),

@@ -20,26 +20,11 @@ from planner.api.serializers.fields import (
 from planner.api.serializers.options import OptionsSerializer
 from planner.domain.options import options_in
 from planner.models import Firing, Outcome, Schedule
+from planner.selectors import schedules as known
 from planner.selectors.scenarios import scenario_get
-from planner.selectors.schedules import (
-    firing_get,
-    firings_list,
-    outcome_get,
-    outcomes_list,
-    schedule_get,
-    schedules_list,
-)
+from planner.services import schedules as services
 from planner.services.notifications import digest_text
 from planner.services.schedule_firings import schedule_fire
-from planner.services.schedules import (
-    LIMITS,
-    ScheduleSettings,
-    schedule_change,
-    schedule_create,
-    schedule_delete,
-    schedule_pause,
-    schedule_resume,
-)
 
 MODEL_FIELDS = {"timezone": "zone"}  # field of the model, by field of the request
 
@@ -47,7 +32,7 @@ MODEL_FIELDS = {"timezone": "zone"}  # field of the model, by field of the reque
 class ScheduleChange(OptionsSerializer):
     """The settings of a schedule; those that are not given stay."""
 
-    declared = options_in(ScheduleSettings)
+    declared = options_in(services.ScheduleSettings)
     name = serializers.CharField(max_length=120, required=False)
     scenario = serializers.CharField(
         max_length=120, required=False, help_text="Name or id of the scenario."
@@ -62,7 +47,7 @@ class ScheduleChange(OptionsSerializer):
         fields = super().get_fields()
         policy: Any = fields["policy"]
         policy.allow_blank = True
-        for name in LIMITS:
+        for name in services.LIMITS:
             fields[name].allow_null = True
         return fields
 
@@ -163,7 +148,7 @@ EXAMPLES = {
 }
 
 
-@lists(ScheduleItem, rows=schedules_list)
+@lists(ScheduleItem, rows=known.schedules_list)
 class ScheduleListView(ListView[Schedule]):
     """List schedules."""
 
@@ -177,7 +162,7 @@ class ScheduleListView(ListView[Schedule]):
         Without limits every plan is reviewed.
         """
         sent = valid(ScheduleRequest(data=request.data))
-        schedule = schedule_create(owner=self.user, now=timezone.now(), **sent)
+        schedule = services.schedule_create(owner=self.user, now=timezone.now(), **sent)
         return self.row_response(ScheduleItem, schedule, status.HTTP_201_CREATED)
 
 
@@ -185,27 +170,27 @@ class ScheduleView(ApiView):
     @operation({200: ScheduleItem})
     def get(self, request: Request, number: int) -> Response:
         """Get a schedule."""
-        return self.row_response(ScheduleItem, schedule_get(str(number)))
+        return self.row_response(ScheduleItem, known.schedule_get(str(number)))
 
     @operation({200: ScheduleItem}, request=ScheduleChange)
     def patch(self, request: Request, number: int) -> Response:
         """Change a schedule."""
-        schedule = schedule_get(str(number))
+        schedule = known.schedule_get(str(number))
         sent = valid(ScheduleChange(data=request.data))
-        schedule_change(schedule=schedule, user=self.user, now=timezone.now(), **sent)
+        services.schedule_change(schedule=schedule, user=self.user, now=timezone.now(), **sent)
         return self.row_response(ScheduleItem, schedule)
 
     @removal
     def delete(self, request: Request, number: int) -> None:
         """Remove a schedule with its history; runs and plans stay."""
-        schedule_delete(schedule=schedule_get(str(number)), user=self.user)
+        services.schedule_delete(schedule=known.schedule_get(str(number)), user=self.user)
 
 
 class SchedulePauseView(ApiView):
     @operation({200: ScheduleItem}, request=None)
     def post(self, request: Request, number: int) -> Response:
         """Pause a schedule until it is resumed."""
-        schedule = schedule_pause(schedule=schedule_get(str(number)), user=self.user)
+        schedule = services.schedule_pause(schedule=known.schedule_get(str(number)), user=self.user)
         return self.row_response(ScheduleItem, schedule)
 
 
@@ -214,7 +199,9 @@ class ScheduleResumeView(ApiView):
     def post(self, request: Request, number: int) -> Response:
         """Resume a schedule at its next time."""
         now = timezone.now()
-        schedule = schedule_resume(schedule=schedule_get(str(number)), user=self.user, now=now)
+        schedule = services.schedule_resume(
+            schedule=known.schedule_get(str(number)), user=self.user, now=now
+        )
         return self.row_response(ScheduleItem, schedule)
 
 
@@ -224,7 +211,7 @@ class ScheduleFireView(ApiView):
         """Fire a schedule now; poll the firing until it is settled."""
         sent = valid(FireRequest(data=request.data))
         firing = schedule_fire(
-            schedule=schedule_get(str(number)), user=self.user, now=timezone.now(), **sent
+            schedule=known.schedule_get(str(number)), user=self.user, now=timezone.now(), **sent
         )
         return self.row_response(FiringItem, firing, status.HTTP_201_CREATED, {"Retry-After": "10"})
 
@@ -234,17 +221,17 @@ class FiringListView(ListView[Firing]):
     """List the firings of a schedule, newest first, including missed and failed ones."""
 
     def get_queryset(self) -> QuerySet[Firing]:
-        return firings_list(schedule_get(str(self.kwargs.get("number", 0))))
+        return known.firings_list(known.schedule_get(str(self.kwargs.get("number", 0))))
 
 
 class FiringView(ApiView):
     @operation({200: FiringItem})
     def get(self, request: Request, number: int) -> Response:
         """Get a firing and its result."""
-        return self.row_response(FiringItem, firing_get(number))
+        return self.row_response(FiringItem, known.firing_get(number))
 
 
-@lists(OutcomeItem, rows=lambda: outcomes_list().defer("figures"))
+@lists(OutcomeItem, rows=lambda: known.outcomes_list().defer("figures"))
 class OutcomeListView(ListView[Outcome]):
     """List reports of plan versus actual, newest first."""
 
@@ -253,7 +240,7 @@ class OutcomeView(ApiView):
     @operation({200: OutcomeDetail})
     def get(self, request: Request, number: int) -> Response:
         """Get the report of plan versus actual, hour by hour."""
-        return self.row_response(OutcomeDetail, outcome_get(number))
+        return self.row_response(OutcomeDetail, known.outcome_get(number))
 
 
 class DigestView(ApiView):

@@ -26,14 +26,8 @@ from planner.inputs.live.samples import COUNTED, FIGURES, HISTOGRAM_FIELDS, KEYS
 from planner.inputs.live.settings import KINDS
 from planner.models import Source, SourceReading
 from planner.selectors.traces import source_gaps, source_get, source_series, sources_list
+from planner.services import sources as services
 from planner.services.source_reading import Preview, source_preview, source_request_reading
-from planner.services.sources import (
-    SamplesSummary,
-    samples_store,
-    source_change,
-    source_create,
-    source_delete,
-)
 
 SETTINGS = "By kind. " + " ".join(
     f"{kind}: {', '.join(model.model_fields) or 'nothing'}." for kind, model in KINDS.items()
@@ -206,7 +200,7 @@ class SourceListView(ListView[Source]):
         named by environment variables that begin with HEADROOM_SOURCE_.
         """
         sent = valid(SourceRequest(data=request.data))
-        source = source_create(owner=self.user, **sent)
+        source = services.source_create(owner=self.user, **sent)
         return self.row_response(SourceItem, source, status.HTTP_201_CREATED)
 
 
@@ -235,7 +229,7 @@ class SourceView(ApiView):
         Data read so far stays. `settings` replace all current settings.
         """
         sent = valid(SourceChange(data=request.data))
-        source = source_change(source=source_get(name), user=self.user, changes=sent)
+        source = services.source_change(source=source_get(name), user=self.user, changes=sent)
         return self.row_response(SourceItem, source)
 
     @removal
@@ -244,7 +238,7 @@ class SourceView(ApiView):
 
         It is refused while a scenario names it.
         """
-        source_delete(source=source_get(name), user=self.user)
+        services.source_delete(source=source_get(name), user=self.user)
 
 
 class SourceReadView(ApiView):
@@ -260,7 +254,7 @@ class SourceReadView(ApiView):
 
 class SourceSamplesView(ApiView):
     @operation(
-        {200: SamplesSummary}, request=SamplesRequest,
+        {200: services.SamplesSummary}, request=SamplesRequest,
         examples={
             "Two bins": {
                 "samples": [
@@ -279,7 +273,7 @@ class SourceSamplesView(ApiView):
         """
         source = source_get(name)
         sent = valid(SamplesRequest(data=request.data))
-        summary = samples_store(
+        summary = services.samples_store(
             source=source, user=self.user, rows=sent["samples"], now=timezone.now()
         )
         return Response(as_json(summary))

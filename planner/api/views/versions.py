@@ -13,13 +13,7 @@ from planner.api.views.scenarios import ScenarioDetail
 from planner.domain.serialise import as_json
 from planner.inputs.scenario.document import PARTS
 from planner.models import ScenarioVersion
-from planner.selectors.scenarios import (
-    VersionDifference,
-    compare_versions,
-    scenario_get,
-    version_get,
-    versions_changing,
-)
+from planner.selectors import scenarios as known
 from planner.services.scenarios import MAX_MESSAGE_CHARACTERS, scenario_branch, scenario_restore
 
 
@@ -79,11 +73,11 @@ class VersionListView(ListView[ScenarioVersion]):
 
     def get_queryset(self) -> QuerySet[ScenarioVersion]:
         part = valid(SectionQuery(data=self.request.query_params))["part"]
-        return versions_changing(scenario_get(self.kwargs["scenario"]), part)
+        return known.versions_changing(known.scenario_get(self.kwargs["scenario"]), part)
 
 
 class VersionsBetweenView(ApiView):
-    @operation({200: VersionDifference}, parameters=[VersionPairQuery])
+    @operation({200: known.VersionDifference}, parameters=[VersionPairQuery])
     def get(self, request: Request, scenario: str) -> Response:
         """Compare two versions.
 
@@ -91,16 +85,18 @@ class VersionsBetweenView(ApiView):
         unified diff of the files.
         """
         query = valid(VersionPairQuery(data=request.query_params))
-        stored = scenario_get(scenario)
-        old, new = version_get(stored, query["old"]), version_get(stored, query["new"])
-        return Response(as_json(compare_versions(old, new, query["part"])))
+        stored = known.scenario_get(scenario)
+        old, new = known.version_get(stored, query["old"]), known.version_get(stored, query["new"])
+        return Response(as_json(known.compare_versions(old, new, query["part"])))
 
 
 class VersionView(ApiView):
     @operation({200: ScenarioVersionDetail})
     def get(self, request: Request, scenario: str, number: int) -> Response:
         """Get a version of a scenario with its document."""
-        return Response(ScenarioVersionDetail(version_get(scenario_get(scenario), number)).data)
+        return Response(
+            ScenarioVersionDetail(known.version_get(known.scenario_get(scenario), number)).data
+        )
 
 
 class VersionRestoreView(ApiView):
@@ -111,9 +107,9 @@ class VersionRestoreView(ApiView):
         With `part` only that section is restored. `into` restores it into another scenario.
         """
         sent = valid(RestorePartRequest(data=request.data))
-        version = version_get(scenario_get(scenario), number)
+        version = known.version_get(known.scenario_get(scenario), number)
         name = sent.pop("into")
-        receiving = scenario_get(name) if name else None
+        receiving = known.scenario_get(name) if name else None
         saved = scenario_restore(version=version, user=self.user, into=receiving, **sent)
         return self.row_response(ScenarioDetail, saved)
 
@@ -123,6 +119,6 @@ class VersionBranchView(ApiView):
     def post(self, request: Request, scenario: str, number: int) -> Response:
         """Create a scenario from a version of another."""
         sent = valid(BranchRequest(data=request.data))
-        version = version_get(scenario_get(scenario), number)
+        version = known.version_get(known.scenario_get(scenario), number)
         branch = scenario_branch(version=version, user=self.user, **sent)
         return self.row_response(ScenarioDetail, branch, status.HTTP_201_CREATED)

@@ -21,24 +21,10 @@ from planner.domain.serialise import as_json
 from planner.domain.whatif.figures import FIGURES, WhatIf
 from planner.domain.whatif.settings import MOST_AXES, TIER_LIMITS, Axis, chosen_of
 from planner.models import Run, Sweep
+from planner.selectors import sweeps as known
 from planner.selectors.runs import run_get
 from planner.selectors.scenarios import scenario_get
-from planner.selectors.sweeps import (
-    DEFAULT,
-    Grid,
-    figure_by_name,
-    sweep_get,
-    sweep_grid,
-    sweeps_list,
-)
-from planner.services.whatif import (
-    outlook_replay,
-    sweep_cancel,
-    sweep_create,
-    sweep_delete,
-    what_if_answer,
-    what_if_replay,
-)
+from planner.services import whatif as services
 
 EXAMPLES = {
     "A kept scenario": {
@@ -98,7 +84,7 @@ class RunWhatIfView(ApiView):
         `totals` is null and `conflict` gives the reason.
         """
         chosen = validated(WhatIfRequest(data=request.data)).chosen()
-        return Response(as_json(what_if_answer(run_get(run_id), chosen)))
+        return Response(as_json(services.what_if_answer(run_get(run_id), chosen)))
 
 
 class RunReplayView(ApiView):
@@ -106,7 +92,7 @@ class RunReplayView(ApiView):
     def post(self, request: Request, run_id: int) -> Response:
         """Run a changed plan as a new scenario."""
         chosen = validated(WhatIfRequest(data=request.data)).chosen()
-        run = what_if_replay(
+        run = services.what_if_replay(
             run=run_get(run_id), user=self.user, chosen=chosen,
             idempotency_key=idempotency_key(request),
         )  # fmt: skip
@@ -117,7 +103,7 @@ class MonthReplayView(ApiView):
     @run_started(request=None)
     def post(self, request: Request, run_id: int) -> Response:
         """Replay a week of an outlook's last month as a new scenario."""
-        run = outlook_replay(
+        run = services.outlook_replay(
             run=run_get(run_id), user=self.user, idempotency_key=idempotency_key(request)
         )
         return run_response(run, request)
@@ -156,7 +142,7 @@ class SweepRequest(StrictSerializer):
 class GridQuery(serializers.Serializer[Any]):
     figure = serializers.ChoiceField(
         [(figure.name, figure.label) for figure in FIGURES],
-        default=DEFAULT.name,
+        default=known.DEFAULT.name,
         help_text="Figure of the cells.",
     )
 
@@ -181,12 +167,12 @@ class SweepDetail(SweepItem):
     class Meta(SweepItem.Meta):
         fields = [*SweepItem.Meta.fields, "grid"]
 
-    @extend_schema_field(schema_of(Grid))
+    @extend_schema_field(schema_of(known.Grid))
     def get_grid(self, sweep: Sweep) -> Values:
-        return dict(as_json(sweep_grid(sweep, self.context.get("figure", DEFAULT))))
+        return dict(as_json(known.sweep_grid(sweep, self.context.get("figure", known.DEFAULT))))
 
 
-@lists(SweepItem, rows=sweeps_list)
+@lists(SweepItem, rows=known.sweeps_list)
 class SweepListView(ListView[Sweep]):
     """List sweeps."""
 
@@ -201,7 +187,7 @@ class SweepListView(ListView[Sweep]):
         """
         sent = valid(SweepRequest(data=request.data))
         scenario = scenario_get(sent["scenario"]) if "scenario" in sent else None
-        sweep = sweep_create(
+        sweep = services.sweep_create(
             owner=self.user,
             scenario=scenario,
             document=scenario.document if scenario else sent["document"],
@@ -218,19 +204,19 @@ class SweepView(ApiView):
     def get(self, request: Request, number: int) -> Response:
         """Get a sweep with a figure of every cell."""
         query = valid(GridQuery(data=request.query_params))
-        figure = figure_by_name(query["figure"])
-        return self.row_response(SweepDetail, sweep_get(number), figure=figure)
+        figure = known.figure_by_name(query["figure"])
+        return self.row_response(SweepDetail, known.sweep_get(number), figure=figure)
 
     @removal
     def delete(self, request: Request, number: int) -> None:
         """Remove a finished sweep with its runs."""
-        sweep_delete(sweep=sweep_get(number), user=self.user)
+        services.sweep_delete(sweep=known.sweep_get(number), user=self.user)
 
 
 class SweepCancelView(ApiView):
     @operation({200: SweepDetail}, request=None)
     def post(self, request: Request, number: int) -> Response:
         """Cancel the unfinished runs of a sweep."""
-        sweep = sweep_get(number)
-        sweep_cancel(sweep=sweep, user=self.user)
+        sweep = known.sweep_get(number)
+        services.sweep_cancel(sweep=sweep, user=self.user)
         return self.row_response(SweepDetail, sweep)

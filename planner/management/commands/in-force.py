@@ -10,12 +10,7 @@ from planner.models import ActivePlan
 from planner.outputs.metrics import desired_by_pool
 from planner.outputs.options import ExportOptions
 from planner.outputs.table_text import table_lines
-from planner.selectors.active_plans import (
-    activated_plan_get,
-    activated_plans,
-    active_plan,
-    active_plans,
-)
+from planner.selectors import active_plans as known
 from planner.selectors.runs import run_get
 from planner.services.active_plans import plan_activate, plan_end, plan_restore
 
@@ -50,12 +45,14 @@ class Command(HeadroomCommand):
         if sum(actions) > 1:
             raise NotReady("in-force: give one of a run's number, --again and --none.")
         if options.history:
-            return {"plans": [_history_row(plan) for plan in activated_plans(options.scenario)]}
+            return {
+                "plans": [_history_row(plan) for plan in known.activated_plans(options.scenario)]
+            }
         if any(actions):
             self._change(options)
-        plans = list(active_plans())
+        plans = list(known.active_plans())
         if options.scenario:
-            current = active_plan(options.scenario)
+            current = known.active_plan(options.scenario)
             plans = [current] if current else []
         requested = [_requested_now(plan) for plan in plans]
         first = requested[0] if requested else {"run": None, "desired": []}
@@ -65,7 +62,7 @@ class Command(HeadroomCommand):
         """Activate, restore or end a plan, as the options say."""
         now, message = timezone.now(), options.message
         if options.again is not None:
-            earlier = activated_plan_get(options.again)
+            earlier = known.activated_plan_get(options.again)
             plan_restore(plan=earlier, user=None, now=now, message=message)
         elif options.run is not None:
             run = run_get(options.run)
@@ -73,7 +70,7 @@ class Command(HeadroomCommand):
             export = options_of(ExportOptions, given)
             plan_activate(run=run, options=export, user=None, now=now, message=message)
         else:
-            current = active_plan(options.scenario)
+            current = known.active_plan(options.scenario)
             # For None, ``plan_end`` ends the only active plan, and refuses if there are several.
             if current or not options.scenario:
                 plan_end(user=None, now=now, plan=current)

@@ -23,17 +23,11 @@ from planner.management.runs import load_scenario
 from planner.models import Firing, Scenario, Schedule
 from planner.outputs.table_text import table_lines
 from planner.selectors.schedules import firings_list, outcomes_list, schedule_get, schedules_list
+from planner.services import schedules as services
 from planner.services.notifications import digest_text
 from planner.services.plan_outcomes import outcomes_tick
 from planner.services.scenarios import scenario_create
 from planner.services.schedule_firings import firing_settle, schedule_fire, schedules_tick
-from planner.services.schedules import (
-    ScheduleSettings,
-    schedule_change,
-    schedule_create,
-    schedule_pause,
-    schedule_resume,
-)
 from planner.services.worker import run_execute
 
 ACTIONS = ("list", "add", "change", "pause", "resume", "fire", "tick", "history", "outcomes",
@@ -72,7 +66,7 @@ class Command(HeadroomCommand):
         parser.add_argument("action", choices=ACTIONS, help="what to do")
         parser.add_argument("name", nargs="?", default="", help="name of the schedule")
         parser.add_argument("--scenario", help="scenario file (YAML), or a stored one's name or id")
-        add_options(parser, options_in(ScheduleSettings))
+        add_options(parser, options_in(services.ScheduleSettings))
         parser.add_argument(
             "--set", action="append", dest="options", metavar="OPTION=VALUE", help="run option"
         )
@@ -114,12 +108,12 @@ class Command(HeadroomCommand):
                 firings = firings_list(schedule)[:MAX_LISTED]
                 return _schedules([schedule]) | _firings(firings)
             case "pause":
-                schedule_pause(schedule=schedule, user=None)
+                services.schedule_pause(schedule=schedule, user=None)
             case "resume":
-                schedule_resume(schedule=schedule, user=None, now=now)
+                services.schedule_resume(schedule=schedule, user=None, now=now)
             case "change":
                 settings = self._settings(options)
-                schedule_change(schedule=schedule, user=None, now=now, **settings)
+                services.schedule_change(schedule=schedule, user=None, now=now, **settings)
         return _schedules([schedule])
 
     def _add(self, options: Namespace, now: datetime) -> Schedule:
@@ -128,11 +122,11 @@ class Command(HeadroomCommand):
         missing = [name for name in ("scenario", "cron") if name not in settings]
         if missing:
             raise PlannerError(f"schedule add: give --{' and --'.join(missing)} too.")
-        return schedule_create(owner=None, name=options.name, now=now, **settings)
+        return services.schedule_create(owner=None, name=options.name, now=now, **settings)
 
     def _settings(self, options: Namespace) -> Document:
         """Return the settings of a schedule on the command line, by argument of the services."""
-        settings = options_from_command_line(ScheduleSettings, options)
+        settings = options_from_command_line(services.ScheduleSettings, options)
         if "timezone" in settings:
             settings["zone"] = settings.pop("timezone")
         if options.options is not None:

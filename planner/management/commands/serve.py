@@ -11,19 +11,9 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 from django.db import connection
 
+from planner.config import supervisor
 from planner.config.environment import stored_secret
 from planner.config.site_check import demo_check, page_check, worker_check
-from planner.config.supervisor import (
-    Children,
-    Stopped,
-    listen,
-    only_one,
-    start_compiler,
-    start_scheduler,
-    start_web,
-    start_workers,
-    wait_until_up,
-)
 from planner.installation import COMMAND
 from planner.management.help import HelpedCommand
 from planner.models import User
@@ -58,25 +48,25 @@ class Command(HelpedCommand):
         lock, listener = self._lock_and_listen(
             options["host"], options["port"], is_check=is_check, with_demo=with_demo
         )
-        children = Children()
+        children = supervisor.Children()
         stop_on_signals(children)
         try:
             with lock, children:
-                start_compiler(children)  # before the workers, because runs wait for it
-                start_web(children, listener)
+                supervisor.start_compiler(children)  # before the workers, because runs wait for it
+                supervisor.start_web(children, listener)
                 password = self._demo() if with_demo else ""
                 host, port = listener.getsockname()[:2]
                 if host == "0.0.0.0":  # noqa: S104 - compared, not bound
                     host = "127.0.0.1"
                 address = f"http://{host}:{port}"
-                wait_until_up(children, address)
+                supervisor.wait_until_up(children, address)
                 lock.write(f"process {os.getpid()}, {address}")
                 lock.flush()
                 if is_check:
                     _ready_file().unlink(missing_ok=True)
                 # Pages do not need them, so they start last and do not delay the site.
-                start_workers(children)
-                start_scheduler(children)
+                supervisor.start_workers(children)
+                supervisor.start_scheduler(children)
                 self.stdout.write(f"Headroom is running at http://{options['host']}:{port}")
                 self._print_login(password)
                 if is_check:
@@ -85,7 +75,7 @@ class Command(HelpedCommand):
                     children.watch()
         except KeyboardInterrupt:
             self.stdout.write("Stopped.")
-        except Stopped as problem:
+        except supervisor.Stopped as problem:
             self.stderr.write(str(problem))
             sys.exit(1)
 
@@ -107,12 +97,12 @@ class Command(HelpedCommand):
                 f"machine. Add --no-demo, and {COMMAND} user add for each person."
             )
         try:
-            lock = only_one(settings.HEADROOM_DATA_DIR)
-        except Stopped as problem:
+            lock = supervisor.only_one(settings.HEADROOM_DATA_DIR)
+        except supervisor.Stopped as problem:
             self._refuse(str(problem))
         try:
-            return lock, listen(host, port)
-        except Stopped as problem:
+            return lock, supervisor.listen(host, port)
+        except supervisor.Stopped as problem:
             lock.close()
             self._refuse(str(problem))
 
@@ -128,7 +118,7 @@ class Command(HelpedCommand):
             )
         self.stdout.flush()
 
-    def _check(self, address: str, password: str, children: Children) -> None:
+    def _check(self, address: str, password: str, children: supervisor.Children) -> None:
         """Check pages and workers of the running site, and the demo if there is a ``password``."""
 
         def say(what: str) -> None:
@@ -175,7 +165,7 @@ def _ready_file() -> Path:
     return Path(os.environ.setdefault("HEADROOM_WORKER_READY", default))
 
 
-def stop_on_signals(children: Children) -> None:
+def stop_on_signals(children: supervisor.Children) -> None:
     """Stop all children on Ctrl-C, on ``kill`` and when the terminal closes."""
 
     def stop(*_: Any) -> None:

@@ -7,16 +7,7 @@ The limits of the object itself therefore apply in the last minute of a day
 
 from planner.errors import NotReady, PlannerError
 from planner.inputs.fleet.autoscalers import AIBRIX, ANNOTATIONS
-from planner.outputs.manifests.common import (
-    Document,
-    Export,
-    Fields,
-    deployment,
-    pool_document,
-    scale_target,
-    schedule_only_note,
-    with_file_comment,
-)
+from planner.outputs.manifests import common
 from planner.outputs.plans import Pool, Rule, pool_text
 from planner.outputs.weekly_pattern import MINUTES_PER_DAY, UNKNOWN, recurring_slots
 from planner.policies.builtin.aibrix import Aibrix
@@ -30,14 +21,14 @@ METRICS = {"memory": "kv_cache_usage_perc", "queue": "num_requests_waiting"}
 METRIC, TARGET, PORT = "kv_cache_usage_perc", "0.7", "8000"
 
 
-def documents(export: Export) -> list[Document]:
+def documents(export: common.Export) -> list[common.Document]:
     """Return one PodAutoscaler per pool; raise NotReady for a reactive rule, without a schedule."""
     plan = export.plan
     rule = plan.rule
     if rule and isinstance(rule.policy, Aibrix):
         autoscalers = [_by_metric(export, pool, rule, rule.policy) for pool in plan.pools]
         note = f"It scales on its metric at port {PORT} (assumed)."
-        return with_file_comment(export, autoscalers, note)
+        return common.with_file_comment(export, autoscalers, note)
     if rule:
         raise NotReady(
             f"{plan.label} has no schedule for AIBrix, because it scales by its rule. Export it to "
@@ -50,10 +41,10 @@ def documents(export: Export) -> list[Document]:
         "In a schedule, both limits are the planned count.",
     )
     autoscalers = [_by_schedule(export, pool) for pool in plan.pools]
-    return with_file_comment(export, autoscalers, *notes, *schedule_only_note(plan))
+    return common.with_file_comment(export, autoscalers, *notes, *common.schedule_only_note(plan))
 
 
-def _by_schedule(export: Export, pool: Pool) -> Document:
+def _by_schedule(export: common.Export, pool: Pool) -> common.Document:
     """Return the PodAutoscaler of a pool: a minimum, and schedules for all other counts."""
     plan = export.plan
     counts = plan.replicas_by_minute(pool)
@@ -78,13 +69,13 @@ def _by_schedule(export: Export, pool: Pool) -> Document:
     ]
     spec = {
         "scalingStrategy": "APA", "minReplicas": minimum, "maxReplicas": max(pool.max_replicas, 1),
-        "scaleTargetRef": scale_target(deployment(pool)),
+        "scaleTargetRef": common.scale_target(common.deployment(pool)),
         "metricsSources": [_metric_source(METRIC, TARGET)], "schedules": schedules or None,
     }  # fmt: skip
-    return pool_document(export, pool, API, KIND, "aibrix", spec)
+    return common.pool_document(export, pool, API, KIND, "aibrix", spec)
 
 
-def _by_metric(export: Export, pool: Pool, rule: Rule, policy: Aibrix) -> Document:
+def _by_metric(export: common.Export, pool: Pool, rule: Rule, policy: Aibrix) -> common.Document:
     """Return the PodAutoscaler of an ``aibrix-`` policy; raise PlannerError without a target."""
     if policy.metric not in METRICS:
         raise PlannerError(f"AIBrix has no metric for {policy.metric}. Use {' or '.join(METRICS)}.")
@@ -101,14 +92,14 @@ def _by_metric(export: Export, pool: Pool, rule: Rule, policy: Aibrix) -> Docume
         "maxReplicas": max(pool.max_replicas, 1),
         "observeWindowSeconds": round(policy.stable_window_s),
         "panicWindowSeconds": round(policy.panic_window_s),
-        "scaleTargetRef": scale_target(deployment(pool)),
+        "scaleTargetRef": common.scale_target(common.deployment(pool)),
         "metricsSources": [_metric_source(METRICS[policy.metric], f"{target:.6g}")],
         "schedules": _limits_by_time(policy) or None,
     }
-    return pool_document(export, pool, API, KIND, "aibrix", spec, annotations=annotations)
+    return common.pool_document(export, pool, API, KIND, "aibrix", spec, annotations=annotations)
 
 
-def _limits_by_time(policy: Aibrix) -> list[Fields]:
+def _limits_by_time(policy: Aibrix) -> list[common.Fields]:
     """Return the policy's limits on replicas by time of the week, as AIBrix schedules."""
     return [
         {

@@ -3,17 +3,7 @@
 The graph holds the replicas and the adapter of each component.
 """
 
-from planner.outputs.manifests import keda
-from planner.outputs.manifests.common import (
-    Document,
-    Export,
-    Fields,
-    Target,
-    kubernetes_object,
-    metadata,
-    with_file_comment,
-    yaml_text,
-)
+from planner.outputs.manifests import common, keda
 from planner.outputs.manifests.groups import Service, services
 from planner.outputs.object_names import name_of
 from planner.outputs.plans import Pool, Rule, pool_text
@@ -25,12 +15,12 @@ ADAPTER = "DynamoGraphDeploymentScalingAdapter"
 ROLES = {"mixed": "worker", "both": "worker"}  # other roles keep their name: prefill, decode
 
 
-def documents(export: Export) -> list[Document]:
+def documents(export: common.Export) -> list[common.Document]:
     """Return the Dynamo graph of each service, and the ScaledObjects of its pools."""
     plan = export.plan
     if plan.rule and isinstance(plan.rule.policy, DynamoPlanner):
         return _with_planner(export, plan.rule, plan.rule.policy)
-    documents: list[Document] = []
+    documents: list[common.Document] = []
     for service in services(plan.pools, "dynamo"):
         documents.append(_graph(export, service))
         documents += [_scaled_object(export, service, pool) for pool in service.pools]
@@ -42,33 +32,35 @@ def documents(export: Export) -> list[Document]:
     ]
     if not all(pool.min_replicas for pool in plan.pools):
         notes.append("Without any worker, Dynamo's frontend forgets the model (404).")
-    return with_file_comment(export, documents, *notes)
+    return common.with_file_comment(export, documents, *notes)
 
 
-def _with_planner(export: Export, rule: Rule, policy: DynamoPlanner) -> list[Document]:
+def _with_planner(
+    export: common.Export, rule: Rule, policy: DynamoPlanner
+) -> list[common.Document]:
     """Return the Dynamo graph of each service, and its PlannerConfig in a ConfigMap."""
     documents = []
     for service in services(export.plan.pools, "dynamo"):
         documents.append(_graph(export, service))
-        text = yaml_text([Document(planner_config(rule, policy, service), schema="")])
-        planner = metadata(export, service.decode, name_of([service.name, "planner"]))
-        body = kubernetes_object("v1", "ConfigMap", planner, data={"planner.yaml": text})
-        documents.append(Document(body, "dynamo-planner", (f"Planner of {service.name}",)))
+        text = common.yaml_text([common.Document(planner_config(rule, policy, service), schema="")])
+        planner = common.metadata(export, service.decode, name_of([service.name, "planner"]))
+        body = common.kubernetes_object("v1", "ConfigMap", planner, data={"planner.yaml": text})
+        documents.append(common.Document(body, "dynamo-planner", (f"Planner of {service.name}",)))
     notes = (
         "Mount the ConfigMap into the Planner of the graph, and start it with --config "
         "PATH/planner.yaml.",
         "backend is assumed. A power budget needs prefill and decode pools with power caps.",
     )
-    return with_file_comment(export, documents, *notes)
+    return common.with_file_comment(export, documents, *notes)
 
 
-def planner_config(rule: Rule, policy: DynamoPlanner, service: Service) -> Fields:
+def planner_config(rule: Rule, policy: DynamoPlanner, service: Service) -> common.Fields:
     """Return the fields of PlannerConfig (ai-dynamo 1.6) for the parameters of the policy."""
     target = policy.name.removeprefix("dynamo-")
     is_disaggregated = service.prefill is not None
     by_sla = target == "sla"  # scale by throughput and latency limits, not by load
     interval_field = f"{'throughput' if by_sla else 'load'}_adjustment_interval_seconds"
-    config: Fields = {
+    config: common.Fields = {
         "environment": "kubernetes",
         "backend": "vllm",
         "mode": "disagg" if is_disaggregated else "agg",
@@ -93,9 +85,9 @@ def planner_config(rule: Rule, policy: DynamoPlanner, service: Service) -> Field
     return config
 
 
-def _latency_limits(rule: Rule, policy: DynamoPlanner, service: Service) -> Fields:
+def _latency_limits(rule: Rule, policy: DynamoPlanner, service: Service) -> common.Fields:
     """Return the latency limits in milliseconds: as simulated, else as the policy gives them."""
-    limits: Fields = {}
+    limits: common.Fields = {}
     for field, value_name, own_limit_ms in (("ttft_ms", TTFT_LIMIT, policy.ttft_ms),
                                             ("itl_ms", TBT_LIMIT, policy.itl_ms)):  # fmt: skip
         limit_ms = rule.simulated_value(service.decode, value_name)
@@ -106,10 +98,10 @@ def _latency_limits(rule: Rule, policy: DynamoPlanner, service: Service) -> Fiel
     return limits
 
 
-def _load_limits(policy: DynamoPlanner, is_disaggregated: bool) -> Fields:
+def _load_limits(policy: DynamoPlanner, is_disaggregated: bool) -> common.Fields:
     """Return the loads at which to scale: KV memory in percent, prompt tokens that wait."""
     factor = policy.target_factor
-    limits: Fields = {
+    limits: common.Fields = {
         "decode_scale_up_kv_rate": min(100 * policy.decode_out_kv * factor, 100.0),
         "decode_scale_down_kv_rate": 100 * policy.decode_in_kv * factor,
     }
@@ -124,7 +116,7 @@ def component_of(pool: Pool) -> str:
     return ROLES.get(pool.role, pool.role)
 
 
-def _graph(export: Export, service: Service) -> Document:
+def _graph(export: common.Export, service: Service) -> common.Document:
     """Return the graph of a service."""
     components = [
         {
@@ -135,12 +127,14 @@ def _graph(export: Export, service: Service) -> Document:
         }
         for pool in service.pools
     ]
-    graph = metadata(export, service.decode, service.name)
-    body = kubernetes_object(API, KIND, graph, spec={"components": components})
-    return Document(body, "dynamo", tuple(map(pool_text, service.pools)))
+    graph = common.metadata(export, service.decode, service.name)
+    body = common.kubernetes_object(API, KIND, graph, spec={"components": components})
+    return common.Document(body, "dynamo", tuple(map(pool_text, service.pools)))
 
 
-def _scaled_object(export: Export, service: Service, pool: Pool) -> Document:
+def _scaled_object(export: common.Export, service: Service, pool: Pool) -> common.Document:
     """Return the ScaledObject of a pool's scaling adapter, named after graph and component."""
     adapter = f"{service.name}-{component_of(pool)}"
-    return keda.scaled_object(export, pool, Target(ADAPTER, adapter, API), name=name_of([adapter]))
+    return keda.scaled_object(
+        export, pool, common.Target(ADAPTER, adapter, API), name=name_of([adapter])
+    )

@@ -7,15 +7,7 @@ Metrics and triggers are those of github.com/llm-d/llm-d, ``guides/workload-auto
 from typing import NamedTuple
 
 from planner.errors import PlannerError
-from planner.outputs.manifests.common import (
-    Document,
-    Export,
-    Fields,
-    Target,
-    pool_document,
-    prometheus_trigger,
-    scale_target,
-)
+from planner.outputs.manifests import common
 from planner.outputs.object_names import LONGEST, name_of
 from planner.outputs.plans import Pool, Rule, pool_text
 from planner.policies.builtin.endpoint_picker import SIGNALS, EndpointPicker, ScalingWay
@@ -49,35 +41,37 @@ def notes(policy: EndpointPicker) -> tuple[str, ...]:
     return (LABELS,)
 
 
-def scaled_object(export: Export, pool: Pool, target: Target, rule: Rule) -> Document:
+def scaled_object(
+    export: common.Export, pool: Pool, target: common.Target, rule: Rule
+) -> common.Document:
     """Return the ScaledObject that scales ``target`` by the endpoint picker's metrics."""
     policy = rule.policy
     assert isinstance(policy, EndpointPicker)
     published = simulated.SETTINGS[SIGNALS[policy.name]]
-    hpa_config: Fields = {"behavior": {
+    hpa_config: common.Fields = {"behavior": {
         "scaleUp": _scaling_direction(policy.up, published.up, policy.tolerance),
         "scaleDown": _scaling_direction(policy.down, published.down, policy.tolerance),
     }}  # fmt: skip
     if len(pool.name) > LONGEST:
         hpa_config["name"] = name_of([pool.name])
-    advanced: Fields = {"horizontalPodAutoscalerConfig": hpa_config}
+    advanced: common.Fields = {"horizontalPodAutoscalerConfig": hpa_config}
     formula_of = FORMULAS.get(policy.name)
     if formula_of:
         advanced["scalingModifiers"] = {
             "formula": formula_of(*policy.targets), "target": "1", "metricType": "AverageValue",
         }  # fmt: skip
     spec = {
-        "scaleTargetRef": scale_target(target),
+        "scaleTargetRef": common.scale_target(target),
         "pollingInterval": round(policy.interval_s),
         "minReplicaCount": max(pool.min_replicas, policy.min_replicas),
         "maxReplicaCount": pool.max_with_guard,
         "advanced": advanced,
         "triggers": [
-            prometheus_trigger(export, trigger.name, trigger.query, trigger.threshold)
+            common.prometheus_trigger(export, trigger.name, trigger.query, trigger.threshold)
             for trigger in _triggers(policy, pool, rule, export.options.namespace)
         ],
     }
-    return pool_document(export, pool, API, KIND, "keda", spec)
+    return common.pool_document(export, pool, API, KIND, "keda", spec)
 
 
 def latency_formula(out_above: float, in_below: float) -> str:
@@ -200,7 +194,7 @@ def _quantile(metric: str, labels: str) -> str:
     return f"histogram_quantile({simulated.QUANTILE}, sum by (le) ({rate}))"
 
 
-def _scaling_direction(own: ScalingWay | None, published: Way, tolerance: float) -> Fields:
+def _scaling_direction(own: ScalingWay | None, published: Way, tolerance: float) -> common.Fields:
     """Return the rules of one scaling direction for the HPA's ``behavior``.
 
     ``own`` has the rules of the scenario for this direction; None: those of llm-d (``published``).
@@ -211,7 +205,10 @@ def _scaling_direction(own: ScalingWay | None, published: Way, tolerance: float)
         for kind, largest_step in (("Percent", rules.percent), ("Pods", rules.replicas))
         if largest_step
     ]
-    fields: Fields = {"stabilizationWindowSeconds": round(rules.window_s), "policies": policies}
+    fields: common.Fields = {
+        "stabilizationWindowSeconds": round(rules.window_s),
+        "policies": policies,
+    }
     default_tolerance = EndpointPicker.model_fields["tolerance"].default
     if tolerance != default_tolerance:
         fields["tolerance"] = f"{tolerance:.6g}"

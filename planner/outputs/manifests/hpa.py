@@ -2,17 +2,7 @@
 
 from collections.abc import Iterator
 
-from planner.outputs.manifests import keda
-from planner.outputs.manifests.common import (
-    METRIC,
-    Document,
-    Export,
-    Fields,
-    deployment,
-    pool_document,
-    scale_target,
-    with_file_comment,
-)
+from planner.outputs.manifests import common, keda
 from planner.outputs.manifests.rules import loads_of, pod_metric
 from planner.outputs.object_names import label_of
 from planner.outputs.plans import Plan, Pool
@@ -20,7 +10,7 @@ from planner.outputs.plans import Plan, Pool
 API, KIND = "autoscaling/v2", "HorizontalPodAutoscaler"
 
 
-def documents(export: Export) -> list[Document]:
+def documents(export: common.Export) -> list[common.Document]:
     """Return one HorizontalPodAutoscaler per pool, on Headroom's metric or that of a rule."""
     plan = export.plan
     if plan.rule:
@@ -29,9 +19,9 @@ def documents(export: Export) -> list[Document]:
     else:
         with_guard = " with the replicas that the guard may add" if plan.has_guard else ""
         notes = [
-            f"An HPA has no schedule. It follows {METRIC} of Headroom's /metrics. Activate this "
-            "plan there. Let a Prometheus adapter offer it as an external "
-            "metric with the labels pool and region.",
+            f"An HPA has no schedule. It follows {common.METRIC} of Headroom's /metrics. Activate "
+            "this plan there. Let a Prometheus adapter offer it as an external metric with the "
+            "labels pool and region.",
             "minReplicas is the lowest count of the plan, maxReplicas the highest"
             f"{with_guard}. Without the metric, the HPA changes nothing.",
             "A tolerance of 0 needs HPAConfigurableTolerance (Kubernetes 1.35 or later). Without "
@@ -46,7 +36,7 @@ def documents(export: Export) -> list[Document]:
             threshold = quantity(load.threshold)
             metrics.append(external_metric(load.metric, {"deployment": pool.name}, threshold))
         documents.append(autoscaler(export, pool, metrics, behaviour=keda.behaviour(plan, pool)))
-    return with_file_comment(export, documents, *notes, *scale_to_zero_note(plan))
+    return common.with_file_comment(export, documents, *notes, *scale_to_zero_note(plan))
 
 
 def scale_to_zero_note(plan: Plan) -> tuple[str, ...]:
@@ -60,9 +50,9 @@ def scale_to_zero_note(plan: Plan) -> tuple[str, ...]:
 
 
 def autoscaler(
-    export: Export, pool: Pool, metrics: list[Fields], *, annotations: dict[str, str] | None = None,
-    behaviour: Fields | None = None,
-) -> Document:  # fmt: skip
+    export: common.Export, pool: Pool, metrics: list[common.Fields], *,
+    annotations: dict[str, str] | None = None, behaviour: common.Fields | None = None,
+) -> common.Document:  # fmt: skip
     """Return the HorizontalPodAutoscaler of a pool, which scales it on ``metrics``.
 
     If ``behaviour`` is None, the defaults of Kubernetes apply: scale up at once, scale down after
@@ -71,16 +61,16 @@ def autoscaler(
     # Without HPAScaleToZero, Kubernetes refuses 0.
     minimum = max(export.plan.lowest_replicas(pool), 1)
     spec = {
-        "scaleTargetRef": scale_target(deployment(pool)), "minReplicas": minimum,
+        "scaleTargetRef": common.scale_target(common.deployment(pool)), "minReplicas": minimum,
         "maxReplicas": max(pool.max_with_guard, minimum), "metrics": metrics, "behavior": behaviour,
     }  # fmt: skip
-    return pool_document(export, pool, API, KIND, "hpa", spec, annotations=annotations)
+    return common.pool_document(export, pool, API, KIND, "hpa", spec, annotations=annotations)
 
 
-def _metric(plan: Plan, pool: Pool) -> Fields:
+def _metric(plan: Plan, pool: Pool) -> common.Fields:
     """Return the metric that the HPA of a pool follows: its rule's, or the plan's replicas."""
     if plan.rule is None:
-        return external_metric(METRIC, {"pool": pool.name, "region": label_of(pool.region)})
+        return external_metric(common.METRIC, {"pool": pool.name, "region": label_of(pool.region)})
     name, _ = pod_metric(plan.rule)
     return {
         "type": "Pods",
@@ -91,7 +81,7 @@ def _metric(plan: Plan, pool: Pool) -> Fields:
     }
 
 
-def external_metric(name: str, labels: dict[str, str], per_replica: str = "1") -> Fields:
+def external_metric(name: str, labels: dict[str, str], per_replica: str = "1") -> common.Fields:
     """Return an external metric; the HPA requests value / ``per_replica`` (a quantity) replicas."""
     return {
         "type": "External",

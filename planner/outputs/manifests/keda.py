@@ -6,18 +6,7 @@ KEDA uses the largest result of all triggers.
 from datetime import timedelta
 
 from planner.errors import PlannerError
-from planner.outputs.manifests import endpoint_picker
-from planner.outputs.manifests.common import (
-    Document,
-    Export,
-    Fields,
-    Target,
-    deployment,
-    pool_document,
-    prometheus_trigger,
-    scale_target,
-    with_file_comment,
-)
+from planner.outputs.manifests import common, endpoint_picker
 from planner.outputs.manifests.rules import loads_of, query_of, velocity_query
 from planner.outputs.object_names import LONGEST, name_of
 from planner.outputs.plans import Plan, Pool
@@ -46,10 +35,10 @@ GUARDED = (
 )
 
 
-def documents(export: Export) -> list[Document]:
+def documents(export: common.Export) -> list[common.Document]:
     """Return one ScaledObject per pool."""
-    documents = [scaled_object(export, pool, deployment(pool)) for pool in export.plan.pools]
-    return with_file_comment(export, documents, *trigger_notes(export.plan))
+    documents = [scaled_object(export, pool, common.deployment(pool)) for pool in export.plan.pools]
+    return common.with_file_comment(export, documents, *trigger_notes(export.plan))
 
 
 def trigger_notes(plan: Plan) -> list[str]:
@@ -82,9 +71,10 @@ def trigger_notes(plan: Plan) -> list[str]:
 
 
 def scaled_object(
-    export: Export, pool: Pool, target: Target, *, extra: tuple[Fields, ...] = (),
-    annotations: dict[str, str] | None = None, name: str = "",
-) -> Document:  # fmt: skip
+    export: common.Export, pool: Pool, target: common.Target, *,
+    extra: tuple[common.Fields, ...] = (), annotations: dict[str, str] | None = None,
+    name: str = "",
+) -> common.Document:  # fmt: skip
     """Return the ScaledObject of a pool, which scales ``target``.
 
     ``extra`` are additional triggers by load. With them, the default behaviour of Kubernetes
@@ -93,24 +83,26 @@ def scaled_object(
     plan = export.plan
     if plan.rule is not None and isinstance(plan.rule.policy, EndpointPicker):
         return endpoint_picker.scaled_object(export, pool, target, plan.rule)
-    hpa_config: Fields = {}
+    hpa_config: common.Fields = {}
     object_name = name or pool.name
     if len(object_name) > LONGEST:  # the name that KEDA derives for the HPA would be too long
         hpa_config["name"] = name_of([object_name])
     if not extra:
         hpa_config["behavior"] = behaviour(plan, pool)
     spec = {
-        "scaleTargetRef": scale_target(target),
+        "scaleTargetRef": common.scale_target(target),
         "pollingInterval": POLL_S,
         "minReplicaCount": plan.lowest_replicas(pool),
         "maxReplicaCount": pool.max_with_guard,
         "advanced": {"horizontalPodAutoscalerConfig": hpa_config} if hpa_config else None,
         "triggers": [*triggers(export, pool), *extra],
     }
-    return pool_document(export, pool, API, KIND, "keda", spec, name=name, annotations=annotations)
+    return common.pool_document(
+        export, pool, API, KIND, "keda", spec, name=name, annotations=annotations
+    )
 
 
-def behaviour(plan: Plan, pool: Pool) -> Fields:
+def behaviour(plan: Plan, pool: Pool) -> common.Fields:
     """Return the HPA behaviour: a schedule's steps at once, or a rule's tolerance and window."""
     if plan.rule:
         tolerance = f"{plan.rule.tolerance:.6g}"
@@ -125,7 +117,7 @@ def behaviour(plan: Plan, pool: Pool) -> Fields:
     return {"scaleUp": at_once, "scaleDown": at_once}
 
 
-def triggers(export: Export, pool: Pool) -> list[Fields]:
+def triggers(export: common.Export, pool: Pool) -> list[common.Fields]:
     """Return the triggers of a pool: the query of a rule, or the plan's schedule and load guard."""
     rule = export.plan.rule
     if rule is None:
@@ -134,10 +126,10 @@ def triggers(export: Export, pool: Pool) -> list[Fields]:
         query, threshold = velocity_query(pool, rule, rule.policy.target)
     else:
         query, threshold = query_of(rule, pool.name), rule.target
-    return [prometheus_trigger(export, "rule", query, threshold, no_result_is_zero=False)]
+    return [common.prometheus_trigger(export, "rule", query, threshold, no_result_is_zero=False)]
 
 
-def _schedule_triggers(plan: Plan, pool: Pool) -> list[Fields]:
+def _schedule_triggers(plan: Plan, pool: Pool) -> list[common.Fields]:
     """Return a cron trigger for each time with more replicas than the lowest count."""
     minimum = plan.lowest_replicas(pool)
     if plan.repeat == "once":
@@ -150,16 +142,18 @@ def _schedule_triggers(plan: Plan, pool: Pool) -> list[Fields]:
     return [_cron(plan.zone, slot, f"from-{i}") for i, slot in enumerate(slots, start=1)]
 
 
-def _guard_triggers(export: Export, pool: Pool) -> list[Fields]:
+def _guard_triggers(export: common.Export, pool: Pool) -> list[common.Fields]:
     """Return a trigger for each load that the guard of a pool watches."""
     # No result is no load: no pod runs, or no requests are queued.
     return [
-        prometheus_trigger(export, load.name, load.query, load.threshold, no_result_is_zero=True)
+        common.prometheus_trigger(
+            export, load.name, load.query, load.threshold, no_result_is_zero=True
+        )
         for load in loads_of(pool, pods=f'pod=~"{pool.name}-.*"')
     ]
 
 
-def _cron(zone: str, slot: Slot, name: str) -> Fields:
+def _cron(zone: str, slot: Slot, name: str) -> common.Fields:
     """Return a cron trigger; raise PlannerError if start and end are equal (an empty window)."""
     start, end = cron_fields(slot)
     if start == end:

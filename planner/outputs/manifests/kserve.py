@@ -1,21 +1,13 @@
 """Write a plan for KServe: an LLMInferenceService whose replicas KEDA's triggers set."""
 
-from planner.outputs.manifests import keda
-from planner.outputs.manifests.common import (
-    Document,
-    Export,
-    Fields,
-    kubernetes_object,
-    metadata,
-    with_file_comment,
-)
+from planner.outputs.manifests import common, keda
 from planner.outputs.manifests.groups import Service, services
 from planner.outputs.plans import Pool, pool_text
 
 API, KIND = "serving.kserve.io/v1alpha2", "LLMInferenceService"
 
 
-def documents(export: Export) -> list[Document]:
+def documents(export: common.Export) -> list[common.Document]:
     """Return one LLMInferenceService per service."""
     plan = export.plan
     notes = [
@@ -26,20 +18,20 @@ def documents(export: Export) -> list[Document]:
     if not all(pool.min_replicas for pool in plan.pools):
         notes.append("KServe keeps one replica if the plan has none, so minReplicas is 1.")
     documents = [_service(export, service) for service in services(plan.pools, "kserve")]
-    return with_file_comment(export, documents, *notes)
+    return common.with_file_comment(export, documents, *notes)
 
 
-def _service(export: Export, service: Service) -> Document:
+def _service(export: common.Export, service: Service) -> common.Document:
     """Return the LLMInferenceService of a service."""
     spec = _role(export, service.decode)
     if service.prefill:
         spec["prefill"] = _role(export, service.prefill)
-    fields = metadata(export, service.decode, service.name)
-    body = kubernetes_object(API, KIND, fields, spec=spec)
-    return Document(body, "kserve", tuple(map(pool_text, service.pools)))
+    fields = common.metadata(export, service.decode, service.name)
+    body = common.kubernetes_object(API, KIND, fields, spec=spec)
+    return common.Document(body, "kserve", tuple(map(pool_text, service.pools)))
 
 
-def _role(export: Export, pool: Pool) -> Fields:
+def _role(export: common.Export, pool: Pool) -> common.Fields:
     """Return the parallelism and the scaling of a pool."""
     scaled = {
         "pollingInterval": keda.POLL_S,

@@ -1,24 +1,18 @@
 """Write a plan for llm-d: values of the Helm chart llm-d-modelservice, one release per service."""
 
-from planner.outputs.manifests.common import (
-    Document,
-    Export,
-    Fields,
-    schedule_only_note,
-    with_file_comment,
-)
+from planner.outputs.manifests import common
 from planner.outputs.manifests.groups import Service, services
 from planner.outputs.plans import Pool, pool_text
 
 
-def documents(export: Export) -> list[Document]:
+def documents(export: common.Export) -> list[common.Document]:
     """Return the Helm values of each service."""
     plan = export.plan
     notes = [
         f"The replicas are those of {export.moment:%Y-%m-%d %H:%M} ({plan.zone}), because values "
         "have no schedule. For a schedule, export to keda and set autoscaling.enabled.",
         "Merge into your values. Weights and containers are not included.",
-        *schedule_only_note(plan),
+        *common.schedule_only_note(plan),
     ]
     documents = [_values(export, service) for service in services(plan.pools, "llm-d")]
     if len(documents) > 1:
@@ -26,10 +20,10 @@ def documents(export: Export) -> list[Document]:
             "Helm takes the values of one release. Export each region and model, or split this "
             "file at the lines ---."
         )
-    return with_file_comment(export, documents, *notes)
+    return common.with_file_comment(export, documents, *notes)
 
 
-def _values(export: Export, service: Service) -> Document:
+def _values(export: common.Export, service: Service) -> common.Document:
     """Return the Helm values of a service."""
     # A replica with more GPUs than a node has needs several nodes.
     body = {
@@ -42,9 +36,11 @@ def _values(export: Export, service: Service) -> Document:
         if service.prefill is None
         else _role(export, service.prefill),
     }
-    return Document(body, "llm-d", (f"Release {service.name}", *map(pool_text, service.pools)))
+    return common.Document(
+        body, "llm-d", (f"Release {service.name}", *map(pool_text, service.pools))
+    )
 
 
-def _role(export: Export, pool: Pool) -> Fields:
+def _role(export: common.Export, pool: Pool) -> common.Fields:
     """Return the Helm values of a pool: its replicas and parallelism."""
     return {"create": True, "replicas": export.replicas(pool), "parallelism": {"tensor": pool.gpus}}

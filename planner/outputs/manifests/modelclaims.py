@@ -18,13 +18,7 @@ from planner.domain.sharing.packing import ALONE, TIME
 from planner.errors import NotReady
 from planner.inputs.catalogue import repository
 from planner.models import Run
-from planner.outputs.manifests.common import (
-    Document,
-    Fields,
-    kubernetes_object,
-    object_metadata,
-    yaml_text,
-)
+from planner.outputs.manifests import common
 from planner.outputs.object_names import name_of
 from planner.outputs.options import ExportOptions
 from planner.selectors.runs import typed_result
@@ -59,9 +53,9 @@ def model_claims(run: Run, options: ExportOptions, now: datetime) -> bytes:
         for model in models:
             body = _claim(run, gpu, model, options, footprints[model.model])
             check(KIND, body, body["metadata"]["name"])
-            documents.append(Document(body, KIND, comment))
+            documents.append(common.Document(body, KIND, comment))
             comment = ()
-    return yaml_text(documents).encode()
+    return common.yaml_text(documents).encode()
 
 
 def _footprints_gib(options: ExportOptions, models: set[str]) -> dict[str, float]:
@@ -104,7 +98,7 @@ def _needed_gib(
 
 def _claim(
     run: Run, gpu: GpuFigures, model: ModelFigures, options: ExportOptions, footprint_gib: float
-) -> Fields:
+) -> common.Fields:
     """Return the claim of one model on a GPU, with its measured footprint."""
     pool = name_of([gpu.name])
     args = {"--max-model-len": str(model.longest_tokens)}
@@ -123,8 +117,8 @@ def _claim(
         },
     }
     name = name_of([pool, model.model])
-    metadata = object_metadata(options, run.pk, gpu.region, name)
-    return kubernetes_object(API, KIND, metadata, spec=spec)
+    metadata = common.object_metadata(options, run.pk, gpu.region, name)
+    return common.kubernetes_object(API, KIND, metadata, spec=spec)
 
 
 def _mebibytes(gib: float) -> str:

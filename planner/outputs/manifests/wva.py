@@ -4,23 +4,14 @@ Since July 2026 WVA reads annotations of an HPA or ScaledObject. Releases up to 
 separate object, VariantAutoscaling.
 """
 
-from planner.outputs.manifests import hpa, keda
-from planner.outputs.manifests.common import (
-    Document,
-    Export,
-    deployment,
-    pool_document,
-    prometheus_trigger,
-    scale_target,
-    with_file_comment,
-)
+from planner.outputs.manifests import common, hpa, keda
 from planner.outputs.plans import Pool
 
 API, KIND = "llmd.ai/v1alpha1", "VariantAutoscaling"
 WVA_METRIC = "wva_desired_replicas"
 
 
-def documents(export: Export) -> list[Document]:
+def documents(export: common.Export) -> list[common.Document]:
     """Return one object per pool, of the kind that the option ``form`` names."""
     pools = export.plan.pools
     notes = [
@@ -37,7 +28,7 @@ def documents(export: Export) -> list[Document]:
     else:
         notes.append("For releases up to v0.8.0. Later releases ignore it.")
         documents = [_legacy(export, pool) for pool in pools]
-    return with_file_comment(export, documents, *notes)
+    return common.with_file_comment(export, documents, *notes)
 
 
 def wva_annotations(pool: Pool) -> dict[str, str]:
@@ -54,7 +45,7 @@ def cost_of(pool: Pool) -> str | None:
     return None if usd is None else f"{usd:.2f}"
 
 
-def _hpa(export: Export, pool: Pool) -> Document:
+def _hpa(export: common.Export, pool: Pool) -> common.Document:
     """Return an HPA that follows WVA's metric."""
     labels = {"variant_name": pool.name}
     if export.options.namespace:
@@ -63,24 +54,24 @@ def _hpa(export: Export, pool: Pool) -> Document:
     return hpa.autoscaler(export, pool, metrics, annotations=wva_annotations(pool))
 
 
-def _scaled_object(export: Export, pool: Pool) -> Document:
+def _scaled_object(export: common.Export, pool: Pool) -> common.Document:
     """Return a ScaledObject that follows WVA's metric, with the schedule as a floor."""
     namespace = export.options.namespace
     namespace_label = f',exported_namespace="{namespace}"' if namespace else ""
     query = f'max({WVA_METRIC}{{variant_name="{pool.name}"{namespace_label}}})'
-    trigger = prometheus_trigger(export, "wva", query, threshold=1, no_result_is_zero=False)
+    trigger = common.prometheus_trigger(export, "wva", query, threshold=1, no_result_is_zero=False)
     return keda.scaled_object(
-        export, pool, deployment(pool), extra=(trigger,), annotations=wva_annotations(pool)
+        export, pool, common.deployment(pool), extra=(trigger,), annotations=wva_annotations(pool)
     )
 
 
-def _legacy(export: Export, pool: Pool) -> Document:
+def _legacy(export: common.Export, pool: Pool) -> common.Document:
     """Return the VariantAutoscaling of a pool, for releases up to v0.8.0."""
     spec = {
-        "scaleTargetRef": scale_target(deployment(pool)),
+        "scaleTargetRef": common.scale_target(common.deployment(pool)),
         "modelID": pool.model,
         "variantCost": cost_of(pool),
         "minReplicas": export.plan.lowest_replicas(pool),
         "maxReplicas": max(pool.max_replicas, 1),
     }
-    return pool_document(export, pool, API, KIND, "wva", spec)
+    return common.pool_document(export, pool, API, KIND, "wva", spec)
