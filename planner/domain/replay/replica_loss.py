@@ -13,6 +13,7 @@ import numpy as np
 
 from planner.domain.replay.smallest_counts import remove_unneeded
 from planner.domain.study import Study, Survival
+from planner.inputs.scenario.columns import STAGES
 from planner.inputs.scenario.settings import SpareSettings
 from planner.optimizer.pools import pool_capacity
 from simulation.arrays import BoolArray, FloatArray, IntArray
@@ -139,9 +140,9 @@ def capacity_of(study: Study, counts: IntArray) -> FloatArray:
     pools, the weaker of both counts.
     """
     tps = pool_capacity(study.sizes.theta_tps, study.sizes.pool_tps, counts)
-    stages = study.hardware.stages  # [g] 0: both, 1: prefill, 2: decode
-    prefill_tps = tps[..., stages != 2].sum(axis=-1)
-    decode_tps = tps[..., stages != 1].sum(axis=-1)
+    stages = study.hardware.stages  # [GPU column]
+    prefill_tps = tps[..., stages != STAGES["decode"]].sum(axis=-1)
+    decode_tps = tps[..., stages != STAGES["prefill"]].sum(axis=-1)
     return np.asarray(np.minimum(prefill_tps, decode_tps))
 
 

@@ -13,6 +13,7 @@ from planner.domain.traffic.known_lengths import KnownLengths
 from planner.domain.traffic.lengths import Lengths
 from planner.errors import ScenarioError
 from planner.inputs.scenario.build import Hardware
+from planner.inputs.scenario.columns import STAGES
 from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.sizing.capacity import Capacity
@@ -120,16 +121,17 @@ def size(
             reasons.setdefault(m, []).append(str(problem))
             continue
         pool_tps[m, g] = pools[m, g].planned_tps(max_instances(hardware, m, g))
-    theta = in_large_pools(pool_tps)
+    theta_tps = in_large_pools(pool_tps)
     for m, model in enumerate(hardware.models):
-        can_serve = theta[m] > 0  # by GPU column; stage 1 only prefills, 2 only decodes
-        prefills, decodes = can_serve[hardware.stages != 2], can_serve[hardware.stages != 1]
-        if not (prefills.any() and decodes.any()):
+        can_serve = theta_tps[m] > 0  # [GPU column]
+        can_prefill = can_serve & (hardware.stages != STAGES["decode"])
+        can_decode = can_serve & (hardware.stages != STAGES["prefill"])
+        if not (can_prefill.any() and can_decode.any()):
             why = reasons.get(m, [])
             general = f"no GPU type of this scenario can serve {model.name} within its limits."
             raise ScenarioError("\n".join([f"tiers: {general}", *why]))
     return Sizes(
-        theta_tps=theta,
+        theta_tps=theta_tps,
         pool_tps=pool_tps,
         capacity={model_column: pool.alone for model_column, pool in pools.items()},
         notes=tuple(notes),

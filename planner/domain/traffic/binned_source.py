@@ -222,23 +222,21 @@ class BinnedSource:
             # The count of a region and tier is rounded up or down at random: the mean is exact.
             drawn = round_at_random(counts * self.weights[region, tier] / parts, rng)
             share = np.divide(drawn, counts, out=np.zeros_like(drawn), where=counts > 0)
-
-            def drawn_tokens(
-                tokens: FloatArray | None, share: FloatArray = share
-            ) -> FloatArray | None:
-                """Return ``share`` (per bin) of the file's tokens; None if it counts none."""
-                return None if tokens is None else np.round(tokens[between] * share)
-
-            answers = drawn_tokens(columns.output_tokens)
-            if answers is not None:  # an answer of one token at least, as in ``tokens``
-                answers = np.maximum(answers, drawn)
+            # The same share of the tokens in each bin, if the file counts tokens.
+            prompt_tokens = answer_tokens = None
+            if columns.input_tokens is not None:
+                prompt_tokens = np.round(columns.input_tokens[between] * share)
+            if columns.output_tokens is not None:
+                answer_tokens = np.round(columns.output_tokens[between] * share)
+                # An answer of one token at least, as in ``tokens``.
+                answer_tokens = np.maximum(answer_tokens, drawn)
             arrival, isl, osl = requests_from_bins(
                 drawn,
                 columns.bin_s,
                 columns.start_s + between.start * columns.bin_s - start_s,
                 self.lengths(),
                 rng,
-                (drawn_tokens(columns.input_tokens), answers),
+                (prompt_tokens, answer_tokens),
                 # Of one in ``parts`` requests, chosen at random, the variance over mean exceeds 1
                 # by that part of the excess.
                 dispersion=1.0 + (self.dispersion - 1.0) / parts,

@@ -450,20 +450,23 @@ def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
         .sort("code_and_bin")
         .collect(engine="streaming")
     )
-    codes, row = np.unique(sums["code_and_bin"].to_numpy() // bins, return_inverse=True)
+    code_of_sum, bin_of_sum = np.divmod(sums["code_and_bin"].to_numpy(), bins)
+    codes, series_of_sum = np.unique(code_of_sum, return_inverse=True)
     _check_bins(bins * len(codes), bin_s)
-    amounts = np.zeros((3, len(codes), bins))
+    amounts = np.zeros((3, len(codes), bins))  # [requests, input or output tokens; series; bin]
     for values, field in zip(amounts, AMOUNTS, strict=False):
-        values[row, sums["code_and_bin"].to_numpy() % bins] = sums[field].to_numpy() * report.sample
+        values[series_of_sum, bin_of_sum] = sums[field].to_numpy() * report.sample
     amounts.setflags(write=False)
-    keys = labels_of(report, codes)
+    labels = labels_of(report, codes)  # (model, region, tier) of each series
     # Missing names come first.
-    order = sorted(range(len(keys)), key=lambda i: [(name is not None, name) for name in keys[i]])
+    order = sorted(
+        range(len(codes)), key=lambda i: [(name is not None, name) for name in labels[i]]
+    )
     start_s = first * bin_ns / 1e9
     return [
         DemandColumns(
-            " / ".join(name for name in keys[i] if name) or report.trace,
-            *keys[i], start_s, bin_s, amounts[0, i], amounts[1, i], amounts[2, i], None,
+            " / ".join(name for name in labels[i] if name) or report.trace,
+            *labels[i], start_s, bin_s, amounts[0, i], amounts[1, i], amounts[2, i], None,
         )
         for i in order
     ]  # fmt: skip

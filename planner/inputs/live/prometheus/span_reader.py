@@ -96,10 +96,11 @@ def increases(
     if highest is not None:
         rose_before_reset = fell & adjacent & (highest > previous)
         amount[rose_before_reset] += (highest - previous)[rose_before_reset]
-    # Whether any series of the same target was scraped at the point before.
-    seen = np.zeros((int(targets.max(initial=-1)) + 1, last.shape[1] + 1), bool)
-    np.logical_or.at(seen[:, 1:], targets, scraped)
-    target_seen_before = seen[targets, :-1]
+    # Whether any series of a target was scraped, [target, column], one column later.
+    target_count = int(targets.max(initial=-1)) + 1
+    seen_before = np.zeros((target_count, last.shape[1] + 1), bool)
+    np.logical_or.at(seen_before[:, 1:], targets, scraped)
+    target_seen_before = seen_before[targets, :-1]  # [series, column]
     new_label = is_first & target_seen_before
     amount[new_label] = last[new_label]
     if lowest is not None:
@@ -108,7 +109,7 @@ def increases(
 
     missing, known = np.zeros(last.shape, bool), scraped.copy()
     # A loop is fast enough, because few series return.
-    for row, column in zip(*np.nonzero(grew & ~adjacent), strict=True):
+    for row, column in np.argwhere(grew & ~adjacent):
         gap = slice(previous_column[row, column] + 1, column + 1)
         bins = gap.stop - gap.start
         if bins <= MOST_SPREAD:
