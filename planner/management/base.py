@@ -15,14 +15,7 @@ from django.core.management.base import CommandError, OutputWrapper
 from django.db import OperationalError, ProgrammingError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from planner.errors import (
-    EXPECTED,
-    Ambiguous,
-    Infeasible,
-    PlannerError,
-    input_error_of,
-    server_error_of,
-)
+from planner import errors
 from planner.management.help import HelpedCommand
 from planner.models.workspace import use_workspace
 from planner.version import VERSION
@@ -78,7 +71,7 @@ class HeadroomCommand(HelpedCommand):
         """
         try:
             answer = self.answer(options)
-        except EXPECTED as problem:
+        except errors.EXPECTED as problem:
             self._clear_line()
             document = error_document(problem)
             # A script that reads JSON also gets these errors as JSON.
@@ -87,7 +80,9 @@ class HeadroomCommand(HelpedCommand):
             self.stderr.write(str(problem))
             sys.exit(getattr(problem, "exit_code", 2))
         except BaseException as error:  # PanicException of Polars is no Exception
-            expected = _input_problem(error) or server_error_of(error) or _migration_problem(error)
+            expected = (
+                _input_problem(error) or errors.server_error_of(error) or _migration_problem(error)
+            )
             if expected is None:
                 raise
             self._clear_line()
@@ -119,19 +114,19 @@ def _plain(answer: Any) -> Any:
     return as_json(answer)
 
 
-def _input_problem(error: BaseException) -> PlannerError | None:
+def _input_problem(error: BaseException) -> errors.PlannerError | None:
     """Return the error to print if the input caused ``error``; None for a bug."""
-    problem = input_error_of(error)
+    problem = errors.input_error_of(error)
     if problem is not None or not isinstance(error, OSError):
         return problem
     if not isinstance(error.filename, str) or not error.strerror:
         return None
-    return PlannerError(
+    return errors.PlannerError(
         f"{error.filename} cannot be used: {error.strerror.lower()}. Check it and its rights."
     )
 
 
-def _migration_problem(error: BaseException) -> PlannerError | None:
+def _migration_problem(error: BaseException) -> errors.PlannerError | None:
     """Return the error to print if missing migrations caused ``error``, else None."""
     if not isinstance(error, OperationalError | ProgrammingError):
         return None
@@ -139,7 +134,7 @@ def _migration_problem(error: BaseException) -> PlannerError | None:
     pending = executor.migration_plan(executor.loader.graph.leaf_nodes())
     if not pending:  # the error has another cause
         return None
-    return PlannerError(
+    return errors.PlannerError(
         "The database is not set up, or is of an earlier version. Use `bin/manage`, which "
         "sets it up, or run `manage.py migrate` first."
     )
@@ -147,15 +142,15 @@ def _migration_problem(error: BaseException) -> PlannerError | None:
 
 def error_document(problem: Exception) -> Document | None:
     """Return an error as JSON data, if scripts need more of it than its sentence; else None."""
-    if isinstance(problem, Infeasible):
+    if isinstance(problem, errors.Infeasible):
         return infeasible_document(problem)
-    if isinstance(problem, Ambiguous):
+    if isinstance(problem, errors.Ambiguous):
         choices = [choice._asdict() for choice in problem.choices]
         return {"question": problem.question, "choices": choices}
     return None
 
 
-def infeasible_document(problem: Infeasible) -> Document:
+def infeasible_document(problem: errors.Infeasible) -> Document:
     """Return the answer of ``plan`` if no plan is feasible: the usual keys with empty values."""
     # Most commands plan nothing, and start faster without the optimizer.
     from planner.optimizer.problem import INFEASIBLE

@@ -26,16 +26,6 @@ from planner.errors import CatalogueError
 from planner.inputs.catalogue import user_hardware
 from planner.models import OwnGpu, OwnModel
 from planner.selectors import hardware as known
-from planner.selectors.hardware import (
-    PRECISIONS,
-    PRICE_ORDERS,
-    Entry,
-    Fit,
-    PriceRow,
-    fit_on_gpu,
-    gpu_sources,
-    weight_bytes,
-)
 from planner.services import hardware, imports
 from simulation.performance.specs import KINDS, GpuSpec, Provenance
 
@@ -123,11 +113,11 @@ class GpuItem(_Item):
     facts = serializers.SerializerMethodField()
     sources = TypedField(
         Mapping[str, Provenance],
-        lambda entry: {name: source for name, source in gpu_sources(entry).items() if name},
+        lambda entry: {name: source for name, source in known.gpu_sources(entry).items() if name},
     )
 
     @extend_schema_field({"type": "object", "additionalProperties": True})
-    def get_facts(self, entry: Entry[GpuSpec, OwnGpu]) -> Values:
+    def get_facts(self, entry: known.Entry[GpuSpec, OwnGpu]) -> Values:
         """Return the quantities of a GPU type in the units of a request that adds one."""
         values = user_hardware.gpu_form_values(entry.spec)
         facts = {quantity.name: values.get(quantity.name) for quantity in user_hardware.GPU}
@@ -144,15 +134,15 @@ class ModelItem(_Item):
     links = ModelLinks(source="*", read_only=True)
     weight_gb = TypedField(
         Mapping[str, float],
-        lambda entry: {name: size / 1e9 for name, size in weight_bytes(entry.spec).items()},
+        lambda entry: {name: size / 1e9 for name, size in known.weight_bytes(entry.spec).items()},
     )
     kv_bytes_per_token = serializers.FloatField(source="spec.kv_bytes_per_token")
     max_context = serializers.IntegerField(source="spec.max_context")
     fit = serializers.SerializerMethodField()
 
-    @extend_schema_field(schema_of(Fit))
-    def get_fit(self, entry: Entry[Any, OwnModel]) -> Values:
-        return asdict(fit_on_gpu(entry.spec, self.context["gpu"], "bf16"))
+    @extend_schema_field(schema_of(known.Fit))
+    def get_fit(self, entry: known.Entry[Any, OwnModel]) -> Values:
+        return asdict(known.fit_on_gpu(entry.spec, self.context["gpu"], "bf16"))
 
 
 class ModelDetail(ModelItem):
@@ -162,16 +152,16 @@ class ModelDetail(ModelItem):
     fits = serializers.SerializerMethodField()
 
     @extend_schema_field({"type": ["object", "null"], "additionalProperties": True})
-    def get_shape(self, entry: Entry[Any, OwnModel]) -> Values | None:
+    def get_shape(self, entry: known.Entry[Any, OwnModel]) -> Values | None:
         return asdict(entry.spec.shape) if entry.spec.shape else None
 
-    @extend_schema_field(schema_of(list[Fit]))
-    def get_fits(self, entry: Entry[Any, OwnModel]) -> list[Any]:
+    @extend_schema_field(schema_of(list[known.Fit]))
+    def get_fits(self, entry: known.Entry[Any, OwnModel]) -> list[Any]:
         """Return how the model fits into each GPU type at each precision."""
         return [
-            asdict(fit_on_gpu(entry.spec, gpu, precision))
+            asdict(known.fit_on_gpu(entry.spec, gpu, precision))
             for gpu in self.context["gpus"]
-            for precision in PRECISIONS
+            for precision in known.PRECISIONS
         ]
 
 
@@ -180,7 +170,7 @@ class ImportedHardware(serializers.Serializer[Any]):
     models = serializers.ListField(child=serializers.CharField())
 
 
-PriceItem = serializer_of(PriceRow)
+PriceItem = serializer_of(known.PriceRow)
 
 
 class CarbonItem(serializers.Serializer[Any]):
@@ -219,7 +209,7 @@ class PriceSearch(Search):
     )
     order = serializers.ChoiceField(
         required=False,
-        choices=list(PRICE_ORDERS),
+        choices=list(known.PRICE_ORDERS),
         help_text="Order of the rows. Prices: cheapest first.",
     )
 

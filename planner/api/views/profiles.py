@@ -38,15 +38,9 @@ from planner.selectors.measured_corrections import (
     calibration_table,
     calibrations_list,
 )
-from planner.services import calibrations
+from planner.services import calibrations, profile_fits
 from planner.services.access import check_may_plan
 from planner.services.calibrations import CalibrationOptions
-from planner.services.profile_fits import (
-    profile_compare,
-    profile_compute,
-    profile_fit,
-    profile_tune,
-)
 from planner.services.profiles import profile_delete
 from simulation.performance.fitting.compare import PhaseBasis
 from simulation.performance.profile import Check
@@ -331,7 +325,9 @@ class ProfileListView(ApiView):
         """Create an operator or roofline profile."""
         sent = validated(ComputeRequest(data=request.data))
         key = idempotency_key(request)
-        version = profile_compute(user=self.user, spec=sent.spec(), idempotency_key=key)
+        version = profile_fits.profile_compute(
+            user=self.user, spec=sent.spec(), idempotency_key=key
+        )
         return _created_response(self, version)
 
 
@@ -444,7 +440,7 @@ class CalibrationFitsView(ApiView):
     def post(self, request: Request, number: int) -> Response:
         """Fit a profile to uploaded measurements."""
         sent = validated(FitRequest(data=request.data))
-        version = profile_fit(
+        version = profile_fits.profile_fit(
             user=self.user,
             calibration=calibration_get(number),
             spec=sent.spec(),
@@ -463,7 +459,7 @@ class CalibrationComparisonsView(ApiView):
         It changes nothing.
         """
         query = valid(ComparisonRequest(data=request.data))
-        compared, table = profile_compare(
+        compared, table = profile_fits.profile_compare(
             profile_name=query["profile"],
             version=query.get("version"),
             calibration=calibration_get(number),
@@ -484,7 +480,7 @@ class ObservationsView(ApiView):
         version.
         """
         query = valid(ObservationsRequest(data=request.data))
-        version = profile_tune(
+        version = profile_fits.profile_tune(
             user=self.user, name=query["profile"], observations=query["observations"],
             keep_as=query["keep_as"], source=query["source"],
             idempotency_key=idempotency_key(request),

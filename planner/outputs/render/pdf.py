@@ -8,39 +8,19 @@ from html import escape
 from io import BytesIO
 from typing import Any
 
+from reportlab import platypus
 from reportlab.lib import colors
 from reportlab.lib.pagesizes import A4
 from reportlab.lib.styles import ParagraphStyle
 from reportlab.lib.units import mm
 from reportlab.pdfbase.pdfmetrics import stringWidth
 from reportlab.pdfgen.canvas import Canvas
-from reportlab.platypus import (
-    BaseDocTemplate,
-    CondPageBreak,
-    Flowable,
-    Frame,
-    KeepTogether,
-    PageBreak,
-    PageTemplate,
-    Paragraph,
-    Spacer,
-)
 from reportlab.platypus import Table as Grid
 
 from planner.domain.report import Chart, Fact, Facts, Meaning, Note, Report, Section, Table
 from planner.outputs.cover import Cover
+from planner.outputs.render import drawing as shapes
 from planner.outputs.render.document import document_of
-from planner.outputs.render.drawing import (
-    BLUE,
-    GRID,
-    INK,
-    SIZE,
-    Box,
-    Drawing,
-    Path,
-    Text,
-    draw_chart,
-)
 
 FONT, BOLD, CODE = "Helvetica", "Helvetica-Bold", "cp1252"
 MARGIN, FOOT = 16 * mm, 10 * mm
@@ -56,7 +36,7 @@ COLOURS = {Meaning.MET: GREEN, Meaning.SAVING: GREEN, Meaning.RISK: AMBER, Meani
 PADDING = 7  # points beside the text of a cell
 WIDEST_WORD = 0.3  # largest minimum width of a column for its longest word, share of the page
 WIDEST_NAMES = 0.22  # largest minimum width of the column of names, share of the page
-_INK, _PALE = colors.HexColor(INK), colors.HexColor("#4b5666")
+_INK, _PALE = colors.HexColor(shapes.INK), colors.HexColor("#4b5666")
 _MARKED = colors.HexColor("#e7f1f8")
 BODY = ParagraphStyle("body", fontName=FONT, fontSize=9.5, leading=13, textColor=_INK)
 SMALL = ParagraphStyle("small", BODY, fontSize=8, leading=10.5, textColor=_PALE)
@@ -67,7 +47,7 @@ HEAD_RIGHT = ParagraphStyle("head-right", HEAD, alignment=2)
 TITLE = ParagraphStyle("title", BODY, fontName=BOLD, fontSize=19, leading=23)
 ANSWER = ParagraphStyle(
     "answer", BODY, fontSize=12, leading=16.5, leftIndent=10, spaceBefore=6, spaceAfter=8,
-    borderColor=colors.HexColor(BLUE),
+    borderColor=colors.HexColor(shapes.BLUE),
 )  # fmt: skip
 H2 = ParagraphStyle("h2", BODY, fontName=BOLD, fontSize=12.5, leading=16, spaceBefore=12,
                     spaceAfter=3)  # fmt: skip
@@ -78,10 +58,10 @@ ITEM = ParagraphStyle("item", BODY, leftIndent=10, bulletIndent=0, spaceAfter=2)
 WARNING = ParagraphStyle("warning", ITEM, textColor=colors.HexColor(AMBER))
 
 
-class Vector(Flowable):  # type: ignore[misc]  # the library has no types
+class Vector(platypus.Flowable):  # type: ignore[misc]  # the library has no types
     """A drawing as wide as the page, as vectors."""
 
-    def __init__(self, drawing: Drawing, width: float) -> None:
+    def __init__(self, drawing: shapes.Drawing, width: float) -> None:
         super().__init__()
         self.drawing, self.scale = drawing, width / drawing.width
         self.width, self.height = width, drawing.height * self.scale
@@ -96,10 +76,10 @@ class Vector(Flowable):  # type: ignore[misc]  # the library has no types
         canvas.restoreState()
 
 
-def _draw(canvas: Any, part: Path | Box | Text, height: float) -> None:
+def _draw(canvas: Any, part: shapes.Path | shapes.Box | shapes.Text, height: float) -> None:
     """Draw a shape of a drawing with this ``height``; y is flipped, because PDF has y upwards."""
     match part:
-        case Path():
+        case shapes.Path():
             canvas.setStrokeColor(colors.HexColor(part.colour))
             canvas.setFillColor(colors.HexColor(part.colour), alpha=0.22 if part.filled else 1.0)
             canvas.setLineWidth(part.width)
@@ -110,13 +90,13 @@ def _draw(canvas: Any, part: Path | Box | Text, height: float) -> None:
             for x, y in part.points[1:]:
                 path.lineTo(x, height - y)
             canvas.drawPath(path, stroke=not part.filled, fill=part.filled)
-        case Box():
+        case shapes.Box():
             canvas.setFillColor(colors.HexColor(part.colour), alpha=1.0)
             bottom = height - part.y - part.height
             canvas.rect(part.x, bottom, part.width, part.height, stroke=0, fill=1)
-        case Text():
+        case shapes.Text():
             canvas.setFillColor(colors.HexColor(part.colour))
-            canvas.setFont(FONT, SIZE)
+            canvas.setFont(FONT, shapes.SIZE)
             write = canvas.drawString
             if part.anchor == "end":
                 write = canvas.drawRightString
@@ -133,13 +113,13 @@ def printable(text: str) -> str:
 def pdf_of(report: Report, cover: Cover) -> bytes:
     """Return a report as PDF."""
     out = BytesIO()
-    document = BaseDocTemplate(
+    document = platypus.BaseDocTemplate(
         out, pagesize=A4, leftMargin=MARGIN, rightMargin=MARGIN, topMargin=MARGIN,
         bottomMargin=MARGIN + FOOT, title=f"{report.title}, run {cover.run}", author="Headroom",
         # invariant: write no time stamps, so that the same report gives the same bytes.
         subject=report.answer, invariant=1,
     )  # fmt: skip
-    frame = Frame(MARGIN, MARGIN + FOOT, TEXT_WIDTH, A4[1] - 2 * MARGIN - FOOT, 0, 0, 0, 0)
+    frame = platypus.Frame(MARGIN, MARGIN + FOOT, TEXT_WIDTH, A4[1] - 2 * MARGIN - FOOT, 0, 0, 0, 0)
 
     def foot(canvas: Canvas, _: Any) -> None:
         """Draw the foot of a page: product, title, run and page number."""
@@ -148,22 +128,22 @@ def pdf_of(report: Report, cover: Cover) -> bytes:
         canvas.drawString(MARGIN, MARGIN, printable(f"Headroom, {report.title} · run {cover.run}"))
         canvas.drawRightString(A4[0] - MARGIN, MARGIN, f"Page {canvas.getPageNumber()}")
 
-    document.addPageTemplates([PageTemplate("page", [frame], onPage=foot)])
+    document.addPageTemplates([platypus.PageTemplate("page", [frame], onPage=foot)])
     document.build(_story(report, cover))
     return out.getvalue()
 
 
-def _text(text: str, style: ParagraphStyle = BODY, **more: Any) -> Paragraph:
+def _text(text: str, style: ParagraphStyle = BODY, **more: Any) -> platypus.Paragraph:
     """Return text as a paragraph."""
     # Paragraph parses markup, so escape text of scenarios.
-    return Paragraph(escape(printable(text), quote=False), style, **more)
+    return platypus.Paragraph(escape(printable(text), quote=False), style, **more)
 
 
-def _story(report: Report, cover: Cover) -> list[Flowable]:
+def _story(report: Report, cover: Cover) -> list[platypus.Flowable]:
     """Return the parts of the PDF in order: cover, charts, decision, signatures, appendix."""
     document = document_of(report)
     about = f"{report.about}. " if report.about else ""
-    story: list[Flowable] = [
+    story: list[platypus.Flowable] = [
         _text(f"Headroom · {cover.heading}", SMALL),
         _text(report.title, TITLE),
         _text(f"{about}{cover.sentence}", SMALL),
@@ -171,12 +151,12 @@ def _story(report: Report, cover: Cover) -> list[Flowable]:
     ]
     for text in (report.opening, report.why):
         if text:
-            story += [_text(text), Spacer(0, 6)]
+            story += [_text(text), platypus.Spacer(0, 6)]
     story.append(_facts(report.facts))
     prices = tuple(alternative.price for alternative in report.alternatives)
     for facts in (report.trust, prices):
         if facts:
-            story += [Spacer(0, 6), _facts(facts)]
+            story += [platypus.Spacer(0, 6), _facts(facts)]
     story += [_chart(chart, report.clock) for chart in report.charts]
     story += [_text(warning, WARNING, bulletText="•") for warning in document.warnings]
     for section in document.decision:
@@ -184,7 +164,7 @@ def _story(report: Report, cover: Cover) -> list[Flowable]:
     if cover.sign_offs:
         story.append(_signs(cover))
     if document.appendix:
-        story += [PageBreak(), _text("Appendix", TITLE)]
+        story += [platypus.PageBreak(), _text("Appendix", TITLE)]
     for section in document.appendix:
         story += _section(section, report.clock)
     if _has_unprintable_letters(report):
@@ -203,15 +183,15 @@ def _has_unprintable_letters(report: Report) -> bool:
     return printable(content).count(UNKNOWN_LETTER) > content.count(UNKNOWN_LETTER)
 
 
-def _answer(text: str) -> Flowable:
+def _answer(text: str) -> platypus.Flowable:
     return Grid(
         [[_text(text, ANSWER)]], colWidths=[TEXT_WIDTH], spaceBefore=8, spaceAfter=6,
-        style=[("LINEBEFORE", (0, 0), (0, -1), 3, colors.HexColor(BLUE)),
+        style=[("LINEBEFORE", (0, 0), (0, -1), 3, colors.HexColor(shapes.BLUE)),
                ("TOPPADDING", (0, 0), (-1, -1), 0), ("BOTTOMPADDING", (0, 0), (-1, -1), 2)],
     )  # fmt: skip
 
 
-def _facts(facts: tuple[Fact, ...]) -> Flowable:
+def _facts(facts: tuple[Fact, ...]) -> platypus.Flowable:
     """Return facts as a grid with at most FACTS in a row."""
     cells: list[Any] = [
         [
@@ -225,7 +205,7 @@ def _facts(facts: tuple[Fact, ...]) -> Flowable:
     empty_cells = -len(cells) % columns  # at the end of the last row
     cells += [""] * empty_cells
     rows = [cells[i : i + columns] for i in range(0, len(cells), columns)]
-    line = colors.HexColor(GRID)
+    line = colors.HexColor(shapes.GRID)
     style = [("GRID", (0, 0), (-1, -1), 0.5, line), ("VALIGN", (0, 0), (-1, -1), "TOP")]
     return Grid(rows, colWidths=[TEXT_WIDTH / columns] * columns, style=style)
 
@@ -239,10 +219,10 @@ def _value_style(fact: Fact) -> ParagraphStyle:
     return ParagraphStyle("meaning", style, textColor=colors.HexColor(colour))
 
 
-def _section(section: Section, clock: str) -> list[Flowable]:
+def _section(section: Section, clock: str) -> list[platypus.Flowable]:
     """Return the parts of a section."""
     # Start a new page near the end of one, so that no title is separated from its table.
-    story: list[Flowable] = [CondPageBreak(45 * mm), _text(section.title, H2)]
+    story: list[platypus.Flowable] = [platypus.CondPageBreak(45 * mm), _text(section.title, H2)]
     for block in section.blocks:
         match block:
             case Note():
@@ -260,12 +240,12 @@ def _section(section: Section, clock: str) -> list[Flowable]:
     return story
 
 
-def _chart(chart: Chart, clock: str) -> Flowable:
+def _chart(chart: Chart, clock: str) -> platypus.Flowable:
     """Return a chart with its title and note, on one page."""
-    parts: list[Flowable] = [_text(chart.label, H3)]
+    parts: list[platypus.Flowable] = [_text(chart.label, H3)]
     if chart.note:
         parts.append(_text(chart.note, SMALL))
-    return KeepTogether([*parts, Vector(draw_chart(chart, clock), TEXT_WIDTH)])
+    return platypus.KeepTogether([*parts, Vector(shapes.draw_chart(chart, clock), TEXT_WIDTH)])
 
 
 def _page_wide_parts(table: Table) -> list[Table]:
@@ -309,7 +289,7 @@ def _word_width(text: str, font: str) -> float:
     return max((stringWidth(word, font, CELL.fontSize) for word in words), default=0.0)
 
 
-def _table(table: Table, clock: str) -> Flowable:
+def _table(table: Table, clock: str) -> platypus.Flowable:
     """Return a table for the page: numbers to the right, marked rows with a pale background."""
     heads = [_text(head.full, HEAD_RIGHT if head.numeric else HEAD) for head in table.display_heads]
     cell_styles = [RIGHT if head.numeric else CELL for head in table.heads]
@@ -317,7 +297,7 @@ def _table(table: Table, clock: str) -> Flowable:
     # Cells are given as (column, row) of the first and of the last one.
     style: list[Any] = [
         ("LINEBELOW", (0, 0), (-1, 0), 0.8, _INK),
-        ("LINEBELOW", (0, 1), (-1, -1), 0.3, colors.HexColor(GRID)),
+        ("LINEBELOW", (0, 1), (-1, -1), 0.3, colors.HexColor(shapes.GRID)),
         ("VALIGN", (0, 0), (-1, -1), "TOP"),
         ("LEFTPADDING", (0, 0), (-1, -1), 2),
         ("RIGHTPADDING", (0, 0), (-1, -1), 4),
@@ -343,13 +323,13 @@ def _widths(table: Table) -> list[float]:
     return [TEXT_WIDTH * width / sum(widths) for width in widths]
 
 
-def _signs(cover: Cover) -> Flowable:
+def _signs(cover: Cover) -> platypus.Flowable:
     rows: list[list[Any]] = [["", *(_text(word, HEAD) for word in ("Name", "Decision", "Date"))]]
     for sign_off in cover.sign_offs:
         words = (sign_off.role, sign_off.name, sign_off.decision, sign_off.date)
         rows.append([_text(word, CELL) for word in words])
-    line = colors.HexColor(GRID)
+    line = colors.HexColor(shapes.GRID)
     grid = Grid(rows, colWidths=[TEXT_WIDTH * share for share in (0.2, 0.3, 0.3, 0.2)],
                 rowHeights=[14, *[26] * len(cover.sign_offs)],
                 style=[("GRID", (0, 0), (-1, -1), 0.5, line)])  # fmt: skip
-    return KeepTogether([_text("Sign-off", H2), grid])
+    return platypus.KeepTogether([_text("Sign-off", H2), grid])
