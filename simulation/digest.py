@@ -35,6 +35,7 @@ class _Result(Generic[T]):
 
     @property
     def value(self) -> T:
+        """Return the result; a thread that asks while another computes it waits for it."""
         with self._lock:
             if not self._values:
                 self._values.append(self.compute())

@@ -106,14 +106,15 @@ class LateCounter:
         A TTFT limit has the key ``first``, an E2E limit ``last``: the field of a request's record
         with the time of that token.
         """
-        return [
-            {
-                token: limit
-                for token, limit in (("first", tier.ttft_s), ("last", tier.e2e_s))
-                if limit is not None and limit <= self._check_interval_s
-            }
-            for tier in self.tiers
-        ]
+        by_tier: list[dict[str, float]] = []
+        for tier in self.tiers:
+            limits: dict[str, float] = {}
+            if tier.ttft_s is not None and tier.ttft_s <= self._check_interval_s:
+                limits["first"] = tier.ttft_s
+            if tier.e2e_s is not None and tier.e2e_s <= self._check_interval_s:
+                limits["last"] = tier.e2e_s
+            by_tier.append(limits)
+        return by_tier
 
     def _count_due(self, now: float, requests: Array) -> int:
         """Return how many of the first ``requests`` have passed all limits by ``now``.
@@ -126,12 +127,10 @@ class LateCounter:
 
     def _late_by_tier(self, due: Array) -> IntArray:
         """Return by tier how many of the requests ``due`` are late."""
-        first_s, last_s = (
-            np.array([limits.get(token, np.inf) for limits in self._limits])
-            for token in ("first", "last")
-        )
+        ttft_s = np.array([limits.get("first", np.inf) for limits in self._limits])
+        e2e_s = np.array([limits.get("last", np.inf) for limits in self._limits])
         late = np.zeros(len(self.tiers), np.int64)
-        _count_late(due, first_s, last_s, late)
+        _count_late(due, ttft_s, e2e_s, late)
         return late
 
     def _raise_if_missed(self, count: IntArray) -> None:
@@ -142,7 +141,8 @@ class LateCounter:
         if self.requests_elsewhere is not None:
             count = count + self.requests_elsewhere
         late = self._late_here + (0 if self.late_elsewhere is None else self.late_elsewhere)
-        if (name := first_missed_tier(self.tiers, late, count)) is not None:
+        name = first_missed_tier(self.tiers, late, count)
+        if name is not None:
             raise TargetMissed(name)
 
 
@@ -158,16 +158,16 @@ def first_missed_tier(tiers: Sequence[Tier], late: IntArray, count: IntArray) ->
 
 
 @cached_kernel
-def _count_late(requests: Any, first_s: Any, last_s: Any, late: Any) -> None:
+def _count_late(requests: Any, ttft_s: Any, e2e_s: Any, late: Any) -> None:
     """Add the late requests to ``late[tier]``.
 
-    ``first_s`` and ``last_s`` are the limits in seconds, ``[tier]``, on the times from arrival to
-    the first and last token; infinite without a limit. A missing token is NaN, which is late.
+    ``ttft_s`` and ``e2e_s`` are the limits in seconds, ``[tier]``, on the times from arrival to the
+    first and last token; infinite without a limit. A missing token is NaN, which is late.
     """
     for i in range(requests.size):
         record = requests[i]
-        first, last = first_s[record.tier], last_s[record.tier]
-        first_late = first < np.inf and not record.first - record.arrival <= first
-        last_late = last < np.inf and not record.last - record.arrival <= last
+        ttft_limit_s, e2e_limit_s = ttft_s[record.tier], e2e_s[record.tier]
+        first_late = ttft_limit_s < np.inf and not record.first - record.arrival <= ttft_limit_s
+        last_late = e2e_limit_s < np.inf and not record.last - record.arrival <= e2e_limit_s
         if first_late or last_late:
             late[record.tier] += 1

@@ -277,12 +277,11 @@ class Fleet:
 
     def _check_roles(self) -> None:
         """Raise ``SimulationError`` for invalid routing, roles or links."""
-        for value, which in (
-            (self.routing.sees, ROUTER_INPUTS),
-            (self.routing.endpoint, ENDPOINTS),
-        ):
-            if value not in which:
-                raise SimulationError(f"Routing cannot go by {value!r}. Use {' or '.join(which)}.")
+        routing = self.routing
+        for value, allowed in ((routing.sees, ROUTER_INPUTS), (routing.endpoint, ENDPOINTS)):
+            if value not in allowed:
+                choices = " or ".join(allowed)
+                raise SimulationError(f"Routing cannot go by {value!r}. Use {choices}.")
         for name in (self.routing.instance, self.routing.decode):
             if name not in ROUTERS:
                 raise SimulationError(f"There is no router {name!r}. Use {', '.join(ROUTERS)}.")
@@ -341,13 +340,13 @@ class Fleet:
                     f"{', '.join(pool.tiers or ())}."
                 )
             other = OTHER_ROLE.get(pool.role)
-            partners = [  # pools of the other role, with which this one serves requests
-                p
-                for p in self.pools
-                if (p.model, p.region, p.role) == (pool.model, pool.region, other)
-            ]
-            for tier in tier_names if other else ():
-                if pool.takes(tier) and not any(p.takes(tier) for p in partners):
+            if other is None:
+                continue
+            # A pool and its partners, of the other role, serve requests together.
+            key = pool.model, pool.region, other
+            partners = [p for p in self.pools if (p.model, p.region, p.role) == key]
+            for tier in tier_names:
+                if pool.takes(tier) and not any(partner.takes(tier) for partner in partners):
                     raise SimulationError(
                         f"{pool_name}: it takes tier {tier}, but no {other} pool does."
                     )

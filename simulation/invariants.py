@@ -88,15 +88,10 @@ def check_state(pools: npt.NDArray[Any], instances: npt.NDArray[Any], open_reque
     alive = instances[instances["status"] != OFF]
     counts = np.zeros((len(pools), STATUSES), np.int64)
     np.add.at(counts, (alive["pool"], alive["status"]), 1)
-    for name, status in (
-        ("starting", STARTING),
-        ("ready", READY),
-        ("draining", DRAINING),
-        ("lent", LENT),
-    ):
-        _require(
-            counts[:, status] == pools[name], f"a pool miscounts its instances that are {name}"
-        )
+    statuses = {"starting": STARTING, "ready": READY, "draining": DRAINING, "lent": LENT}
+    for name, status in statuses.items():
+        is_right = counts[:, status] == pools[name]
+        _require(is_right, f"a pool miscounts its instances that are {name}")
     if not open_requests:
         occupied_fields = ("kv", "context", "decodes", "running", "sending")
         for name in (*occupied_fields, "work", "pending", "queued", "waiting"):
@@ -105,16 +100,8 @@ def check_state(pools: npt.NDArray[Any], instances: npt.NDArray[Any], open_reque
 
 def _check_conservation(log: RequestLog, arrived: int) -> None:
     """Check that every request has exactly one outcome and consistent columns."""
-    for name in (
-        "outcome",
-        "reason",
-        "pool",
-        "first_token_s",
-        "last_token_s",
-        "ttft_s",
-        "tbt_s",
-        "e2e_s",
-    ):
+    times = ("first_token_s", "last_token_s", "ttft_s", "tbt_s", "e2e_s")
+    for name in ("outcome", "reason", "pool", *times):
         _require(len(getattr(log, name)) == arrived, f"{name} does not have one row per request")
     counts = count_codes(log.outcome, 4)
     total = counts[COMPLETED] + counts[REJECTED] + counts[UNFINISHED] + counts[NOT_DUE]

@@ -93,9 +93,8 @@ class EmpiricalLengths:
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Int32Array, Int32Array]:
         """Return input and output lengths of ``n`` requests drawn with replacement."""
         rows = rng.integers(len(self.input_tokens), size=n)
-        chosen = (np.asarray(column)[rows] for column in (self.input_tokens, self.output_tokens))
-        isl, osl = (np.maximum(column, 1).astype(np.int32) for column in chosen)
-        return isl, osl
+        isl, osl = np.asarray(self.input_tokens)[rows], np.asarray(self.output_tokens)[rows]
+        return np.maximum(isl, 1).astype(np.int32), np.maximum(osl, 1).astype(np.int32)
 
 
 def requests_from_bins(

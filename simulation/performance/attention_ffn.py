@@ -320,27 +320,27 @@ class _Stations:
         A micro-batch has at least one token.
         """
         tokens = iteration.decodes + iteration.prefill_tokens
-        layers = self._layers(iteration, 1)
-        for m in range(2, self.max_micro_batches + 1):
-            layers = np.where(tokens >= m, np.minimum(layers, self._layers(iteration, m)), layers)
-        return np.asarray(
-            layers + self._total(self.attention, iteration, ENDS, within=True), np.float64
-        )
+        layers_s = self._layers_s(iteration, 1)
+        for parts in range(2, self.max_micro_batches + 1):
+            faster_s = np.minimum(layers_s, self._layers_s(iteration, parts))
+            layers_s = np.where(tokens >= parts, faster_s, layers_s)
+        ends_s = self._total(self.attention, iteration, ENDS, within=True)
+        return np.asarray(layers_s + ends_s, np.float64)
 
-    def _layers(self, batch: Iteration, m: int) -> FloatArray:
-        """Return the seconds of all layers if ``batch`` is cut into ``m`` micro-batches.
+    def _layers_s(self, batch: Iteration, parts: int) -> FloatArray:
+        """Return the seconds of all layers if ``batch`` is cut into ``parts`` micro-batches.
 
         Micro-batches pass the stations of a layer one behind the other. The limit is the busiest
         station, or the time of one micro-batch through all stations.
         """
-        micro_batch = Iteration(*(getattr(batch, each.name) / m for each in fields(Iteration)))
+        micro_batch = Iteration(*(getattr(batch, each.name) / parts for each in fields(Iteration)))
         moe, dense = feed_forward_layers(self.shape)
         # ENDS run once, before the first layer and after the last.
         attention_s = self._total(self.attention, micro_batch, ENDS, within=False)
         attention_per_layer = attention_s / max(self.shape.layers, moe + dense)
         tokens = micro_batch.decodes + micro_batch.prefill_tokens
         without_ffn = max(self.shape.layers - moe - dense, 0)
-        seconds = np.asarray(m * without_ffn * attention_per_layer, np.float64)
+        seconds = np.asarray(parts * without_ffn * attention_per_layer, np.float64)
         for count, routed in ((moe, True), (dense, False)):
             if not count:
                 continue
@@ -348,7 +348,7 @@ class _Stations:
             transfers = self.transfer.seconds(tokens, routed=routed)
             stations = (attention_per_layer, ffn_s, *transfers)
             busiest_s, sum_s = np.maximum.reduce(stations), np.add.reduce(stations)
-            seconds = seconds + count * np.maximum(m * busiest_s, sum_s)
+            seconds = seconds + count * np.maximum(parts * busiest_s, sum_s)
         return seconds
 
     def _total(

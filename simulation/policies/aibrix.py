@@ -41,9 +41,10 @@ class Bounds:
 
 
 def replicas_by_apa(
-    value: float, target: float, n: int, tolerances: tuple[float, float], rates: tuple[float, float]
-) -> int:
-    """Return the replicas that AIBrix's strategy APA requests for a pool of ``n`` replicas.
+    value: float, target: float, replicas: int, tolerances: tuple[float, float],
+    rates: tuple[float, float],
+) -> int:  # fmt: skip
+    """Return the replicas that AIBrix's strategy APA requests for a pool of ``replicas``.
 
     ``value`` is the mean metric of a replica. Nothing changes while it is within ``tolerances``
     (shares) of the target. ``rates`` are the largest factors of a change. Both pairs are for
@@ -51,12 +52,12 @@ def replicas_by_apa(
     """
     (tolerance_out, tolerance_in), (rate_out, rate_in) = tolerances, rates
     ratio = value / target
-    proportional = ceil(n * ratio - ROUNDING)
+    proportional = ceil(replicas * ratio - ROUNDING)
     if ratio > 1 + tolerance_out:
-        return min(proportional, ceil(rate_out * n - ROUNDING))
+        return min(proportional, ceil(rate_out * replicas - ROUNDING))
     if ratio < 1 - tolerance_in:
-        return max(proportional, floor(n / rate_in + ROUNDING))
-    return n
+        return max(proportional, floor(replicas / rate_in + ROUNDING))
+    return replicas
 
 
 def in_panic(stable: float, panic: float, threshold: float) -> bool:
@@ -68,29 +69,23 @@ def in_panic(stable: float, panic: float, threshold: float) -> bool:
 
 
 def replicas_by_kpa(
-    stable: float,
-    panic: float,
-    target: float,
-    n: int,
-    tolerances: tuple[float, float],
-    rates: tuple[float, float],
-    panic_threshold: float,
-) -> int:
-    """Return the replicas that AIBrix's strategy KPA requests for a pool of ``n`` replicas.
+    stable: float, panic: float, target: float, replicas: int, tolerances: tuple[float, float],
+    rates: tuple[float, float], panic_threshold: float,
+) -> int:  # fmt: skip
+    """Return the replicas that AIBrix's strategy KPA requests for a pool of ``replicas``.
 
     ``stable`` is the metric's mean over the long window, ``panic`` over the short window. Each
-    requests its value over ``target``, rounded up (as in the source, not times ``n``). The larger
-    request counts if panic / stable exceeds ``panic_threshold``, else that of the long window. For
-    ``tolerances`` and ``rates`` see ``replicas_by_apa``.
+    requests its value over ``target``, rounded up (as in the source, not times ``replicas``). The
+    larger request counts if panic / stable exceeds ``panic_threshold``, else that of the long
+    window. For ``tolerances`` and ``rates`` see ``replicas_by_apa``.
     """
-
     (tolerance_out, tolerance_in), (rate_out, rate_in) = tolerances, rates
-    fewest, most = floor(n / rate_in + ROUNDING), max(1, ceil(rate_out * n))
+    fewest, most = floor(replicas / rate_in + ROUNDING), max(1, ceil(rate_out * replicas))
 
     def replicas_for(mean: float) -> int:
         """Return the replicas for a mean metric, within the largest steps allowed."""
         near_target = target * (1 - tolerance_in) <= mean <= target * (1 + tolerance_out)
-        count = n if near_target else ceil(mean / target - ROUNDING)
+        count = replicas if near_target else ceil(mean / target - ROUNDING)
         return min(max(count, fewest), most)
 
     if in_panic(stable, panic, panic_threshold):
@@ -99,22 +94,22 @@ def replicas_by_kpa(
 
 
 def replicas_with_pending(
-    strategy: Strategy, desired: int, value: float, target: float, ready: int, n: int
+    strategy: Strategy, desired: int, value: float, target: float, ready: int, replicas: int
 ) -> int:
-    """Return the ``desired`` replicas, moved toward ``n`` if some of the ``n`` replicas start.
+    """Return the ``desired`` replicas, moved toward the present ``replicas`` if some of them start.
 
     Only ``ready`` of them serve. On scale-out, replicas that start count as idle. On scale-in, they
     count as used at the target. ``value`` is the mean metric of a ready replica.
     """
-    starting = n - ready
-    if desired == n or starting <= 0:
+    starting = replicas - ready
+    if desired == replicas or starting <= 0:
         return desired
     load = value * ready / target  # in replicas at the target
-    if desired < n:
-        return min(max(ceil(load + starting - ROUNDING), desired), n)
+    if desired < replicas:
+        return min(max(ceil(load + starting - ROUNDING), desired), replicas)
     if strategy == "kpa":  # as in ``replicas_by_kpa``, the metric of one pod gives the count
-        load /= n
-    return min(max(ceil(load - ROUNDING), n), desired)
+        load /= replicas
+    return min(max(ceil(load - ROUNDING), replicas), desired)
 
 
 @dataclass(eq=False)
@@ -214,7 +209,7 @@ class PodAutoscaler(ScalingPolicy):
                 return [bounds.minimum] * len(self._most), most
         return [min(self.min_replicas, int(maximum)) for maximum in self._most], self._most.tolist()
 
-    def _recommended_replicas(self, p: int, now: float, n: int) -> tuple[int, float]:
+    def _recommended_replicas(self, p: int, now: float, replicas: int) -> tuple[int, float]:
         """Return the replicas that the strategy requests for pool ``p``, and the metric it used.
 
         The metric is its mean over the stable window, or over the panic window in a panic of KPA.
@@ -223,21 +218,20 @@ class PodAutoscaler(ScalingPolicy):
         while values[0][0] < now - self.stable_window_s:
             values.popleft()
         stable = sum(value for _, value in values) / len(values)
-        recent = [value for t, value in values if t >= now - self.panic_window_s]
         tolerances = self.up_tolerance, self.down_tolerance
         rates, target = (self.max_up_rate, self.max_down_rate), float(self._target[p])
         if self.strategy == "apa":
-            return replicas_by_apa(stable, target, n, tolerances, rates), stable
+            return replicas_by_apa(stable, target, replicas, tolerances, rates), stable
+        recent = [value for at_s, value in values if at_s >= now - self.panic_window_s]
         panic = sum(recent) / len(recent)
-        requested = replicas_by_kpa(
-            stable, panic, target, n, tolerances, rates, self.panic_threshold
-        )
-        return requested, panic if in_panic(stable, panic, self.panic_threshold) else stable
+        threshold = self.panic_threshold
+        requested = replicas_by_kpa(stable, panic, target, replicas, tolerances, rates, threshold)
+        return requested, panic if in_panic(stable, panic, threshold) else stable
 
-    def _apply_cooldowns(self, p: int, now: float, n: int, requested: int) -> int:
+    def _apply_cooldowns(self, p: int, now: float, replicas: int, requested: int) -> int:
         """Return the replicas of pool ``p`` that the cooldowns allow.
 
-        ``n`` replicas are present, and the policy now recommends ``requested``. A cooldown looks at
+        ``replicas`` are present, and the policy now recommends ``requested``. A cooldown looks at
         the recommendations of its last seconds. If the policy ``holds``, it scales only as far as
         all of them agree. Otherwise it follows the one that goes farthest.
         """
@@ -247,11 +241,11 @@ class PodAutoscaler(ScalingPolicy):
             recent.popleft()
         # A window of 0 s has the present recommendation alone.
         in_up_window, in_down_window = (
-            [count for t, count in recent if t > now - window_s] or [requested]
+            [count for at_s, count in recent if at_s > now - window_s] or [requested]
             for window_s in (self.up_cooldown_s, self.down_cooldown_s)
         )
         if self.holds:  # the smallest recommendation limits scale-out, the largest scale-in
-            return min(max(n, min(in_up_window)), max(in_down_window))
-        if requested == n:
-            return n
-        return max(in_up_window) if requested > n else min(in_down_window)
+            return min(max(replicas, min(in_up_window)), max(in_down_window))
+        if requested == replicas:
+            return replicas
+        return max(in_up_window) if requested > replicas else min(in_down_window)

@@ -77,9 +77,8 @@ class TokenVelocity(ScalingPolicy):
         self._switch_keys = [replica_switch_key(pool) for pool in fleet.pools]
         self._isl, osl = np.asarray(self.lengths, np.float64).T
         self._context = self._isl + osl / 2
-        limits = (np.nan_to_num(np.broadcast_to(limit, len(counts)), nan=np.inf)
-                  for limit in (self.ttft_s, self.tbt_s))  # fmt: skip
-        self._ttft_s, self._tbt_s = limits
+        self._ttft_s = np.nan_to_num(np.broadcast_to(self.ttft_s, len(counts)), nan=np.inf)
+        self._tbt_s = np.nan_to_num(np.broadcast_to(self.tbt_s, len(counts)), nan=np.inf)
         self._prefill_tps = np.array([idle_prefill_tps(pool.profile) for pool in fleet.pools])
         self._batch = np.array([self._largest_batch(p) for p in range(len(counts))])
         self._recent_needs: list[deque[tuple[float, ...]]] = [deque() for _ in self._services]
@@ -95,8 +94,9 @@ class TokenVelocity(ScalingPolicy):
         chunks = None
         if self.takes_over:
             chunks = np.zeros(len(targets), np.int64)
-            for p in (p for service in self._services for p in service.decode):
-                chunks[p] = self._prompt_chunk(p, observation)
+            for service in self._services:
+                for p in service.decode:
+                    chunks[p] = self._prompt_chunk(p, observation)
         overflow_s = self.overflow * float(min(self._ttft_s, default=np.inf))
         return Actions(
             targets, moves=moves, switch_s=self.switch_s, prompt_chunk=chunks, overflow_s=overflow_s
@@ -135,10 +135,9 @@ class TokenVelocity(ScalingPolicy):
             change = self._change_to_best_split(needs, present)
         switched = 0
         if self.switches and change[0] * change[1] < 0:  # one role grows, the other shrinks
-            growing = 0 if change[0] > 0 else 1
-            switched = self._move(
-                roles[1 - growing], roles[growing], min(map(abs, change)), observation, moves
-            )
+            shrinking, growing = roles if change[0] < 0 else roles[::-1]
+            most = min(abs(change[0]), abs(change[1]))
+            switched = self._move(shrinking, growing, most, observation, moves)
         if self.scales:  # start or remove what switching leaves of the change
             for pools, count in zip(roles, change, strict=True):
                 self._endpoints.move(
@@ -156,10 +155,8 @@ class TokenVelocity(ScalingPolicy):
         if min(present) < 1:
             return 0, 0
         best = best_split(needs, sum(present))
-        pressure, best_pressure = (
-            max(need / count for need, count in zip(needs, split, strict=True))
-            for split in (present, best)
-        )
+        pressure = max(needs[0] / present[0], needs[1] / present[1])
+        best_pressure = max(needs[0] / best[0], needs[1] / best[1])
         if pressure <= self.target or best_pressure > (1 - self.gain) * pressure:
             return 0, 0
         return best[0] - present[0], best[1] - present[1]

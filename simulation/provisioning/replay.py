@@ -193,15 +193,15 @@ class LevelReplay:
         latency_s = (run.finish - run.prefilled) / (passes.passes - passes.chunks)
         return _latencies(phase, latency_s[counted], run, in_time[counted])
 
-    def curve(self, j: int, names: tuple[str, ...] = ()) -> Curve:
+    def curve(self, parallel: int, names: tuple[str, ...] = ()) -> Curve:
         """Return the seconds of a pass through operators and their collectives as a curve.
 
-        ``names`` are the operators; default: all. ``j`` is the index of the parallelism. Curves are
-        cached.
+        ``names`` are the operators; default: all. ``parallel`` is the index of the parallelism.
+        Curves are cached.
         """
-        if (j, names) not in self.curves:
-            phase = self.phase
-            arrangement = Arrangement(tp=int(phase.problem.parallel[j]), weights=phase.weights)
+        if (parallel, names) not in self.curves:
+            phase, tp = self.phase, int(self.phase.problem.parallel[parallel])
+            arrangement = Arrangement(tp=tp, weights=phase.weights)
             graph = operator_graph(phase.service.shape, arrangement)
             if names:
                 computed_by = {operator.name: operator.name for operator in graph.operators}
@@ -211,16 +211,16 @@ class LevelReplay:
                         computed_by[operator.name] = phase.names[owner]
                 chosen = tuple(o for o in graph.operators if computed_by[o.name] in names)
                 graph = replace(graph, operators=chosen)
-            self.curves[j, names] = compile_graph(graph, phase.timing)
-        return self.curves[j, names]
+            self.curves[parallel, names] = compile_graph(graph, phase.timing)
+        return self.curves[parallel, names]
 
     def _layout_of_replicas(self, plan: ReplicaPlan) -> StationLayout:
         """Return the stations of whole replicas, one per stage."""
         phase, device_bytes = self.phase, self.device_bytes
         problem, stages = phase.problem, plan.stages
-        j = int(np.searchsorted(problem.parallel, plan.parallel))
-        b = int(np.searchsorted(problem.batches, plan.batch))
-        curve = scale_curve(self.curve(j), 1.0 / stages)
+        parallel = int(np.searchsorted(problem.parallel, plan.parallel))  # index, as the next one
+        batch_size = int(np.searchsorted(problem.batches, plan.batch))
+        curve = scale_curve(self.curve(parallel), 1.0 / stages)
         # Limits of a replica: sequences in all stages, requests of a batch, and tokens in memory
         max_sequences, batch, kv_tokens = NO_BATCH_LIMIT, plan.batch, np.inf
         if not phase.queues:
@@ -229,33 +229,25 @@ class LevelReplay:
             if stages > 1:
                 # A limit near the mean batch keeps sequences spread over the stages.
                 batch = int(np.ceil(SPARE * plan.in_flight)) + 1
-            bytes_per_token = float(phase.kv_bytes_per_request[j]) / phase.service.context
-            free_bytes = device_bytes * stages - float(phase.replica_bytes[b, j])
+            bytes_per_token = float(phase.kv_bytes_per_request[parallel]) / phase.service.context
+            free_bytes = device_bytes * stages - float(phase.replica_bytes[batch_size, parallel])
             kv_tokens = free_bytes / bytes_per_token if bytes_per_token > 0 else np.inf
-        rows = float(problem.batches[b]) * (phase.service.isl if phase.queues else 1.0)
+        rows = float(problem.batches[batch_size]) * (phase.service.isl if phase.queues else 1.0)
         # The last stage sends nothing.
         hop_s = np.r_[np.full(stages - 1, 2 * MESSAGE_S), 0.0]
-        row_s = np.r_[np.full(stages - 1, float(phase.crossing_s[b, j]) / rows), 0.0]
+        crossing_s = float(phase.crossing_s[batch_size, parallel])
+        row_s = np.r_[np.full(stages - 1, crossing_s / rows), 0.0]
         replicas = plan.replicas * stages
         shards = np.repeat(np.arange(replicas), plan.parallel)
         # Replicas are numbered stage by stage; each has its own devices.
         return StationLayout(
-            curves=[curve] * stages,
-            batch=np.full(stages, batch),
-            sticky=np.ones(stages, np.bool_),
-            places=np.full(stages, max_sequences),
-            room=np.full(replicas, kv_tokens),
-            hop_s=hop_s,
-            row_s=row_s,
-            edges=tuple((s, s + 1) for s in range(stages - 1)),
-            replicas=np.full(stages, plan.replicas),
-            of_shard=shards,
-            device=np.arange(shards.size),
-            compute=np.zeros(stages),
-            bandwidth=np.zeros(stages),
-            interference=np.empty((0, 0)),
+            curves=[curve] * stages, batch=np.full(stages, batch), sticky=np.ones(stages, np.bool_),
+            places=np.full(stages, max_sequences), room=np.full(replicas, kv_tokens), hop_s=hop_s,
+            row_s=row_s, edges=tuple((s, s + 1) for s in range(stages - 1)),
+            replicas=np.full(stages, plan.replicas), of_shard=shards, device=np.arange(shards.size),
+            compute=np.zeros(stages), bandwidth=np.zeros(stages), interference=np.empty((0, 0)),
             devices=shards.size,
-        )
+        )  # fmt: skip
 
     def layout_of_placement(self, level: Level) -> StationLayout:
         """Return the stations of placed operators or layers."""
@@ -275,24 +267,12 @@ class LevelReplay:
         np.minimum.at(room, of_shard[has_cache], tokens[has_cache])
         hop_s, row_s = self._transfer_times(level, problem.transfer_s[chosen], visited)
         return StationLayout(
-            curves=self._station_curves(level),
-            batch=plan.batch,
-            sticky=sticky,
-            places=np.full(len(problem.names), NO_BATCH_LIMIT),
-            room=room,
-            hop_s=hop_s,
-            row_s=row_s,
-            edges=problem.edges,
-            replicas=plan.replicas,
-            of_shard=of_shard,
-            device=placement.device,
-            compute=packed.compute,
-            bandwidth=packed.bandwidth,
-            interference=packed.interference,
-            devices=placement.devices,
-            budget=CATCH_UP * self._chunk(level),
-            visited=visited,
-        )
+            curves=self._station_curves(level), batch=plan.batch, sticky=sticky,
+            places=np.full(len(problem.names), NO_BATCH_LIMIT), room=room, hop_s=hop_s, row_s=row_s,
+            edges=problem.edges, replicas=plan.replicas, of_shard=of_shard, device=placement.device,
+            compute=packed.compute, bandwidth=packed.bandwidth, interference=packed.interference,
+            devices=placement.devices, budget=CATCH_UP * self._chunk(level), visited=visited,
+        )  # fmt: skip
 
     def _transfer_times(
         self, level: Level, transfer_s: FloatArray, visited: BoolArray

@@ -38,12 +38,12 @@ def _evict(state: State, keep: int, only_idle: bool) -> float:
     the host; -1: no model can leave.
     """
     evicted, oldest_s = -1, np.inf
-    for j in range(state.models.size):
-        model = state.models[j]
-        if j == keep or not model.resident or (only_idle and has_work(state, j)):
+    for other in range(state.models.size):
+        model = state.models[other]
+        if other == keep or not model.resident or (only_idle and has_work(state, other)):
             continue
         if model.last_used_s < oldest_s:
-            evicted, oldest_s = j, model.last_used_s
+            evicted, oldest_s = other, model.last_used_s
     if evicted < 0:
         return -1.0
     model = state.models[evicted]
@@ -63,9 +63,9 @@ def _keep_on_host(state: State, m: int) -> None:
         return
     while gpu.hosted_bytes + model.weight_bytes > gpu.host_bytes:
         evicted, oldest_s = -1, np.inf
-        for j in range(state.models.size):
-            if state.models[j].hosted and state.models[j].last_used_s < oldest_s:
-                evicted, oldest_s = j, state.models[j].last_used_s
+        for other in range(state.models.size):
+            if state.models[other].hosted and state.models[other].last_used_s < oldest_s:
+                evicted, oldest_s = other, state.models[other].last_used_s
         state.models[evicted].hosted = False
         gpu.hosted_bytes -= state.models[evicted].weight_bytes
     model.hosted = True
@@ -105,11 +105,11 @@ def _give_up_load(state: State) -> None:
 
 
 @kernel
-def _load(state: State, m: int, t: float) -> float:
-    """Bring model ``m`` onto the GPU and return the seconds from ``t`` until it is there."""
+def _load(state: State, m: int, now_s: float) -> float:
+    """Bring model ``m`` onto the GPU and return the seconds from ``now_s`` until it is there."""
     gpu, model = state.gpu[0], state.models[m]
     if gpu.loading == m:
-        seconds = max(0.0, gpu.loaded_at - t)
+        seconds = max(0.0, gpu.loaded_at - now_s)
         gpu.loading = -1
     else:
         _give_up_load(state)
@@ -122,14 +122,14 @@ def _load(state: State, m: int, t: float) -> float:
 
 
 @kernel
-def _model_to_run(state: State, m: int, t: float) -> int:
-    """Return the model to run at ``t`` if model ``m`` is to be next.
+def _model_to_run(state: State, m: int, now_s: float) -> int:
+    """Return the model to run at ``now_s`` if model ``m`` is to be next.
 
     It is ``m``, or with ``overlap`` the present model while ``m`` loads. If a load has ended, it is
     the model that was loaded.
     """
     gpu = state.gpu[0]
-    if gpu.loading >= 0 and t >= gpu.loaded_at:
+    if gpu.loading >= 0 and now_s >= gpu.loaded_at:
         return int(gpu.loading)
     current = gpu.current
     may_go_on = gpu.overlap and current >= 0 and not state.models[m].resident
@@ -138,8 +138,8 @@ def _model_to_run(state: State, m: int, t: float) -> int:
     if gpu.loading < 0 and state.models[current].resident:
         seconds = _make_room(state, m, current)
         if seconds >= 0.0:
-            gpu.loading, gpu.loaded_at = m, t + seconds
-    if gpu.loading < 0 or t >= gpu.loaded_at:
+            gpu.loading, gpu.loaded_at = m, now_s + seconds
+    if gpu.loading < 0 or now_s >= gpu.loaded_at:
         return int(m)
     gpu.turn_end_s = gpu.loaded_at
     return int(current)
@@ -153,8 +153,8 @@ def _admit(state: State, m: int, alone: bool) -> bool:
     ``alone`` (no other request of model ``m`` runs), models with work are evicted too.
     """
     gpu, model = state.gpu[0], state.models[m]
-    r = model.head
-    request = state.requests[r]
+    number = model.head
+    request = state.requests[number]
     need = (request.isl + request.osl) * model.kv_token_bytes
     while gpu.used_bytes + need > gpu.memory_bytes:
         if gpu.loading >= 0:
@@ -168,15 +168,15 @@ def _admit(state: State, m: int, alone: bool) -> bool:
     model.reserved_bytes += need
     model.head = request.next_waiting
     model.waiting -= 1
-    model.prefilling = r
+    model.prefilling = number
     model.prompt_left = request.prompt
     return True
 
 
 @kernel
-def _count_late(state: State, r: int) -> None:
-    """Count request ``r`` as late, once. The replay fails if its group then has too many."""
-    request = state.requests[r]
+def _count_late(state: State, number: int) -> None:
+    """Count request ``number`` as late, once. The replay fails if its group then has too many."""
+    request = state.requests[number]
     if not request.late:
         request.late = True
         group = request.group
@@ -186,23 +186,23 @@ def _count_late(state: State, r: int) -> None:
 
 
 @kernel
-def _complete(state: State, m: int, r: int, t: float) -> None:
-    """End request ``r`` of model ``m`` at ``t`` and free its memory.
+def _complete(state: State, m: int, number: int, now_s: float) -> None:
+    """End request ``number`` of model ``m`` at ``now_s`` and free its memory.
 
     Prompts of all models may be admitted again.
     """
-    model, request = state.models[m], state.requests[r]
-    request.end_s = t
+    model, request = state.models[m], state.requests[number]
+    request.end_s = now_s
     need = (request.isl + request.osl) * model.kv_token_bytes
     model.reserved_bytes -= need
     state.gpu[0].used_bytes -= need
     for other in state.models:
         other.blocked = False
     gaps = request.osl - 1
-    too_late = t - request.arrival_s > request.e2e
-    mean_gap_s = (t - request.first_s) / gaps if gaps > 0 else 0.0
+    too_late = now_s - request.arrival_s > request.e2e
+    mean_gap_s = (now_s - request.first_s) / gaps if gaps > 0 else 0.0
     if too_late or (gaps > 0 and mean_gap_s > request.tbt):
-        _count_late(state, r)
+        _count_late(state, number)
 
 
 @kernel
@@ -217,12 +217,12 @@ def _count_iterations_until(
     # The end rises with the number of iterations, so bisection finds it.
     low, high = 0, most + 1
     while high - low > 1:
-        k = (low + high) // 2
-        end_s = k * first_s + 0.5 * growth_s * k * (k - 1)
+        middle = (low + high) // 2
+        end_s = middle * first_s + 0.5 * growth_s * middle * (middle - 1)
         if end_s < until_s or (end_s == until_s and not to_first_after):
-            low = k
+            low = middle
         else:
-            high = k
+            high = middle
     return int(max(1, min(most, low + to_first_after)))
 
 
@@ -246,14 +246,14 @@ def _fill_with_prompts(state: State, m: int, others: bool) -> tuple[int, int, fl
                 break
             if not _admit(state, m, in_batch == 0):
                 break
-        r = model.prefilling
+        number = model.prefilling
         tokens = min(budget_left, model.prompt_left)
-        pairs += tokens * (state.requests[r].isl - model.prompt_left + 0.5 * tokens)
+        pairs += tokens * (state.requests[number].isl - model.prompt_left + 0.5 * tokens)
         model.prompt_left -= tokens
         chunk += tokens
         budget_left -= tokens
         if model.prompt_left == 0:
-            state.batch[m, model.running + ended] = r
+            state.batch[m, model.running + ended] = number
             ended += 1
             model.prefilling = -1
     return ended, chunk, pairs
@@ -261,9 +261,9 @@ def _fill_with_prompts(state: State, m: int, others: bool) -> tuple[int, int, fl
 
 @kernel
 def _decode_iterations(
-    state: State, m: int, t: float, iteration_s: float, until: float
+    state: State, m: int, now_s: float, iteration_s: float, until: float
 ) -> tuple[int, float]:
-    """Return how many decode iterations of model ``m`` run with an unchanged batch from ``t`` on.
+    """Return how many decode iterations of model ``m`` run with an unchanged batch from ``now_s``.
 
     The second value is by how many seconds each takes longer than the one before; the first takes
     ``iteration_s``. The batch is unchanged until a sequence ends, a request arrives, or the GPU
@@ -280,10 +280,10 @@ def _decode_iterations(
     iterations = min(iterations, with_equal_growth)
     if gpu.next < state.requests.size:
         # A request may join after the iteration in which it arrives.
-        arrives_in_s = state.requests[gpu.next].arrival_s - t
+        arrives_in_s = state.requests[gpu.next].arrival_s - now_s
         iterations = _count_iterations_until(iteration_s, growth_s, iterations, arrives_in_s, True)
     # Models change at the last boundary before ``until``.
-    iterations = _count_iterations_until(iteration_s, growth_s, iterations, until - t, False)
+    iterations = _count_iterations_until(iteration_s, growth_s, iterations, until - now_s, False)
     return iterations, growth_s
 
 
@@ -298,8 +298,8 @@ def _finish_iterations(state: State, m: int, prompts: int, iterations: int, end:
     model.context += iterations * decodes
     # The batch has the decoding requests first, then those with a first token.
     for i in range(decodes + prompts):
-        r = state.batch[m, i]
-        request = state.requests[r]
+        number = state.batch[m, i]
+        request = state.requests[number]
         if i < decodes:
             request.tokens_left -= iterations
         else:
@@ -307,51 +307,51 @@ def _finish_iterations(state: State, m: int, prompts: int, iterations: int, end:
             request.tokens_left = request.osl - 1
             model.context += request.isl + 1
             if end - request.arrival_s > request.ttft:
-                _count_late(state, r)
+                _count_late(state, number)
         if request.tokens_left == 0:
             model.context -= request.isl + request.osl
-            _complete(state, m, r, end)
+            _complete(state, m, number, end)
         else:
-            state.batch[m, kept] = r
+            state.batch[m, kept] = number
             kept += 1
     model.running = kept
 
 
 @kernel
-def _run(state: State, m: int, t: float) -> float:
-    """Run iterations of model ``m`` from ``t`` on; return when they end, or ``t`` if none ran."""
+def _run(state: State, m: int, now_s: float) -> float:
+    """Run iterations of model ``m`` from ``now_s`` on; return their end (``now_s`` if none ran)."""
     model = state.models[m]
-    others, gives_way_s = yield_time(state, m, t)
+    others, gives_way_s = yield_time(state, m, now_s)
     prompts, chunk, pairs = _fill_with_prompts(state, m, others)
     decodes, context = float(model.running), float(model.context)
     if decodes == 0 and chunk == 0:
-        return t
+        return now_s
     iteration_s = iteration_seconds(state.curves[m], decodes, context, float(chunk), pairs)
     iterations, growth = 1, 0.0
     if chunk == 0:
         until = gives_way_s if others and not state.gpu[0].whole_requests else np.inf
-        iterations, growth = _decode_iterations(state, m, t, iteration_s, until)
+        iterations, growth = _decode_iterations(state, m, now_s, iteration_s, until)
     seconds = iterations * iteration_s + 0.5 * growth * iterations * (iterations - 1)
     model.busy_s += seconds
-    model.last_used_s = t + seconds
-    _finish_iterations(state, m, prompts, iterations, t + seconds)
-    return float(t + seconds)
+    model.last_used_s = now_s + seconds
+    _finish_iterations(state, m, prompts, iterations, now_s + seconds)
+    return float(now_s + seconds)
 
 
 @kernel
-def _queue_arrivals(state: State, t: float) -> None:
-    """Append the requests that arrived by ``t`` to the queues of their models (linked lists)."""
+def _queue_arrivals(state: State, now_s: float) -> None:
+    """Append the requests that arrived by ``now_s`` to their models' queues (linked lists)."""
     gpu = state.gpu[0]
-    while gpu.next < state.requests.size and state.requests[gpu.next].arrival_s <= t:
-        r = gpu.next
+    while gpu.next < state.requests.size and state.requests[gpu.next].arrival_s <= now_s:
+        number = gpu.next
         gpu.next += 1
-        model = state.models[state.requests[r].model]
-        state.requests[r].next_waiting = -1
+        model = state.models[state.requests[number].model]
+        state.requests[number].next_waiting = -1
         if model.waiting == 0:
-            model.head = r
+            model.head = number
         else:
-            state.requests[model.tail].next_waiting = r
-        model.tail = r
+            state.requests[model.tail].next_waiting = number
+        model.tail = number
         model.waiting += 1
 
 
@@ -362,28 +362,28 @@ def replay(state: State) -> float:
     The replay ends early once a group has missed its limits more often than ``allowed``.
     """
     gpu = state.gpu[0]
-    t, n = 0.0, state.requests.size
+    now_s = 0.0
     while True:
-        _queue_arrivals(state, t)
+        _queue_arrivals(state, now_s)
         if gpu.failed:
-            return t
-        m = choose(state, t)
+            return now_s
+        m = choose(state, now_s)
         if m < 0:
-            if gpu.next == n:
-                return t
-            t = state.requests[gpu.next].arrival_s
+            if gpu.next == state.requests.size:
+                return now_s
+            now_s = state.requests[gpu.next].arrival_s
             continue
-        m = _model_to_run(state, m, t)
+        m = _model_to_run(state, m, now_s)
         if m != gpu.current:
             gpu.current, gpu.turn_begins = m, 1
             if not state.models[m].resident:
-                t += _load(state, m, t)
-            gpu.turn_end_s = t + turn_seconds(state, m)
+                now_s += _load(state, m, now_s)
+            gpu.turn_end_s = now_s + turn_seconds(state, m)
             continue  # requests may have arrived during the load
         if not state.models[m].resident:
-            t += _load(state, m, t)
-        end = _run(state, m, t)
+            now_s += _load(state, m, now_s)
+        end = _run(state, m, now_s)
         gpu.turn_begins = 0
-        if end == t and not state.models[m].blocked:
-            return t  # an iteration without an end would never stop
-        t = end
+        if end == now_s and not state.models[m].blocked:
+            return now_s  # an iteration without an end would never stop
+        now_s = end

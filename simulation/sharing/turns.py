@@ -51,9 +51,9 @@ def _next_deadline(state: State, m: int) -> float:
     It follows from the limits of TTFT, TBT and E2E; inf: no request.
     """
     due_s = np.inf
-    r = _next_prompt(state, m)
-    if r >= 0:
-        request = state.requests[r]
+    number = _next_prompt(state, m)
+    if number >= 0:
+        request = state.requests[number]
         due_s = request.arrival_s + min(request.ttft, request.e2e)
     for i in range(state.models[m].running):
         request = state.requests[state.batch[m, i]]
@@ -72,8 +72,8 @@ def _step_seconds(state: State, m: int) -> float:
     model = state.models[m]
     sequences, context = model.running, model.context
     if sequences == 0:
-        r = _next_prompt(state, m)
-        sequences, context = 1, state.requests[r].isl if r >= 0 else 1
+        number = _next_prompt(state, m)
+        sequences, context = 1, state.requests[number].isl if number >= 0 else 1
     curve = state.curves[m]
     return float(iteration_seconds(curve, float(sequences), float(context), 0.0, 0.0))
 
@@ -84,10 +84,10 @@ def _latest_start(state: State, m: int) -> float:
 
     inf: no prompt can be admitted.
     """
-    r = _next_prompt(state, m)
-    if r < 0 or state.models[m].blocked:
+    number = _next_prompt(state, m)
+    if number < 0 or state.models[m].blocked:
         return np.inf
-    request = state.requests[r]
+    request = state.requests[number]
     tokens = float(request.prompt)
     pairs = tokens * (request.isl - 0.5 * tokens)
     seconds = iteration_seconds(state.curves[m], 0.0, 0.0, tokens, pairs)
@@ -104,24 +104,24 @@ def turn_seconds(state: State, m: int) -> float:
     """
     gpu = state.gpu[0]
     loads_s, sum_of_inverses, least_slack, own_slack = 0.0, 0.0, np.inf, 0.0
-    for j in range(state.models.size):
-        if j != m and not has_work(state, j):
+    for other in range(state.models.size):
+        if other != m and not has_work(state, other):
             continue
-        model = state.models[j]
-        if j == m or not model.resident:
+        model = state.models[other]
+        if other == m or not model.resident:
             loads_s += gpu.switch_s + model.weight_bytes / gpu.host_bytes_s
         limit = np.inf
         for i in range(model.running):
-            limit = min(limit, state.requests[state.batch[j, i]].tbt)
-        r = _next_prompt(state, j)
-        if r >= 0:
-            limit = min(limit, state.requests[r].tbt)
+            limit = min(limit, state.requests[state.batch[other, i]].tbt)
+        number = _next_prompt(state, other)
+        if number >= 0:
+            limit = min(limit, state.requests[number].tbt)
         if limit == np.inf:
             continue
-        slack = limit / _step_seconds(state, j)
+        slack = limit / _step_seconds(state, other)
         sum_of_inverses += 1.0 / slack
         least_slack = min(least_slack, slack)
-        if j == m:
+        if other == m:
             own_slack = slack
     if own_slack == 0.0:  # no limit, so the formula does not apply
         return float(min(loads_s, MOST_TURN_S))
@@ -130,8 +130,8 @@ def turn_seconds(state: State, m: int) -> float:
 
 
 @kernel
-def choose(state: State, t: float) -> int:
-    """Return the model that runs next at ``t``; -1: none has work.
+def choose(state: State, now_s: float) -> int:
+    """Return the model that runs next at ``now_s``; -1: none has work.
 
     With ``whole_requests``, a model keeps the GPU until its batch is done. If the weights of all
     models with work are on the GPU, the least recently used of them runs. Otherwise
@@ -140,25 +140,25 @@ def choose(state: State, t: float) -> int:
     gpu = state.gpu[0]
     current, count, all_resident = gpu.current, 0, True
     oldest, oldest_s = -1, np.inf  # the least recently used model with work
-    for j in range(state.models.size):
-        if has_work(state, j):
-            model = state.models[j]
+    for other in range(state.models.size):
+        if has_work(state, other):
+            model = state.models[other]
             count += 1
             all_resident = all_resident and model.resident
             if model.last_used_s < oldest_s:
-                oldest, oldest_s = j, model.last_used_s
+                oldest, oldest_s = other, model.last_used_s
     current_has_work = current >= 0 and has_work(state, current)
     has_batch = current >= 0 and (
         state.models[current].running > 0 or state.models[current].prefilling >= 0
     )
     if count <= 1 or (gpu.whole_requests and has_batch):
         return int(current) if current_has_work else int(oldest)
-    return int(oldest) if all_resident else _next_if_not_all_fit(state, t, current_has_work)
+    return int(oldest) if all_resident else _next_if_not_all_fit(state, now_s, current_has_work)
 
 
 @kernel
-def _next_if_not_all_fit(state: State, t: float, current_has_work: bool) -> int:
-    """Return the model that runs next at ``t`` if some model with work is not on the GPU.
+def _next_if_not_all_fit(state: State, now_s: float, current_has_work: bool) -> int:
+    """Return the model that runs next at ``now_s`` if some model with work is not on the GPU.
 
     - A turn that has not begun to run yet begins.
     - At the end of a turn, the model that has to start first is next: its next token is due at the
@@ -171,43 +171,43 @@ def _next_if_not_all_fit(state: State, t: float, current_has_work: bool) -> int:
     current = gpu.current
     if current_has_work and gpu.turn_begins:
         return int(current)
-    turn_is_over = not current_has_work or t >= gpu.turn_end_s
+    turn_is_over = not current_has_work or now_s >= gpu.turn_end_s
     if not turn_is_over and gpu.whole_requests:
         return int(current)
     best, earliest = -1, np.inf
     if not turn_is_over:
-        best, earliest = current, t + _step_seconds(state, current)
-    for j in range(state.models.size):
-        if j == current or not has_work(state, j):
+        best, earliest = current, now_s + _step_seconds(state, current)
+    for other in range(state.models.size):
+        if other == current or not has_work(state, other):
             continue
         if turn_is_over:
-            start_by = _next_deadline(state, j) - load_seconds(state, j)
+            start_by = _next_deadline(state, other) - load_seconds(state, other)
         else:
-            start_by = _latest_start(state, j)
-        if (best < 0 or start_by < earliest) and (turn_is_over or start_by >= t):
-            best, earliest = j, start_by
+            start_by = _latest_start(state, other)
+        if (best < 0 or start_by < earliest) and (turn_is_over or start_by >= now_s):
+            best, earliest = other, start_by
     return int(best)
 
 
 @kernel
-def yield_time(state: State, m: int, t: float) -> tuple[bool, float]:
+def yield_time(state: State, m: int, now_s: float) -> tuple[bool, float]:
     """Return whether other models have work, and the time at which ``m`` may have to give way.
 
-    If all models with work are on the GPU, the time is now (``t``), because they take turns by
+    If all models with work are on the GPU, the time is now (``now_s``), because they take turns by
     iteration. Otherwise it is the end of the turn, or earlier if a prompt must start to keep its
     TTFT.
     """
     others, all_resident = False, True
-    for j in range(state.models.size):
-        if j != m and has_work(state, j):
+    for other in range(state.models.size):
+        if other != m and has_work(state, other):
             others = True
-            all_resident = all_resident and state.models[j].resident
+            all_resident = all_resident and state.models[other].resident
     if all_resident:
-        return others, t
+        return others, now_s
     gives_way_s = state.gpu[0].turn_end_s
-    for j in range(state.models.size):
-        if j != m and has_work(state, j):
-            latest_s = _latest_start(state, j)
-            if latest_s > t:
+    for other in range(state.models.size):
+        if other != m and has_work(state, other):
+            latest_s = _latest_start(state, other)
+            if latest_s > now_s:
                 gives_way_s = min(gives_way_s, latest_s)
     return others, float(gives_way_s)

@@ -22,22 +22,20 @@ def totals(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[T
     reserved = reservation_usd(problem, target, cheapest_reservation(problem, target))
     by_period = []
     for period, window in enumerate(problem.windows):
-        # Requested in the last ``lead`` periods, this one included, so not up yet.
-        starting = starts[max(0, period - problem.lead + 1) : period + 1].sum(axis=0)
-        starting = starting if problem.lead else np.zeros_like(starting)
-        usd, gpu_hours, kwh, kg = (
-            float(
-                (per_hour(window, measure) * (target[period] + starting)).sum()
-                + (per_start(window, measure) * starts[period]).sum()
-            )
-            * problem.hours
-            for measure in MEASURES
-        )
+        paid = target[period]  # instances up or starting
+        if problem.lead:
+            # Requested in the last ``lead`` periods, this one included, so not up yet.
+            paid = paid + starts[max(0, period - problem.lead + 1) : period + 1].sum(axis=0)
+        sums = []
+        for measure in MEASURES:
+            hourly = (per_hour(window, measure) * paid).sum()
+            by_start = (per_start(window, measure) * starts[period]).sum()
+            sums.append(float(hourly + by_start) * problem.hours)
+        usd, gpu_hours, kwh, kg = sums
         if problem.lend_usd is not None:
             usd -= float((problem.lend_usd * lent[period]).sum()) * problem.hours
         usd += float(reserved[period]) * problem.hours
-        change = changes[period]
-        up, down = np.maximum(0, change).sum(), np.maximum(0, -change).sum()
+        up, down = np.maximum(0, changes[period]).sum(), np.maximum(0, -changes[period]).sum()
         by_period.append(Totals(usd, gpu_hours, kwh, kg, int(up), int(down)))
     return tuple(by_period)
 
@@ -48,12 +46,13 @@ def costs(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[fl
     ``target`` and ``lent`` are ``[period, model, region, GPU column]``.
     """
     by_period = totals(problem, target, lent)
-    weights = problem.first.weights
-    total = sum(getattr(weights, m) * getattr(period, m) for period in by_period for m in MEASURES)
-    fleet = sum(
-        float((price(window) * target[period]).sum()) * problem.hours
-        for period, window in enumerate(problem.windows)
+    total = sum(
+        getattr(problem.first.weights, measure) * getattr(sums, measure)
+        for sums in by_period
+        for measure in MEASURES
     )
+    pairs = zip(problem.windows, target, strict=True)
+    fleet = sum(float((price(window) * counts).sum()) * problem.hours for window, counts in pairs)
     return total, fleet
 
 
@@ -64,27 +63,23 @@ def by_window(problem: HorizonProblem, plan: HorizonPlan) -> tuple[WindowPlan, .
     build and solve, binding constraints and conflicts appear only in the first.
     """
     share = plan.bound / plan.objective if plan.objective > 0 else 0.0
-    weights, windows = problem.first.weights, []
-    period_hours = problem.hours  # of one period
-    for period, (window, sums) in enumerate(zip(problem.windows, plan.totals, strict=True)):
-        target, is_first = plan.target[period], period == 0
+    weights = problem.first.weights
+    plans = []
+    for window, sums, target in zip(problem.windows, plan.totals, plan.target, strict=True):
         fleet = fleet_usd(window, target)
-        objective = sum(getattr(weights, m) * getattr(sums, m) for m in MEASURES) / period_hours
+        weighted = sum(getattr(weights, measure) * getattr(sums, measure) for measure in MEASURES)
+        objective = weighted / problem.hours
         bound = min(objective, objective * share)
-        windows.append(
-            WindowPlan(
-                status=plan.status,
-                target=target,
-                objective_usd=objective,
-                fleet_usd=fleet,
-                bound_usd=bound,
-                gap=(objective - bound) / fleet if fleet > 0 else 0.0,
-                solver=plan.solver,
-                build_seconds=plan.build_seconds if is_first else 0.0,
-                solve_seconds=plan.solve_seconds if is_first else 0.0,
-                binding=plan.binding if is_first else (),
-                conflict=plan.conflict if is_first else "",
-                totals=replace(sums, **{m: getattr(sums, m) / period_hours for m in MEASURES}),
-            )
-        )
-    return tuple(windows)
+        hourly = {measure: getattr(sums, measure) / problem.hours for measure in MEASURES}
+        of_window = WindowPlan(
+            status=plan.status, target=target, objective_usd=objective, fleet_usd=fleet,
+            bound_usd=bound, gap=(objective - bound) / fleet if fleet > 0 else 0.0,
+            solver=plan.solver, build_seconds=0.0, solve_seconds=0.0, binding=(), conflict="",
+            totals=replace(sums, **hourly),
+        )  # fmt: skip
+        plans.append(of_window)
+    plans[0] = replace(
+        plans[0], build_seconds=plan.build_seconds, solve_seconds=plan.solve_seconds,
+        binding=plan.binding, conflict=plan.conflict,
+    )  # fmt: skip
+    return tuple(plans)

@@ -297,26 +297,28 @@ class LearnedCorrections:
         best = covariance @ self.inverse  # weights of rows that apply wholly, [n, rows]
         weighed = applies * best
         shift = weighed @ (self.weight * self.log_errors)
+
         # Variance that all rows explain: the diagonal of weights times covariance
         explaining = self.belief * applies * (2.0 - applies) * best
         explained = np.einsum("ij,ij->i", explaining, covariance)
         # By how much it falls without each row, in closed form
         by_row = explaining * best / np.diag(self.inverse)
         by_others = explained - by_row.max(axis=1, initial=0.0)
+        if self.sound.size < 2:  # a row with a defect does not narrow an error either
+            by_others = np.zeros(traits.size)
+
         # Mean square distance of the applied shift from the whole one, and from none.
         likely = weighed @ (self.belief * self.log_errors)
         mean_square = (weighed @ (np.sqrt(self.belief) * self.log_errors)) ** 2
         doubt = np.maximum(mean_square + shift * (shift - 2.0 * likely), 0.0)
-        if self.sound.size < 2:  # a row with a defect does not narrow an error either
-            by_others = np.zeros(traits.size)
-        contradicted = np.isin(traits.labels["deployment"], self.contradicted)
+        # Never below the noise of a row, nor above the variance without rows.
         noise = self.likeness.noise_of(traits)
-        variances = []
-        for removed in (explained, by_others):
-            # Never below the noise of a row, nor above the variance without rows.
-            remaining = np.minimum(np.maximum(before - removed, noise) + doubt, before)
-            variances.append(np.where(contradicted, before, remaining))
-        after, stated = np.sqrt(variances)
+        removed = np.stack([explained, by_others])
+        variances = np.minimum(np.maximum(before - removed, noise) + doubt, before)
+        contradicted = np.isin(traits.labels["deployment"], self.contradicted)
+        after, stated = np.sqrt(np.where(contradicted, before, variances))
+
+        # The errors that remain of sound rows at the same load
         remaining = np.abs(self.errors[None] - shift[:, None])
         at_load = np.where(compare_traits(traits, self.sound).same_load, remaining, 0.0)
         residual = at_load.max(axis=1, initial=0.0)
@@ -359,11 +361,9 @@ def learn_corrections(
         return LearnedCorrections(likeness, rows, bounded, inverse, belief, (), sound, errors)
     predicted = _leave_one_out_prediction(inverse, bounded)
     for name in np.unique(names):
-        of_name = names == name
-        if of_name.sum() >= JUDGED:
-            belief[of_name] = _shift_probability(
-                predicted[of_name], bounded[of_name], trust[of_name]
-            )
+        own = names == name
+        if own.sum() >= JUDGED:
+            belief[own] = _shift_probability(predicted[own], bounded[own], trust[own])
     pairs = contradictions(likeness, sound, errors)
     contradicted = tuple(sorted({str(sound.labels["deployment"][i]) for i, _ in pairs}))
     return LearnedCorrections(likeness, rows, bounded, inverse, belief, contradicted, sound, errors)

@@ -215,20 +215,19 @@ class Fitter:
             *prefill_notes,
             *(f"No {phase} was measured; it stays as modelled." for phase in unmeasured_phases),
         )
-        prefill, decode = (each if each.size else np.ones(1) for each in (prefill, decode))
+        prefill = prefill if prefill.size else np.ones(1)
+        decode = decode if decode.size else np.ones(1)
         prefill_factor = float(np.median(prefill))
         # Largest measured size of decode (sequences) and of prefill (tokens)
-        largest = (
-            float(of_decode.size.max()) if of_decode.size.any() else 1.0,
-            float(of_prefill.size.max()) if of_prefill.size.any() else PROMPT,
-        )
+        sequences = float(of_decode.size.max()) if of_decode.size.any() else 1.0
+        tokens = float(of_prefill.size.max()) if of_prefill.size.any() else PROMPT
+        largest = sequences, tokens
         if (residuals.quantity == SERVED_TBT).any():
             decode = decode_factors(base, rows, prefill_factor, decode, largest)
+        sizes, modelled = {"prefill": tokens, "decode": sequences}, provenance_without_rows(base)
         phases = tuple(
-            Phase(self.provenance, size)
-            if measured[phase]
-            else Phase(provenance_without_rows(base))
-            for phase, size in zip(PHASES, largest[::-1], strict=True)
+            Phase(self.provenance, sizes[phase]) if measured[phase] else Phase(modelled)
+            for phase in PHASES
         )
         profile = adjust_profile(
             base,

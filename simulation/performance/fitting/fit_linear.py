@@ -281,9 +281,6 @@ def _from_served(rows: BenchmarkRows) -> LinearFit:
         "alone was not measured, so gamma equals alpha."
     )
     return LinearFit(
-        (alpha, beta, replace(alpha, name="gamma"), delta),
-        decodes=float(batch.max()),
-        prefill_tokens=float(tokens.max()),
-        context=longest_context(rows),
-        notes=(note,),
-    )
+        (alpha, beta, replace(alpha, name="gamma"), delta), decodes=float(batch.max()),
+        prefill_tokens=float(tokens.max()), context=longest_context(rows), notes=(note,),
+    )  # fmt: skip

@@ -86,17 +86,14 @@ class ScaleInUndo(Wrapper):
         restored = np.minimum(np.array(counts, np.int64), observation.draining)
         targets = actions.targets.copy()
         for i, service in enumerate(self._services):
-            service_pools = list(service.pools)
-            if restored[service_pools].any() and self._misses_limits(i, service, observation):
+            own = list(service.pools)
+            if restored[own].any() and self._misses_limits(i, service, observation):
                 # Keep them for the rest of the soft scale-in from which they return.
-                self._keep_until_s[i] = max(
-                    until for p in service_pools for until, _ in self._restorable[p]
-                )
-                targets[service_pools] = np.maximum(
-                    targets[service_pools], (present + restored)[service_pools]
-                )
+                ends_s = [until for p in own for until, _ in self._restorable[p]]
+                self._keep_until_s[i] = max(ends_s)
+                targets[own] = np.maximum(targets[own], (present + restored)[own])
             elif observation.time_s < self._keep_until_s[i]:
-                targets[service_pools] = np.maximum(targets[service_pools], present[service_pools])
+                targets[own] = np.maximum(targets[own], present[own])
         self._record_removed(targets - present, observation, actions)
         return replace(actions, targets=targets)
 
