@@ -125,7 +125,7 @@ def serializer_of(kind: type, *without: str) -> type[serializers.Serializer[Any]
     The comments at the dataclass's fields become the descriptions.
     """
     hints, notes = get_type_hints(kind), field_notes(kind)
-    attributes: dict[str, Any] = {"__doc__": kind.__doc__}
+    attributes: dict[str, TypedField | str | None] = {"__doc__": kind.__doc__}
     for field in fields(kind):
         if field.name not in without:
             help_text = notes.get(field.name)

@@ -897,7 +897,7 @@ def assurance_table(recommended: Mapping[str, AssuranceFigures]) -> Table:
 
     return table(
         levels,
-        (Head("Assurance"), str),
+        (Head("Assurance"), str.capitalize),
         (Head("Policy", width=3), lambda level: recommended[level].label),
         (Head("Parameters", width=2), parameters),
         (

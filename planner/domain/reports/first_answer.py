@@ -16,10 +16,6 @@ def preview_report(preview: Preview) -> Report:
     """
     answer = preview.answer
     facts = (
-        *(
-            Fact(f"Replicas: {pool.pool}", span_text((pool.fewest, pool.most)))
-            for pool in answer.pools
-        ),
         Fact("Cost of the planned window", answer.cost_usd, "$"),
         Fact("GPU-hours", answer.gpu_hours, form=Form.NUMBER),
         *(
@@ -28,7 +24,12 @@ def preview_report(preview: Preview) -> Report:
             for tier, share in answer.attainment.items()
         ),
     )  # fmt: skip
-    sections = [Section("First answer, not simulated yet", (Facts(facts),), "First answer")]
+    pools = table(
+        answer.pools,
+        (Head("Pool", width=3), lambda pool: pool.pool),
+        (Head("Replicas"), lambda pool: span_text((pool.fewest, pool.most))),
+    )
+    sections = [Section("First answer, not simulated yet", (Facts(facts), pools), "First answer")]
     if preview.assurance:
         found = assurance_table(preview.assurance)
         sections.insert(0, Section("Recommended so far", (found,), "Recommended"))
@@ -50,7 +51,7 @@ def _days_table(days: tuple[DayProgress, ...]) -> Table:
     return table(
         days,
         (Head("Test day", width=3), lambda day: day.name),
-        (Head("Required from"), lambda day: day.level),
+        (Head("Required from"), lambda day: day.level.capitalize()),
         *((Head(label), partial(passes, label)) for label in policies),
         note="Each policy with the parameter value tried last.",
     )
