@@ -445,8 +445,8 @@ class _PanelPart:
         """Return the ensemble's paths ``[series, origin, step]`` and peaks ``[series, origin]``.
 
         ``paths [method, series, origin, step]`` are those of the methods. Weights follow from the
-        recent ``errors`` of ``candidate_peaks``, both ``[2 methods, series, origin]``. As long as
-        no error is known, the ``last`` day is repeated.
+        recent ``errors`` of ``candidate_peaks``, both ``[candidate, series, origin]``, two of each
+        method. As long as no error is known, the ``last`` day is repeated.
         """
         weights = _peak_weights(candidate_peaks, errors)
         has_weight = weights.sum(axis=0) > 0

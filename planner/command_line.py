@@ -77,5 +77,6 @@ def manage(argv: Sequence[str]) -> None:
     if "--simulate" in arguments:  # it shares the work of a simulation
         command = "simulate"
     gc.disable()  # imports leave no garbage, and collecting takes a fifth of their time
+    # A second process takes a part of the work of some commands.
     with second_process(SHARED.get(command, ())), exit_with_sentence():
         Utility(list(argv)).execute()

@@ -352,7 +352,10 @@ class _Requests:
     def summary(
         self, spans: Sequence[str] = SPANS, rows: IntArray | slice = slice(None)
     ) -> GroupSummary:
-        """Return the summary of ``rows``, with percentiles of ``spans`` only."""
+        """Return the summary of ``rows``, with percentiles of ``spans`` only.
+
+        One of ``cells`` equal parts of the fleet was simulated, so counts are multiplied by it.
+        """
         outcome = self.outcome[rows]
         counts = self.cells * count_codes(outcome, 4)
         completed = outcome == COMPLETED

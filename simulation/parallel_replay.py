@@ -43,7 +43,10 @@ def simulate_in_parallel(
     sync = _PartSync(policy, fleet, parts)
 
     def replay_part(i: int, part_progress: Callable[[float], None] | None) -> StreamResult:
-        """Replay part ``i``, and call ``part_progress`` with the fraction that is done."""
+        """Replay part ``i``, and call ``part_progress`` with the fraction that is done.
+
+        All parts wait for unfinished requests until the last one of the fleet is due.
+        """
         return replay(
             _requests_of(stream, parts, i), parts[i].fleet, _PartPolicy(sync, i),
             progress=part_progress, last_due=lambda due_s: sync.latest_due(i, due_s),

@@ -50,7 +50,8 @@ def capacity_after_loss(
 
     The shape is ``[model, GPU column, count]``. ``pool_tps [model, GPU column, n]`` is the capacity
     of n + 1 instances. If it is None, the counts end at ``lost`` instances, which serve nothing.
-    Each instance beyond the last count adds ``theta_tps``.
+    Of ``theta_tps [model, GPU column]``, only the shape is used. Callers add it for each instance
+    beyond the last count.
     """
     none_left = np.zeros((*theta_tps.shape, 1 + lost))
     return none_left if pool_tps is None else np.concatenate([none_left, pool_tps], axis=2)

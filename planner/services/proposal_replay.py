@@ -60,7 +60,7 @@ def active_replay_start(
 
 
 def proposed_replay_start(plan: ActivePlan, run: Run, by: User | None) -> Run | None:
-    """Start and return a run that replays ``plan``, as activation would store the plan of ``run``.
+    """Start and return a run that replays ``plan``, the plan of ``run`` as activation stores it.
 
     Returns None if ``run`` itself simulated it, or if no exact replay is possible.
     """

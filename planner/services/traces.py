@@ -189,6 +189,7 @@ def _content_hash(sha256: str, options: IngestOptions) -> str:
     if replace(options, name="") == IngestOptions():
         return sha256
     defaults = asdict(IngestOptions())
+    # Options that were added later must not change the hashes of traces stored before.
     reading = {
         name: value
         for name, value in asdict(options).items()

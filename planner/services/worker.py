@@ -392,7 +392,7 @@ class _RunWatch:
         if stage and stage != self._stage:
             self._stage = stage
             _append_log(self._log, f"{timezone.now():%H:%M:%S} {stage}")
-            if not self._threaded:
+            if not self._threaded:  # else the heartbeat's thread writes it
                 self._write()
 
     def _beat(self) -> None:

@@ -19,7 +19,7 @@ from simulation.engine.routing import (
     choose_instance,
     choose_region,
     divert_prompt,
-    released_count,
+    releasable_count,
 )
 from simulation.engine.starts import finish_start, retire
 from simulation.engine.state import HEAD, TAIL
@@ -214,7 +214,7 @@ def _release_deferred(state: Any, service: int, region: int, t: float) -> None:
     """
     if state.deferred_count[service] == 0:
         return
-    for _ in range(released_count(state, service, region, t)):
+    for _ in range(releasable_count(state, service, region, t)):
         if state.released_tokens[service, region] >= state.release_tokens[service, region]:
             return
         first = _most_urgent_deferred(state, service, region)

@@ -112,7 +112,7 @@ class StreamFeed:
         assert self._next is not None
         # Requests with another outcome are final, and no part of the engine refers to them.
         keep = state.requests["outcome"] == UNFINISHED
-        self.count(state, np.inf)
+        self.count(state, until_s=np.inf)  # no request is unfinished for good yet
         self._loaded = join_traces([self._loaded.rows(keep), self._next], shared=True)
         self._raise_last_due(self._next)
         records, accepted, _ = request_records(self._next, self._fleet, self._services)

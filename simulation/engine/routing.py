@@ -315,7 +315,7 @@ def choose_region(state: Any, service: int, home: int, t: float, r: int) -> tupl
 
 
 @kernel
-def released_count(state: Any, service: int, region: int, t: float) -> int:
+def releasable_count(state: Any, service: int, region: int, t: float) -> int:
     """Return how many deferred requests a service may release in a region now: 0, 1 or 2.
 
     The lower the KV memory utilization, the more.

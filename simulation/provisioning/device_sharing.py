@@ -187,10 +187,10 @@ def best_chunked(
     service = phase.service
     models: list[tuple[Level, int]] = []  # with their batches
     operators: list[Level] = []
-    for b, size in enumerate(phase.problem.batches):
+    for i, size in enumerate(phase.problem.batches):
         # A prompt takes the osl / batch iterations of its chunks, which must end within the TTFT.
         limit_s = min(service.slo_s, service.ttft_s * float(size) / service.osl) * slo_share
-        with_this_batch = with_slo(with_some_choices(phase, slice(b, b + 1)), limit_s)
+        with_this_batch = with_slo(with_some_choices(phase, slice(i, i + 1)), limit_s)
         model = model_level(with_this_batch, device_bytes)
         if model is not None:
             models.append((model, int(size)))
@@ -213,7 +213,7 @@ def best_chunked(
 def with_batch_wait(
     phase: PhaseProblem, plan: Callable[[PhaseProblem], Level | None]
 ) -> tuple[Level, int] | None:
-    """Return the best plan if batches take time to fill, and its largest batch b.
+    """Return the best plan if batches take time to fill, and the size of its largest batch.
 
     A scheduler that fills batches of b at the entry makes a request wait (b - 1) / (2 x rate)
     seconds on average, which the source ignores. For every b, ``plan`` is called with batches up to
@@ -221,13 +221,13 @@ def with_batch_wait(
     meets the limit.
     """
     plans: list[tuple[Level, int]] = []  # with their largest batches
-    for b, size in enumerate(phase.problem.batches):
+    for i, size in enumerate(phase.problem.batches):
         wait_s = (float(size) - 1.0) / (2.0 * phase.problem.rate)
         remaining_s = phase.problem.slo_s - wait_s
         # Larger batches take even longer to fill.
         if remaining_s <= 0:
             break
-        level = plan(with_slo(with_some_choices(phase, slice(0, b + 1)), remaining_s))
+        level = plan(with_slo(with_some_choices(phase, slice(0, i + 1)), remaining_s))
         if level is not None:
             latency_s = level.latency_s + wait_s
             with_wait = replace(level, latency_s=latency_s, slo_s=phase.problem.slo_s)

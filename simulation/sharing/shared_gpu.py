@@ -160,7 +160,8 @@ def _admit(state: State, m: int, alone: bool) -> bool:
         if gpu.loading >= 0:
             _give_up_load(state)
             continue
-        # A model with work gives way only if nothing of model ``m`` could run otherwise.
+        # A model with work gives way only if nothing of model ``m`` could run otherwise. Below 0:
+        # no model could be evicted.
         if gpu.pinned or _evict(state, m, not alone) < 0.0:
             model.blocked = alone
             return False

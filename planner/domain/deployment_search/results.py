@@ -229,7 +229,7 @@ def row_of(
 ) -> Row:
     """Return the row of one rated deployment; facts that are not known are None."""
     candidate, decode = rated.candidate, rated.candidate.decode
-    where, prefill = decode.where, candidate.prefill
+    arrangement, prefill = decode.where, candidate.prefill
     mode = "agg" if prefill is None else "disagg"
     tokens = rated.rate * (query.isl + query.osl)
     output_tokens = rated.rate * query.osl
@@ -240,9 +240,9 @@ def row_of(
     return Row(
         gpu=decode.gpu.name,
         gpus=candidate.gpus,
-        **{name: getattr(where, name) for name in WIDTHS},
-        precision=where.weights,
-        kv_precision=where.kv_cache,
+        **{name: getattr(arrangement, name) for name in WIDTHS},
+        precision=arrangement.weights,
+        kv_precision=arrangement.kv_cache,
         engine=decode.engines[0],
         engines=decode.engines,
         mode=mode,

@@ -313,6 +313,7 @@ def plan_of(periods: Periods, answers: Sequence[PeriodPlan]) -> ScalingPlan:
     plan = _plan_of_windows(periods, windows, np.stack([window.target for window in windows]))
     if all(answer.unserved_tps is None for answer in answers):
         return plan
+    # Some demand is not served, so the plan also says by which rule it was chosen.
     all_served = np.zeros((max(1, len(periods.load.tiers)), len(plan.models)))
     unserved = [all_served if each.unserved_tps is None else each.unserved_tps for each in answers]
     return replace(

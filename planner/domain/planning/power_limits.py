@@ -60,13 +60,13 @@ def limited_pools(
     watts = np.array([round(1000 * kw[pool]) for pool in pools], np.int64)
     site = len(hardware.gpu_types)  # column of sites, which limits all GPU types of a region
     limited = []
-    for region, gpu_type in np.argwhere(np.isfinite(limits_kw)).tolist():
+    for region, column in np.argwhere(np.isfinite(limits_kw)).tolist():
         sharing = tuple(
             p
             for p, (_, r, g) in enumerate(pools)
-            if r == region and gpu_type in (hardware.types[g], site)
+            if r == region and column in (hardware.types[g], site)
         )
-        limited.append((sharing, int(1000 * limits_kw[region, gpu_type]), watts))
+        limited.append((sharing, int(1000 * limits_kw[region, column]), watts))
     return tuple(limited)
 
 

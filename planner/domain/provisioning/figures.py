@@ -144,9 +144,9 @@ def _total_needs(levels: Sequence[Level]) -> Needs:
 
 
 def total(cases: list[Case], name: str) -> Total:
-    """Return the needs of all cases planned at level ``name``.
+    """Return the needs of all cases planned at level ``name``, and the case nearest to its limit.
 
-    A case without a plan at that level counts as whole replicas.
+    A case without a plan at that level counts as whole replicas (MODEL).
     """
     levels = [with_start_time(case, case.levels.get(name) or case.levels[MODEL]) for case in cases]
     nearest = cases[_nearest_to_limit(levels)]

@@ -216,12 +216,12 @@ def _nearest(candidates: Sequence[Candidate], days: Sequence[TestDay], level: in
     smallest = min(c.shortfall(days, level) for c in candidates)
     near = [c for c in candidates if c.shortfall(days, level) <= smallest + NEAR]
     nearest = min(near, key=lambda c: c.expected_cost_usd(days))
-    failing = tuple(
-        day.name
-        for i, day in enumerate(days)
-        if day.required_at(level) and not ((result := nearest.on(i, day)) and result.passes)
-    )
-    return Choice(nearest, qualifies=False, failing=failing, runner_up=None)
+    failing = []
+    for i, day in enumerate(days):
+        result = nearest.on(i, day)
+        if day.required_at(level) and not (result and result.passes):
+            failing.append(day.name)
+    return Choice(nearest, qualifies=False, failing=tuple(failing), runner_up=None)
 
 
 def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:

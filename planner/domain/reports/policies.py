@@ -210,7 +210,7 @@ def time_text(window: timedelta) -> str:
 
 
 def guard_text(scheduled: Span, simulated: Span | None, mean: float | None = None) -> str:
-    """Return the most replicas with those that a guard adds to a schedule, in words; "": none.
+    """Return what a guard adds, such as "up to 27 under load, 20.5 on average"; "": nothing.
 
     ``scheduled`` and ``simulated`` are (fewest, most) replicas; None: not known. ``mean`` is the
     mean of the simulated replicas, if known.

@@ -336,11 +336,11 @@ class _Reader:
         without = set(self.list_field("mlp_only_layers"))
         period = self.number("expert_layer_period")  # Jamba
         offset = self.number("expert_layer_offset") or 0
+        step = self.number("expert_step") or 1
         if kinds:
             return sum(kind == "dense" for kind in kinds[:layers])
         if isinstance(by_layer, list):
             return layers - sum(by_layer[:layers])
-        step = self.number("expert_step") or 1
         if routed_list:
             listed = routed_list.split(",") if isinstance(routed_list, str) else routed_list
             return layers - len(listed)

@@ -126,7 +126,7 @@ def _runs_at(
             f"rate is {rate:g} requests/s, but this deployment sustains at most "
             f"{max_rate:.3g}. Lower it, or add GPUs or workers."
         )
-    # Two draws of requests, as for sizes.
+    # Two draws of requests, as for sizes. The second has twice as many.
     return [trial.at(rate, draw=draw) for draw in (0, 1)], max_rate
 
 

@@ -104,8 +104,9 @@ def _figures(report: IngestReport) -> str:
     if not amount and report.total_tokens:
         amount, unit = report.total_tokens, "tokens"
     bins = sum(series.bins for series in report.series)
-    known = 1 - sum(series.gaps for series in report.series) / bins if bins else 1.0
-    rate = amount / max(known * (report.end_s - report.start_s), 1e-9)
+    gaps = sum(series.gaps for series in report.series)
+    known_share = 1 - gaps / bins if bins else 1.0
+    rate = amount / max(known_share * (report.end_s - report.start_s), 1e-9)
     tokens = f", {report.input_tokens:,.0f} input tokens" if report.input_tokens else ""
     return f"{amount:,.0f} {unit}, {rate:,.3g} per second{tokens}, {report.start} to {report.end}"
 

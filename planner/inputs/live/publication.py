@@ -104,7 +104,7 @@ def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
 
 
 def _lengths(samples: Samples, name: str) -> Iterator[pl.DataFrame]:
-    """Yield SAMPLE tokens per request, drawn from histograms, by series and LENGTH_FIELDS."""
+    """Yield SAMPLE draws of a request's tokens from histograms, by series and LENGTH_FIELDS."""
     histograms = samples.histograms.filter(pl.col("what").is_in(LENGTH_FIELDS))
     groups = histograms.sort(*KEYS, "what").partition_by(*KEYS, "what", as_dict=True)
     for (model, region, tier, what), group in groups.items():

@@ -39,7 +39,8 @@ class ProfileChoice:
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> ProfileChoice:
         """Return the choice for a row of the document's profiles."""
-        tp, version = row.get("tp"), row.get("version") if row.get("name") else None
+        tp = row.get("tp")
+        version = row.get("version") if row.get("name") else None
         return cls(
             model=str(row.get("model")),
             gpu=str(row.get("gpu")),

@@ -100,10 +100,11 @@ def verdict_of(proposal: Proposal) -> Verdict | None:
     """Return the change of the cost per day and the failed checks; None without a run."""
     if proposal.run is None:
         return None
-    pair, names = compared_policies(proposal, proposal.run)
-    before, after = (simulated_policy(*outcome) for outcome in zip(pair, names, strict=True))
-    was, now = (_usd_per_day(each) for each in (before, after))
-    checks = checks_of(proposal, pair[1], after, timezone.now())
+    (result_before, result), (name_before, name) = compared_policies(proposal, proposal.run)
+    was = _usd_per_day(simulated_policy(result_before, name_before))
+    after = simulated_policy(result, name)
+    now = _usd_per_day(after)
+    checks = checks_of(proposal, result, after, timezone.now())
     return Verdict(
         usd_per_day=None if was is None or now is None else now - was,
         failed=tuple(check.name for check in checks if check.passed is False),

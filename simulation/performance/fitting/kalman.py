@@ -185,7 +185,8 @@ def mean_iteration_seconds(
     prefill tokens, and a ``share`` of them has a prefill.
     """
     alpha, beta, gamma, delta = parameters
-    # Share of the iterations whose constant is gamma, and not alpha
+    # The constant is the larger of alpha (decodes) and gamma (prefill) if an iteration has both.
+    # Share of the iterations whose constant is gamma:
     gamma_share = 0.0
     if p > 0 and (b <= 0 or gamma > alpha):
         gamma_share = share if b > 0 else 1.0
