@@ -146,16 +146,18 @@
     return out;
   };
 
-  // Charts over time share zoom and cursor. The address keeps the range: ?from=…&to=…
+  // Charts over time share zoom and cursor. The address keeps the range: ?zoom-from=…&zoom-to=…
+  const ENDS = ["zoom-from", "zoom-to"];
   const overTime = (frame) => frame.layout?.xaxis?.type === "date";
   const others = (frame) => [...document.querySelectorAll("[data-drawn]")].filter((other) => other !== frame && overTime(other));
   const range = () => {
     const sent = new URLSearchParams(location.search);
-    return sent.get("from") && sent.get("to") ? [sent.get("from"), sent.get("to")] : null;
+    const ends = ENDS.map((name) => sent.get(name));
+    return ends.every(Boolean) ? ends : null;
   };
   const keep = (ends) => {
     const address = new URL(location);
-    ["from", "to"].forEach((name, at) => (
+    ENDS.forEach((name, at) => (
       ends ? address.searchParams.set(name, String(ends[at]).slice(0, 16).replace(" ", "T")) : address.searchParams.delete(name)
     ));
     history.replaceState(history.state, "", address);

@@ -35,6 +35,7 @@ from planner.web.request import TemplateContext
 
 MOST = 3  # plans with a chart
 ITEMS = 6  # lines of a list
+MINUTE = timedelta(minutes=1)
 COSTS = ("Cost", "Planned cost")  # beginnings of the labels of a cost
 
 
@@ -298,7 +299,10 @@ def _saved_usd(plan: ActivePlan, now: datetime, cost: float, before: float) -> f
     planned = gpu_hours_planned(plan, plan.begins, plan.ends)
     if not planned:
         return None
-    elapsed = max(ends - begins, timedelta(0)) / (plan.ends - plan.begins)
+    # Whole minutes, as the schedule is counted: both costs must cover the same time.
+    minutes = max(ends - begins, timedelta(0)) // MINUTE
+    ends = begins + minutes * MINUTE
+    elapsed = (ends - begins) / (plan.ends - plan.begins)
     return before * elapsed - cost * gpu_hours_requested(plan, begins, ends) / planned
 
 

@@ -222,3 +222,4 @@ def test_the_saving_follows_the_schedule(run: Run, approver: User) -> None:
     planned = 2 * 8 + 5 * 12 + 3 * (day - 20)
     assert saved(8) == pytest.approx(before * 8 / day - cost * (2 * 1.5 + 5 * 6.5) / planned)
     assert saved(48) == pytest.approx(2 * saved(24))
+    assert saved(8 + 0.9 / 60) == saved(8)  # both costs are counted in whole minutes
