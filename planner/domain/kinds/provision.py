@@ -207,7 +207,7 @@ def run(
     result = ProvisionResult(
         scenario=scenario.name,
         method=options.method,
-        headline=figures.headline(totals, savings),
+        headline=figures.headline(cases, totals, savings),
         pays=figures.saves_gpus(savings),
         warnings=(
             *figures.missed_limits(chosen),

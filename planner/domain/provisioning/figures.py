@@ -272,8 +272,29 @@ def _variation(tokens: IntArray | None) -> float:
     return 0.0 if tokens is None else float(tokens.std() / max(tokens.mean(), 1.0))
 
 
-def headline(totals: Mapping[str, Total], saved: Mapping[str, Savings]) -> str:
-    """Return a sentence on the level that needs the fewest GPUs, with its savings (``saved``)."""
+def headline(cases: list[Case], totals: Mapping[str, Total], saved: Mapping[str, Savings]) -> str:
+    """Return which models are left out, then the fewest GPUs, with their savings (``saved``)."""
+    return " ".join((*_left_out_sentences(cases), _needs_sentence(totals, saved)))
+
+
+def _left_out_sentences(cases: list[Case]) -> Iterator[str]:
+    """Yield a sentence for each model without a plan in some regions, with the limits it misses."""
+    pools = groups(cases, lambda case: (case.model, case.region))
+    left_out = [case for pool in pools if not any(case.chosen for case in pool) for case in pool]
+    for same_model in groups(left_out, lambda case: case.model):
+        regions = " and ".join(dict.fromkeys(case.region for case in same_model))
+        missed = [case for case in same_model if not case.levels]
+        limits = dict.fromkeys(
+            f"{case.phase} {case.service.slo_s * 1e3:,.0f} ms" for case in missed
+        )
+        yield (
+            f"{same_model[0].model} is left out in {regions}: no GPU type keeps its limits "
+            f"({', '.join(limits)})."
+        )
+
+
+def _needs_sentence(totals: Mapping[str, Total], saved: Mapping[str, Savings]) -> str:
+    """Return the GPUs of the level that needs the fewest, with its savings (``saved``)."""
     gpus = totals[MODEL].needs.gpus
     if not saved:
         return f"Whole replicas need {gpu_words(gpus)}"

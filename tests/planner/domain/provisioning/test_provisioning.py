@@ -257,6 +257,27 @@ def test_what_cannot_be_is_said_with_the_reason(stored: StoredTrace) -> None:
         provision.run(unknown, {"t": stored}, provision.Options(), progress=silent)
 
 
+def test_the_headline_begins_with_a_model_that_is_left_out(stored: StoredTrace) -> None:
+    names = "llama-3.1-8b", "llama-3.1-70b"
+    scenario = small(
+        models=[*names],
+        profiles=[
+            {"model": name, "gpu": "A100-80GB", "tp": tp}
+            for name, tp in zip(names, (1, 4), strict=True)
+        ],
+        tiers=[{"name": "chat", "ttft_ms": 2000}, {"name": "never", "ttft_ms": 1}],
+        traffic__sources=[
+            make.source(model=name, tiers={tier: 1}, **LENGTHS)
+            for name, tier in zip(names, ("chat", "never"), strict=True)
+        ],
+    )
+    options = provision.Options(level="model")
+    document = provision.run(scenario, {"t": stored}, options, progress=silent).document
+    assert {pool["model"] for pool in document["pools"] if pool["chosen"]} == {names[0]}
+    assert document["headline"].startswith(names[1]) and "prefill 1 ms" in document["headline"]
+    assert str(document["levels"]["model"]["gpus"]) in document["headline"]
+
+
 def test_a_window_without_interactive_requests_is_refused(tmp_path: Any) -> None:
     stored = make.demand_file(tmp_path, {"a": [600.0] * 180 + [0.0] * 120})
     with pytest.raises(ScenarioError, match="no request of an interactive tier"):
