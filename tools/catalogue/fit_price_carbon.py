@@ -54,8 +54,10 @@ def prices(data: Path) -> dict[str, Any]:
         usd[row["is_spot"]].append(row["price_per_gpu_hour_usd"])
     entries: dict[tuple[str, str], dict[str, list[float | None]]] = {}
     for (provider, gpu, region), usd in sorted(usd_by_spot.items()):
-        on_demand_and_spot = [_median(usd[spot]) for spot in (False, True)]
-        entries.setdefault((provider, gpu), {})[region] = on_demand_and_spot
+        on_demand, spot = _median(usd[False]), _median(usd[True])
+        if on_demand is not None and spot is not None and spot > on_demand:
+            spot = None  # no planner would pay it: an error, or a price that should attract nobody
+        entries.setdefault((provider, gpu), {})[region] = [on_demand, spot]
     dates = offers["snapshot_date"].unique().sort()
     return {
         "source": "gpu-prices data set by afhubbard (CC-BY 4.0) in fnstggl/energy2 @ 2d7bc9a, "
