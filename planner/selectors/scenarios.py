@@ -59,32 +59,36 @@ def _newest_outlines() -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class LatestComparison:
-    """The newest completed comparison of a scenario, with figures of its recommendation.
+    """The newest completed comparison or plan of a scenario, with figures of its recommendation.
 
     A figure is None if the result does not have it.
     """
 
     pk: int  # of the run
+    kind: str
     finished_at: datetime | None
     outdated: bool  # the scenario changed since
     plan: str | None  # label of the policy
     assurance: str | None
-    meets_slo: bool | None
+    meets_slo: bool | None  # None also for a plan that was not simulated
     replicas: str | None  # as scheduled, such as "4 to 6"
     cost: float | None  # dollars of the window
     window_s: float | None  # its length
     saving: float | None  # share of the baseline's cost; None for the baseline itself
 
 
-def latest_comparisons(scenarios: Iterable[Scenario]) -> dict[int, LatestComparison]:
-    """Return the newest completed comparison of each scenario that has one."""
+def latest_comparisons(
+    scenarios: Iterable[Scenario], kind: str = Run.Kind.COMPARE
+) -> dict[int, LatestComparison]:
+    """Return the newest completed run of ``kind`` (comparison or plan) of each scenario with one."""
     completed = Run.objects.filter(
-        scenario__in=scenarios, kind=Run.Kind.COMPARE, state=Run.State.COMPLETED, sweep=None
+        scenario__in=scenarios, kind=kind, state=Run.State.COMPLETED, sweep=None
     )
     newest = completed.order_by().values("scenario").annotate(newest=Max("pk")).values("newest")
     rows: Any = Run.objects.filter(pk__in=newest).values(
         "scenario_id",
         "pk",
+        "kind",
         "finished_at",
         outdated=~Q(document=F("scenario__document")),
         plan=KT("result__recommended__label"),
@@ -114,7 +118,7 @@ def _latest_comparison(row: dict[str, Any]) -> LatestComparison:
     window = datetime.fromisoformat(end) - datetime.fromisoformat(start) if start and end else None
     row["window_s"] = window and window.total_seconds()
     if policy and policy == baseline:
-        row["change"] = None
+        row["saving"] = None
     return LatestComparison(**row | {"meets_slo": meets_slo, "replicas": replicas})
 
 

@@ -58,7 +58,8 @@ MAX_BYTES = 4 * yaml.MAX_CHARACTERS  # of an uploaded file: a UTF-8 character ha
 @require_safe
 def listing(request: Request) -> HttpResponse:
     page = page_of(request, scenarios_list())
-    results = latest_comparisons(page.object_list)
+    plans = latest_comparisons(page.object_list, Run.Kind.PLAN)
+    results = plans | latest_comparisons(page.object_list)
     rows = [(scenario, results.get(scenario.pk)) for scenario in page]
     return render(request, "web/scenarios.html", {"page": page, "rows": rows})
 

@@ -271,6 +271,25 @@ def test_the_newest_comparison_of_a_scenario_has_its_figures_by_type(
         assert ("missed" in text_of(listing)) == bool(result)
 
 
+def test_the_list_shows_a_plan_without_simulation_until_there_is_a_comparison(
+    client: Client, pools: Scenario
+) -> None:
+    def listing() -> str:
+        return client.get(reverse("web:scenarios")).content.decode()
+
+    fields = {"scenario": pools, "state": Run.State.COMPLETED, "name": "r", "document": DOCUMENT}
+    recommended = {"label": "Plan", "policy": "lt-i", "cost_usd": 5922.0, "meets_slo": None}
+    plan = Run.objects.create(**fields, kind=Run.Kind.PLAN, result={"recommended": recommended})
+    planned_only = listing()
+    assert "$5,922" in planned_only and reverse("web:run", args=[plan.pk]) in planned_only
+    assert not latest_comparisons([pools])
+    figures = {"cost_usd": 7.0, "equal_slo_saving": 0.1}
+    result = {"recommended": recommended | figures, "baseline": "lt-i"}
+    compared = Run.objects.create(**fields, kind=Run.Kind.COMPARE, result=result)
+    assert reverse("web:run", args=[compared.pk]) in listing() and "$5,922" not in listing()
+    assert latest_comparisons([pools])[pools.pk].saving is None
+
+
 def test_default_test_days_give_way_to_the_rows_of_a_large_scenario(
     client: Client, planner: User
 ) -> None:
