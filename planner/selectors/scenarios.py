@@ -80,7 +80,7 @@ class LatestComparison:
 def latest_comparisons(
     scenarios: Iterable[Scenario], kind: str = Run.Kind.COMPARE
 ) -> dict[int, LatestComparison]:
-    """Return the newest completed run of ``kind`` (comparison or plan) of each scenario with one."""
+    """Return the newest completed run of ``kind`` (comparison or plan) by scenario id."""
     completed = Run.objects.filter(
         scenario__in=scenarios, kind=kind, state=Run.State.COMPLETED, sweep=None
     )
