@@ -52,10 +52,17 @@ class Perfect:
             )
         mean = truth.values[first : first + steps]
         return Forecast(
-            key=truth.key, start_s=self._origin_s, bin_s=truth.bin_s, unit=truth.unit, mean=mean,
-            levels=QUANTILES, quantiles=np.tile(mean, (len(QUANTILES), 1)), method=self.method,
-            order="", fit_seconds=0.0,
-        )  # fmt: skip
+            key=truth.key,
+            start_s=self._origin_s,
+            bin_s=truth.bin_s,
+            unit=truth.unit,
+            mean=mean,
+            levels=QUANTILES,
+            quantiles=np.tile(mean, (len(QUANTILES), 1)),
+            method=self.method,
+            order="",
+            fit_seconds=0.0,
+        )
 
 
 def forecaster(

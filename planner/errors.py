@@ -228,11 +228,24 @@ class Away(PlannerError):
 
 
 HTTP_STATUS: dict[type, int] = {
-    PlannerError: 400, ForecastError: 422, SimulationError: 422, ScenarioError: 422,
-    IngestError: 422, SourceError: 422, CatalogueError: 422, KeyReused: 422, NotAllowed: 403,
-    TooManyAttempts: 429, NotFound: 404, Infeasible: 409, NotReady: 409, VersionConflict: 412,
-    Away: 503, BucketUnreachable: 503, NoRoom: 507,
-}  # fmt: skip
+    PlannerError: 400,
+    ForecastError: 422,
+    SimulationError: 422,
+    ScenarioError: 422,
+    IngestError: 422,
+    SourceError: 422,
+    CatalogueError: 422,
+    KeyReused: 422,
+    NotAllowed: 403,
+    TooManyAttempts: 429,
+    NotFound: 404,
+    Infeasible: 409,
+    NotReady: 409,
+    VersionConflict: 412,
+    Away: 503,
+    BucketUnreachable: 503,
+    NoRoom: 507,
+}
 
 
 def status_of(problem: Exception) -> int:

@@ -136,9 +136,12 @@ def fresh(stamp: Path, source_digest: str) -> bool:
 
 
 def run(
-    problem: str, *command: str | Path, at_end: Callable[[], None] | None = None,
-    refused: int | None = None, folder: Path | None = None,
-) -> None:  # fmt: skip
+    problem: str,
+    *command: str | Path,
+    at_end: Callable[[], None] | None = None,
+    refused: int | None = None,
+    folder: Path | None = None,
+) -> None:
     """Run a command, with its output on stderr; raise SetUpError with ``problem`` if it fails.
 
     ``at_end`` is called when the command has ended, unless a signal killed it. If the command ends

@@ -51,9 +51,12 @@ def without_carried(result: SimulationResult, carried: Trace) -> SimulationResul
     window_rows = slice(len(carried), None)
     log = rows(result.requests, window_rows)
     return replace(
-        result, trace=result.trace.rows(window_rows), requests=log,
-        after=own_work_after(result, carried), reject_reasons=reject_reasons(log),
-    )  # fmt: skip
+        result,
+        trace=result.trace.rows(window_rows),
+        requests=log,
+        after=own_work_after(result, carried),
+        reject_reasons=reject_reasons(log),
+    )
 
 
 def own_work_after(result: Replay, carried: Trace) -> AfterWindow:

@@ -48,9 +48,12 @@ def simulate_in_parallel(
         All parts wait for unfinished requests until the last one of the fleet is due.
         """
         return replay(
-            _requests_of(stream, parts, i), parts[i].fleet, _PartPolicy(sync, i),
-            progress=part_progress, last_due=lambda due_s: sync.latest_due(i, due_s),
-        )  # fmt: skip
+            _requests_of(stream, parts, i),
+            parts[i].fleet,
+            _PartPolicy(sync, i),
+            progress=part_progress,
+            last_due=lambda due_s: sync.latest_due(i, due_s),
+        )
 
     def replay_in_thread(i: int) -> StreamResult:
         """Replay a part in a thread, and report an exception to the first part."""

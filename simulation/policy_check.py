@@ -223,11 +223,16 @@ def _trace(fleet: Fleet, arrival_s: np.ndarray) -> Trace:
     return Trace(
         arrival_s=np.asarray(arrival_s, np.float64),
         input_tokens=(64 + index % 7 * 32).astype(np.int32),
-        output_tokens=(8 + index % 5 * 4).astype(np.int32), model=np.zeros(n, np.int16),
-        region=(index % len(regions)).astype(np.int16), tier=(index % 4 == 3).astype(np.int16),
-        models=models, regions=regions, tiers=tuple(tier.name for tier in fleet.tiers), start_s=0.0,
+        output_tokens=(8 + index % 5 * 4).astype(np.int32),
+        model=np.zeros(n, np.int16),
+        region=(index % len(regions)).astype(np.int16),
+        tier=(index % 4 == 3).astype(np.int16),
+        models=models,
+        regions=regions,
+        tiers=tuple(tier.name for tier in fleet.tiers),
+        start_s=0.0,
         provenance="synthesised",
-    )  # fmt: skip
+    )
 
 
 def _pool(**changes: object) -> Pool:

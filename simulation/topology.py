@@ -143,10 +143,15 @@ def build_topology(
         s2s += shape.s2
     in_rack, in_s1, in_s2, in_centre, of_gpu = np.array(columns, np.int64).reshape(-1, 5).T
     return Topology(
-        gpu_types=tuple(gpu_types), centres=tuple(name for name, _, _ in centres), rack=in_rack,
-        s1=in_s1, s2=in_s2, centre=in_centre, gpu=of_gpu,
+        gpu_types=tuple(gpu_types),
+        centres=tuple(name for name, _, _ in centres),
+        rack=in_rack,
+        s1=in_s1,
+        s2=in_s2,
+        centre=in_centre,
+        gpu=of_gpu,
         gpus=np.array(gpus_per_node, np.int64)[of_gpu],
-    )  # fmt: skip
+    )
 
 
 def _node_positions(shape: Shape, remaining: IntArray) -> list[tuple[int, int]]:

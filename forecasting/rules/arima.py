@@ -169,10 +169,13 @@ class Arima:
         rows = [self._fit_series(root, design, options) for root in scale.transform(values)]
         suffix = f", on the last {self.limits.bins} bins" if first else ""
         return FittedArima(
-            scale=scale, harmonics=most_harmonics, cycles=np.stack([row.cycles for row in rows]),
-            ar=np.stack([row.ar for row in rows]), ma=np.stack([row.ma for row in rows]),
+            scale=scale,
+            harmonics=most_harmonics,
+            cycles=np.stack([row.cycles for row in rows]),
+            ar=np.stack([row.ar for row in rows]),
+            ma=np.stack([row.ma for row in rows]),
             labels=tuple(row.label + suffix for row in rows),
-        )  # fmt: skip
+        )
 
     def _options(self, bin_s: float, bins: int) -> tuple[Harmonics, ...]:
         """Return the numbers of harmonics that ``bins`` of history allow, the simplest first."""

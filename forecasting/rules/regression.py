@@ -105,9 +105,12 @@ class Regression:
         residual = np.where(seen, scaled - cycles @ design.T, 0.0)
         lags = self._lags(panel)
         return FittedRegression(
-            scale=scale, harmonics=harmonics, cycles=cycles, lags=lags,
+            scale=scale,
+            harmonics=harmonics,
+            cycles=cycles,
+            lags=lags,
             weights=_lag_weights(residual, seen, lags),
-        )  # fmt: skip
+        )
 
     def _harmonics(self, panel: Panel) -> Harmonics:
         """Return daily harmonics from two days of history on, and weekly ones from two weeks on."""

@@ -88,9 +88,13 @@ class ApiView(APIView):
         return self.request.user
 
     def row_response(
-        self, serializer: type[BaseSerializer[Any]], row: Any, code: int = status.HTTP_200_OK,
-        headers: Mapping[str, str] | None = None, **context: Any,
-    ) -> Response:  # fmt: skip
+        self,
+        serializer: type[BaseSerializer[Any]],
+        row: Any,
+        code: int = status.HTTP_200_OK,
+        headers: Mapping[str, str] | None = None,
+        **context: Any,
+    ) -> Response:
         """Return the response with ``row``, as the class ``serializer`` writes it.
 
         ``context`` is passed to the serializer. For any ``code`` but 200, such as 201 (created),

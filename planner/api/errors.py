@@ -17,11 +17,18 @@ logger = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
 MAX_FAULT_CHARACTERS = 2000
 TITLES = {
-    400: "The request is not valid", 401: "Log in first", 403: "Not allowed", 404: "Not found",
-    405: "This address does not support this method", 406: "Not available in this format",
-    413: "Too large", 415: "This content type is not supported", 429: "Too many requests",
-    500: "An error of the program", 503: "The store of arrays does not answer",
-}  # fmt: skip
+    400: "The request is not valid",
+    401: "Log in first",
+    403: "Not allowed",
+    404: "Not found",
+    405: "This address does not support this method",
+    406: "Not available in this format",
+    413: "Too large",
+    415: "This content type is not supported",
+    429: "Too many requests",
+    500: "An error of the program",
+    503: "The store of arrays does not answer",
+}
 
 
 def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
@@ -96,9 +103,14 @@ def _response_to_expected(error: Exception, path: str) -> JsonResponse:
 
 
 def problem(
-    status: int, detail: str, instance: str, *, title: str = "",
-    errors: list[dict[str, str]] | None = None, choices: list[dict[str, str]] | None = None,
-) -> JsonResponse:  # fmt: skip
+    status: int,
+    detail: str,
+    instance: str,
+    *,
+    title: str = "",
+    errors: list[dict[str, str]] | None = None,
+    choices: list[dict[str, str]] | None = None,
+) -> JsonResponse:
     """Return a response with a problem document (RFC 9457).
 
     ``instance`` is the path of the request. Each of ``errors`` has a ``field`` and a ``message``.

@@ -41,8 +41,11 @@ def _object(kind: type) -> Schema:
         if OPTIONAL not in metadata:
             required.append(key)
     return {
-        "type": "object", "title": kind.__name__, "properties": properties, "required": required,
-    }  # fmt: skip
+        "type": "object",
+        "title": kind.__name__,
+        "properties": properties,
+        "required": required,
+    }
 
 
 def schema_of(hint: Any) -> Schema:

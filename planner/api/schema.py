@@ -188,9 +188,12 @@ class ViewSchema(AutoSchema):
 
 
 def operation(
-    success: dict[Any, Any], parameters: Sequence[Any] = (),
-    examples: Mapping[str, Any] | None = None, example_type: str = JSON, **schema_options: Any,
-) -> Callable[[F], F]:  # fmt: skip
+    success: dict[Any, Any],
+    parameters: Sequence[Any] = (),
+    examples: Mapping[str, Any] | None = None,
+    example_type: str = JSON,
+    **schema_options: Any,
+) -> Callable[[F], F]:
     """Return a decorator that describes a method of a view in the OpenAPI document.
 
     ``success`` holds the serializers of successful responses, by status or (status, media type).

@@ -81,10 +81,16 @@ CSRF_TRUSTED_ORIGINS = env_list(
 environment.check_production(debug=DEBUG, hosts=HOSTS, secret=SECRET_KEY)
 
 INSTALLED_APPS = [
-    "django.contrib.auth", "django.contrib.contenttypes", "django.contrib.messages",
-    "django.contrib.staticfiles", "django_htmx", "rest_framework", "django_filters",
-    "drf_spectacular", "planner",
-]  # fmt: skip
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django_htmx",
+    "rest_framework",
+    "django_filters",
+    "drf_spectacular",
+    "planner",
+]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",

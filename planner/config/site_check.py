@@ -89,9 +89,13 @@ def _login_page(visitor: Visitor, url: str) -> tuple[Page, str]:
 
 
 def demo_check(
-    url: str, *, user: str, password: str, still_alive: Callable[[], None],
+    url: str,
+    *,
+    user: str,
+    password: str,
+    still_alive: Callable[[], None],
     say: Callable[[str], None],
-) -> None:  # fmt: skip
+) -> None:
     """Check the login and the results of the demo; raise Stopped if one of them is missing.
 
     While this waits for the demo's run, it calls ``still_alive``, which may raise Stopped.

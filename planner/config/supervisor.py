@@ -68,9 +68,13 @@ class Children:
         self._stop_requested = False
 
     def start(
-        self, name: str, *arguments: str, inherits: socket.socket | IO[str] | None = None,
-        failure_message: str = "", executes_runs: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        *arguments: str,
+        inherits: socket.socket | IO[str] | None = None,
+        failure_message: str = "",
+        executes_runs: bool = False,
+    ) -> None:
         """Start ``python ARGUMENTS`` as a child process; it may inherit an open file or socket.
 
         ``name`` is what messages call it. It is restarted when it ends, unless ``failure_message``
@@ -262,10 +266,18 @@ def _unusable_port(host: str, port: int, problem: OSError) -> Stopped:
 def web_command(listener: socket.socket) -> tuple[str, ...]:
     """Return the arguments of Python for the web server, which inherits the socket ``listener``."""
     return (
-        "-m", "gunicorn", "planner.config.wsgi", "--config=python:planner.config.web_workers",
-        f"--bind=fd://{listener.fileno()}", "--worker-class=gthread", "--workers=2", "--threads=4",
-        "--preload", "--no-control-socket", "--log-level=warning",
-    )  # fmt: skip
+        "-m",
+        "gunicorn",
+        "planner.config.wsgi",
+        "--config=python:planner.config.web_workers",
+        f"--bind=fd://{listener.fileno()}",
+        "--worker-class=gthread",
+        "--workers=2",
+        "--threads=4",
+        "--preload",
+        "--no-control-socket",
+        "--log-level=warning",
+    )
 
 
 def start_web(children: Children, listener: socket.socket) -> None:

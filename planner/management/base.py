@@ -156,8 +156,16 @@ def infeasible_document(problem: errors.Infeasible) -> Document:
     from planner.optimizer.problem import INFEASIBLE
 
     document: Document = {"status": INFEASIBLE, "conflict": str(problem)}
-    for key in ("objective", "fleet_cost", "bound", "gap", "solver", "build_seconds",
-                "solve_seconds", "recommended"):  # fmt: skip
+    for key in (
+        "objective",
+        "fleet_cost",
+        "bound",
+        "gap",
+        "solver",
+        "build_seconds",
+        "solve_seconds",
+        "recommended",
+    ):
         document[key] = None
     for key in ("decisions", "binding", "assumptions"):
         document[key] = []

@@ -53,10 +53,15 @@ def name_and_setting(flag: str, text: str, form: str) -> tuple[str, Any]:
 
 
 def add_options(
-    parser: ArgumentParser, options: Mapping[str, Option], *, checked: bool = True,
-    leave_out: tuple[str, ...] = (), alone: Mapping[str, str] | None = None,
-    groups: Mapping[str, tuple[str, ...]] | None = None, aliases: Mapping[str, str] | None = None,
-) -> None:  # fmt: skip
+    parser: ArgumentParser,
+    options: Mapping[str, Option],
+    *,
+    checked: bool = True,
+    leave_out: tuple[str, ...] = (),
+    alone: Mapping[str, str] | None = None,
+    groups: Mapping[str, tuple[str, ...]] | None = None,
+    aliases: Mapping[str, str] | None = None,
+) -> None:
     """Add an argument for each option, except those of ``leave_out``.
 
     Without ``checked``, any value is accepted and no option is required: the command checks that.

@@ -86,9 +86,14 @@ def run_scenario(kind: str, source: str, options: Document, progress: Progress) 
     """
     document, name = load_scenario(source, progress)
     run = run_create(
-        owner=None, kind=kind, scenario=stored_scenario(source), document=document, name=name,
-        options=options, enqueue=False,
-    )  # fmt: skip
+        owner=None,
+        kind=kind,
+        scenario=stored_scenario(source),
+        document=document,
+        name=name,
+        options=options,
+        enqueue=False,
+    )
     return execute(run, progress)
 
 

@@ -51,9 +51,13 @@ def cover_of(run: Run, now: datetime) -> Cover:
     if run.kind in SIGNED:
         sign_offs = tuple(_sign_offs(run, stored_result(run).recommended_policy))
     return Cover(
-        run=run.pk, kind=run.get_kind_display(), computed=when(run.finished_at), written=when(now),
-        version=run.code_version, sign_offs=sign_offs,
-    )  # fmt: skip
+        run=run.pk,
+        kind=run.get_kind_display(),
+        computed=when(run.finished_at),
+        written=when(now),
+        version=run.code_version,
+        sign_offs=sign_offs,
+    )
 
 
 def _sign_offs(run: Run, policy: str) -> Iterator[SignOff]:

@@ -13,10 +13,14 @@ ANSWERED: dict[str, type[pl.DataType]] = {  # columns that are fields of an answ
     "memory_gb": pl.Float64, "gpus": pl.Float64, "batch": pl.Float64, "profile": pl.String,
 }  # fmt: skip
 DERIVED: dict[str, type[pl.DataType]] = {
-    "expected_error_ttft": pl.Float64, "expected_error_tbt": pl.Float64,
-    "expected_error_ttft_90": pl.Float64, "expected_error_tbt_90": pl.Float64,
-    "provenance": pl.String, "assumptions": pl.String, "refused": pl.String,
-}  # fmt: skip
+    "expected_error_ttft": pl.Float64,
+    "expected_error_tbt": pl.Float64,
+    "expected_error_ttft_90": pl.Float64,
+    "expected_error_tbt_90": pl.Float64,
+    "provenance": pl.String,
+    "assumptions": pl.String,
+    "refused": pl.String,
+}
 
 
 def answer_table(answers: Sequence[EstimateAnswer | Refused]) -> pl.DataFrame:

@@ -57,11 +57,15 @@ def desired_by_pool(plan: ActivePlan, now: datetime) -> list[PlannedReplicas]:
     """
     return [
         PlannedReplicas(
-            pool.name, pool.region, pool.model, pool.gpu, pool.role,
+            pool.name,
+            pool.region,
+            pool.model,
+            pool.gpu,
+            pool.role,
             replicas_at_time(plan, pool, now),
         )
         for pool in pools_of(plan)
-    ]  # fmt: skip
+    ]
 
 
 def replicas_at_time(plan: ActivePlan, pool: StoredPool, now: datetime) -> int | None:
@@ -196,9 +200,14 @@ def plan_lines(plans: Sequence[ActivePlan], now: datetime) -> Iterator[str]:
         covers_now.append((plan_labels, 1 if pools else 0))
         for pool in pools:
             pool_labels = {
-                "pool": pool.pool, "region": label_of(pool.region), "model": pool.model,
-                "gpu": pool.gpu, "role": pool.role, "run": run, "scenario": scenario,
-            }  # fmt: skip
+                "pool": pool.pool,
+                "region": label_of(pool.region),
+                "model": pool.model,
+                "gpu": pool.gpu,
+                "role": pool.role,
+                "run": run,
+                "scenario": scenario,
+            }
             replicas.append((pool_labels, pool.replicas))
     yield from metric_lines(IN_FORCE, in_force)
     yield from metric_lines(COVERED, covers_now)

@@ -344,8 +344,12 @@ def rule_of(policy: Policy, settings: Sequence[Setting]) -> Rule:
             simulated_values[pool_name] = numbers
     first_word = policy.name.split("-")[0]
     keep_s = policy.keep_s if isinstance(policy, TokenVelocity) else 0.0
-    return Rule(EXPORT_FORMATS[first_word], stabilisation_s=keep_s, policy=policy,
-                simulated_values=simulated_values)  # fmt: skip
+    return Rule(
+        EXPORT_FORMATS[first_word],
+        stabilisation_s=keep_s,
+        policy=policy,
+        simulated_values=simulated_values,
+    )
 
 
 LIMITS = ("replicas at least", "replicas at most")
@@ -385,9 +389,13 @@ def place_of(model: str, region: str, arrangement: str) -> str:
 
 
 def _unnamed_pools(
-    rows: Sequence[ScheduleRow], ends: datetime, zone: ZoneInfo, facts: dict[PoolAttributes, Facts],
-    rule: Rule | None, guards: dict[str, Guard],
-) -> Iterable[Pool]:  # fmt: skip
+    rows: Sequence[ScheduleRow],
+    ends: datetime,
+    zone: ZoneInfo,
+    facts: dict[PoolAttributes, Facts],
+    rule: Rule | None,
+    guards: dict[str, Guard],
+) -> Iterable[Pool]:
     """Yield the pools in the rows, each with its steps in the local time of ``zone``.
 
     The replicas of a row hold until the next row of the pool, the last ones until ``ends``. With a

@@ -101,13 +101,18 @@ def proposed_of(proposal: Proposal) -> ProposalComparison | None:
     rows = [row for group in simulated for row in group.rows]
     pools, total = _replica_changes(proposal, run)
     return ProposalComparison(
-        against=_against(proposal, results, names), base_run=base.pk if base else None,
+        against=_against(proposal, results, names),
+        base_run=base.pk if base else None,
         settings=comparison.differences if comparison else (),
-        same=comparison.same if comparison else 0, groups=groups,
-        worse=tuple(_marked_rows(rows, WORSE)), better=tuple(_marked_rows(rows, BETTER)),
-        saving=None if unfair_notes else _saving(results, names), pools=pools, total=total,
+        same=comparison.same if comparison else 0,
+        groups=groups,
+        worse=tuple(_marked_rows(rows, WORSE)),
+        better=tuple(_marked_rows(rows, BETTER)),
+        saving=None if unfair_notes else _saving(results, names),
+        pools=pools,
+        total=total,
         notes=tuple(notes),
-    )  # fmt: skip
+    )
 
 
 def _groups(proposal: Proposal, run: Run, comparison: RunComparison | None) -> tuple[Group, ...]:

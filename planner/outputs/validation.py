@@ -261,7 +261,13 @@ def _model_claim(body: Body) -> Iterator[str]:
 
 
 RULES: dict[str, Callable[[Body], Iterator[str]]] = {
-    "hpa": _hpa, "keda": _keda, "wva": _wva, "dynamo": _dynamo, "dynamo-planner": _dynamo_planner,
-    "aibrix": _aibrix, "deferrable-work": _deferrable_work, "kserve": _kserve,
+    "hpa": _hpa,
+    "keda": _keda,
+    "wva": _wva,
+    "dynamo": _dynamo,
+    "dynamo-planner": _dynamo_planner,
+    "aibrix": _aibrix,
+    "deferrable-work": _deferrable_work,
+    "kserve": _kserve,
     "ModelClaim": _model_claim,
-}  # fmt: skip
+}

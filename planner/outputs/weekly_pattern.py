@@ -119,8 +119,9 @@ def recurring_slots(counts: IntArray, minimum: int) -> list[Slot]:
     # The cycle is a ring: a slot may cross midnight, or the end of Sunday.
     changes = np.flatnonzero(counts != np.roll(counts, 1))  # minutes in which a slot begins
     if not changes.size:  # the same number at all times
-        return [Slot(days=(), start_minute=0, length_minutes=cycle_minutes,
-                     replicas=int(counts[0]))]  # fmt: skip
+        return [
+            Slot(days=(), start_minute=0, length_minutes=cycle_minutes, replicas=int(counts[0]))
+        ]
     # The last slot lasts until the first change of the next cycle.
     lengths = np.diff([*changes, changes[0] + cycle_minutes])
     days_by_time: dict[tuple[int, int, int], list[int]] = defaultdict(list)

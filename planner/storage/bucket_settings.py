@@ -64,11 +64,14 @@ def arrays_bucket() -> ArraysBucket | None:
             ".venv/bin/python -m pip install -r requirements-bucket.txt -c constraints.txt"
         )
     return ArraysBucket(
-        bucket=bucket, prefix=prefix, url=url or f"https://s3.{region}.amazonaws.com",
-        region=region, access=_required_variable("AWS_ACCESS_KEY_ID"),
+        bucket=bucket,
+        prefix=prefix,
+        url=url or f"https://s3.{region}.amazonaws.com",
+        region=region,
+        access=_required_variable("AWS_ACCESS_KEY_ID"),
         secret=_required_variable("AWS_SECRET_ACCESS_KEY"),
         session=os.environ.get("AWS_SESSION_TOKEN", "").strip(),
-    )  # fmt: skip
+    )
 
 
 def _required_variable(name: str) -> str:

@@ -59,9 +59,12 @@ def bucket() -> BucketStore | None:
     if settings.HEADROOM_ARRAYS is None:
         return None
     return _bucket_store(
-        settings.HEADROOM_ARRAYS, data_dir(), settings.HEADROOM_SOURCES_CA,
-        max_cached_bytes=settings.HEADROOM_CACHE_BYTES, unused_s=settings.HEADROOM_MAX_RUN_SECONDS,
-    )  # fmt: skip
+        settings.HEADROOM_ARRAYS,
+        data_dir(),
+        settings.HEADROOM_SOURCES_CA,
+        max_cached_bytes=settings.HEADROOM_CACHE_BYTES,
+        unused_s=settings.HEADROOM_MAX_RUN_SECONDS,
+    )
 
 
 @lru_cache(maxsize=4)

@@ -44,21 +44,39 @@ PACE_KNOWN = 0.1  # share of a run after which the time left is estimated
 PENDING_LONG_S = 20.0  # an idle worker starts a run within seconds
 
 STATE_COLOURS = {
-    "pending": "secondary", "running": "blue", "completed": "green", "failed": "orange",
-    "errored": "red", "cancelled": "secondary", "uploaded": "blue", "ready": "green",
-    "refused": "orange", "new": "blue", "read": "green", "problem": "orange",
-}  # fmt: skip
+    "pending": "secondary",
+    "running": "blue",
+    "completed": "green",
+    "failed": "orange",
+    "errored": "red",
+    "cancelled": "secondary",
+    "uploaded": "blue",
+    "ready": "green",
+    "refused": "orange",
+    "new": "blue",
+    "read": "green",
+    "problem": "orange",
+}
 
 # Words of the interface for actions of the audit log, where they differ.
 ACTION_WORDS = {
-    "asked": "started", "made": "created", "kept": "saved", "taken": "downloaded",
-    "data-taken": "data downloaded", "password": "password changed",
-    "mailbox": "mail address changed", "in-force": "activated", "begun": "started",
-}  # fmt: skip
+    "asked": "started",
+    "made": "created",
+    "kept": "saved",
+    "taken": "downloaded",
+    "data-taken": "data downloaded",
+    "password": "password changed",
+    "mailbox": "mail address changed",
+    "in-force": "activated",
+    "begun": "started",
+}
 
 PROVENANCE_COLOURS = {
-    "measured": "green", "published": "blue", "modelled": "purple", "assumed": "orange",
-}  # fmt: skip
+    "measured": "green",
+    "published": "blue",
+    "modelled": "purple",
+    "assumed": "orange",
+}
 FACTS = {"gpu": "GPU", "tp": "GPUs of a replica", "ttft_statistic": "TTFT", "loop": "Load"}
 
 
@@ -253,30 +271,41 @@ def chart(figure: dict[str, Any], element: str, label: str, classes: str = "") -
     frame = format_html(
         '<div class="chart-box"><div class="chart-frame {}" id="{}" role="group" aria-label="{}" '
         'data-figure="{}"></div>{}',
-        classes, element, label, data_id, CHART_TOOLS,
-    )  # fmt: skip
+        classes,
+        element,
+        label,
+        data_id,
+        CHART_TOOLS,
+    )
     table = format_html(
         '<details class="chart-table small"><summary>Table</summary>'
         '<div class="table-responsive" tabindex="0" role="region" aria-label="{}, as a table" '
         'data-table-of="{}"></div></details></div>',
-        label, data_id,
-    )  # fmt: skip
+        label,
+        data_id,
+    )
     return frame + table + json_script(figure, data_id)
 
 
 @register.simple_tag
 def panel(
-    figure: dict[str, Any] | None, element: str, title: str, label: str, classes: str = "",
+    figure: dict[str, Any] | None,
+    element: str,
+    title: str,
+    label: str,
+    classes: str = "",
     width: str = "col-12",
-) -> SafeString:  # fmt: skip
+) -> SafeString:
     """Return a chart in a card, or "" without a figure; ``width`` is the card's CSS class."""
     if not figure:
         return SafeString("")
     return format_html(
         '<div class="{}"><div class="card h-100"><div class="card-header"><h2 class="card-title">{}'
         '</h2></div><div class="card-body p-2">{}</div></div></div>',
-        width, title, chart(figure, element, label, classes),
-    )  # fmt: skip
+        width,
+        title,
+        chart(figure, element, label, classes),
+    )
 
 
 @register.filter

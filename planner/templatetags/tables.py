@@ -42,8 +42,12 @@ def table(content: str, label: str, *labels: str, look: str = "", id: str = "") 
         '<div class="table-responsive" tabindex="0" role="region" aria-label="{}">'
         '<table class="table table-vcenter card-table {}"{}>'
         "<thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>",
-        label, look, id_attribute, heads(*labels), content,
-    )  # fmt: skip
+        label,
+        look,
+        id_attribute,
+        heads(*labels),
+        content,
+    )
 
 
 @register.simple_block_tag

@@ -217,9 +217,12 @@ class _Builder(AttentionBuilder):
         narrow_layers = count if shape.expert_hidden else 0  # with experts of another width
         dispatch = self.dispatch(width, count if spread else 0, sparse)
         combine = replace(
-            dispatch, name="combine", after=("experts", "shared_down_projection"),
-            kind="all_to_all" if sparse else "reduce_scatter", bytes_each=2.0,
-        )  # fmt: skip
+            dispatch,
+            name="combine",
+            after=("experts", "shared_down_projection"),
+            kind="all_to_all" if sparse else "reduce_scatter",
+            bytes_each=2.0,
+        )
         outputs = "experts shared_down_projection combine expert_widening"
         return [
             *operators,

@@ -143,15 +143,28 @@ class AttentionBuilder:
         # In an encoder each token attends to all tokens, and not to half of them on average.
         more_keys = 1.0 if shape.causal or axis == "decodes" else 2.0
         full = self.layer_operator(
-            Attention, name, after, layers[0], axis=axis, heads=self.heads, kv_heads=kv_heads,
-            qk_dim=widths[0], v_dim=widths[1], kv_row_bytes=token_bytes,
-            kv_cache=self.arrangement.kv_cache, window=shape.sparse_top_k,
-            compression=shape.kv_compression / more_keys, latent=latent,
-        )  # fmt: skip
+            Attention,
+            name,
+            after,
+            layers[0],
+            axis=axis,
+            heads=self.heads,
+            kv_heads=kv_heads,
+            qk_dim=widths[0],
+            v_dim=widths[1],
+            kv_row_bytes=token_bytes,
+            kv_cache=self.arrangement.kv_cache,
+            window=shape.sparse_top_k,
+            compression=shape.kv_compression / more_keys,
+            latent=latent,
+        )
         window = replace(
-            full, name=f"window_{name}", count=layers[1], window=shape.window,
+            full,
+            name=f"window_{name}",
+            count=layers[1],
+            window=shape.window,
             compression=1.0 / more_keys,
-        )  # fmt: skip
+        )
         return [full, window]
 
     def softmax_attention(self) -> list[Operator]:
@@ -276,11 +289,20 @@ class AttentionBuilder:
             "indexer_projection", after, INDEX_HEADS * dim, inputs, self.full_layers
         )
         score = self.layer_operator(
-            Attention, "indexer", "indexer_projection", self.full_layers, axis="decodes",
-            heads=INDEX_HEADS, kv_heads=1, qk_dim=dim, v_dim=0,
-            kv_row_bytes=dim + INDEX_SCALE_BYTES, kv_cache="fp8", compression=shape.kv_compression,
+            Attention,
+            "indexer",
+            "indexer_projection",
+            self.full_layers,
+            axis="decodes",
+            heads=INDEX_HEADS,
+            kv_heads=1,
+            qk_dim=dim,
+            v_dim=0,
+            kv_row_bytes=dim + INDEX_SCALE_BYTES,
+            kv_cache="fp8",
+            compression=shape.kv_compression,
             latent=True,
-        )  # fmt: skip
+        )
         return [projection, score, replace(score, name="indexer_prefill", axis="prefill")]
 
     def linear_attention(self) -> list[Operator]:

@@ -119,9 +119,12 @@ def load(
             f"{gpu.name}: power by load needs its memory bandwidth and its bf16 FLOP/s peak."
         )
     time, batch, context, tokens, pairs = np.broadcast_arrays(
-        np.asarray(seconds, np.float64), iterations.decodes, iterations.decode_context,
-        iterations.prefill_tokens, iterations.prefill_pairs,
-    )  # fmt: skip
+        np.asarray(seconds, np.float64),
+        iterations.decodes,
+        iterations.decode_context,
+        iterations.prefill_tokens,
+        iterations.prefill_pairs,
+    )
     if (time <= 0).any():
         raise SimulationError("Power is of iterations that take time: seconds must be above 0.")
     decode = iteration(batch, context)

@@ -48,10 +48,14 @@ def check(quantity: str, against: str, measured: FloatArray, predicted: FloatArr
     errors = np.asarray(predicted, np.float64) / np.asarray(measured, np.float64) - 1.0
     size = np.abs(errors)
     return Check(
-        quantity=quantity, against=against, rows=int(size.size), mape=float(size.mean()),
-        median=float(np.median(size)), p95=float(np.quantile(size, 0.95)),
+        quantity=quantity,
+        against=against,
+        rows=int(size.size),
+        mape=float(size.mean()),
+        median=float(np.median(size)),
+        p95=float(np.quantile(size, 0.95)),
         bias=float(errors.mean()),
-    )  # fmt: skip
+    )
 
 
 @runtime_checkable

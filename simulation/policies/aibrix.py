@@ -41,9 +41,12 @@ class Bounds:
 
 
 def replicas_by_apa(
-    value: float, target: float, replicas: int, tolerances: tuple[float, float],
+    value: float,
+    target: float,
+    replicas: int,
+    tolerances: tuple[float, float],
     rates: tuple[float, float],
-) -> int:  # fmt: skip
+) -> int:
     """Return the replicas that AIBrix's strategy APA requests for a pool of ``replicas``.
 
     ``value`` is the mean metric of a replica. Nothing changes while it is within ``tolerances``
@@ -69,9 +72,14 @@ def in_panic(stable: float, panic: float, threshold: float) -> bool:
 
 
 def replicas_by_kpa(
-    stable: float, panic: float, target: float, replicas: int, tolerances: tuple[float, float],
-    rates: tuple[float, float], panic_threshold: float,
-) -> int:  # fmt: skip
+    stable: float,
+    panic: float,
+    target: float,
+    replicas: int,
+    tolerances: tuple[float, float],
+    rates: tuple[float, float],
+    panic_threshold: float,
+) -> int:
     """Return the replicas that AIBrix's strategy KPA requests for a pool of ``replicas``.
 
     ``stable`` is the metric's mean over the long window, ``panic`` over the short window. Each

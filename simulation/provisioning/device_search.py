@@ -283,9 +283,11 @@ def anneal(space: SearchSpace, draft: Draft, count: int, draws: Any) -> bool:
     step to step. ``draws`` are random numbers from 0 to 1 of each step, ``[steps, DRAWN]``.
     """
     kept = Draft(
-        draft.batch_index.copy(), draft.parallel_index.copy(), draft.replicas.copy(),
+        draft.batch_index.copy(),
+        draft.parallel_index.copy(),
+        draft.replicas.copy(),
         draft.device.copy(),
-    )  # fmt: skip
+    )
     excess, steps = _excess(space, draft, count), draws.shape[0]
     for step in range(steps):
         if excess == 0.0:

@@ -117,10 +117,13 @@ def _with_own_placements(
         end = first + level.plan.replicas.size
         rows = (placement.operator >= first) & (placement.operator < end)
         own = replace(
-            placement, operator=placement.operator[rows] - first, replica=placement.replica[rows],
-            device=placement.device[rows], memory_bytes=device_bytes - free_share,
+            placement,
+            operator=placement.operator[rows] - first,
+            replica=placement.replica[rows],
+            device=placement.device[rows],
+            memory_bytes=device_bytes - free_share,
             slowdown=placement.slowdown[first:end],
-        )  # fmt: skip
+        )
         levels.append(replace(level, devices=placement.devices, placement=own))
         first = end
     return tuple(levels)
@@ -169,9 +172,12 @@ class ChunkedPlan:
 def chunked_service(prefill: PhaseLoad, decode: PhaseLoad) -> PhaseLoad:
     """Return a service as one phase with chunked prefill, from its two phases."""
     return replace(
-        decode, phase="chunked", ttft_s=prefill.time_budget_s, image_tokens=prefill.image_tokens,
+        decode,
+        phase="chunked",
+        ttft_s=prefill.time_budget_s,
+        image_tokens=prefill.image_tokens,
         images=prefill.images,
-    )  # fmt: skip
+    )
 
 
 def best_chunked(

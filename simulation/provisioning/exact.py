@@ -100,9 +100,11 @@ def _constraints(
         [csr_array(needs), None, csr_array(-np.ones((len(needs), 1)))],
     ]
     at_most = [
-        np.ones(operators), np.full(operators, slo_share), np.zeros(before.size),
+        np.ones(operators),
+        np.full(operators, slo_share),
+        np.zeros(before.size),
         np.zeros(len(needs)),
-    ]  # fmt: skip
+    ]
     at_least = [np.ones(operators), *(np.full(most.size, -np.inf) for most in at_most[1:])]
     rows = [block for block, most in zip(blocks, at_most, strict=True) if most.size]
     matrix = scipy.sparse.block_array(rows, format="csr")

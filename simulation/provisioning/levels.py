@@ -78,10 +78,17 @@ def model_level(phase: PhaseProblem, device_bytes: float) -> Level | None:
 def level_of(phase: PhaseProblem, plan: ReplicaPlan) -> Level:
     """Return a plan of whole replicas as a ``Level``, to compare it with finer plans."""
     return Level(
-        level="model", method="whole replicas", devices=plan.devices, power_w=watts_of(phase, plan),
-        memory_bytes=plan.memory_bytes, latency_s=plan.latency_s, slo_s=phase.problem.slo_s,
-        seconds=0.0, least_devices=plan.devices, replicas=plan,
-    )  # fmt: skip
+        level="model",
+        method="whole replicas",
+        devices=plan.devices,
+        power_w=watts_of(phase, plan),
+        memory_bytes=plan.memory_bytes,
+        latency_s=plan.latency_s,
+        slo_s=phase.problem.slo_s,
+        seconds=0.0,
+        least_devices=plan.devices,
+        replicas=plan,
+    )
 
 
 def plan_level(

@@ -183,10 +183,17 @@ def placement_of(slo_s: float, plan: Plan, where: IntArray, used: int) -> Placem
     """
     devices, slowdown, latency = evaluate_placement(plan, where, used)
     return Placement(
-        devices=used, operator=plan.operator, replica=plan.replica, device=where,
-        memory_bytes=devices.memory, compute=devices.compute, bandwidth=devices.bandwidth,
-        slowdown=slowdown, latency_s=float(latency), feasible=bool(latency <= slo_s),
-    )  # fmt: skip
+        devices=used,
+        operator=plan.operator,
+        replica=plan.replica,
+        device=where,
+        memory_bytes=devices.memory,
+        compute=devices.compute,
+        bandwidth=devices.bandwidth,
+        slowdown=slowdown,
+        latency_s=float(latency),
+        feasible=bool(latency <= slo_s),
+    )
 
 
 def with_memory_of(

@@ -159,7 +159,13 @@ def evaluate(
     sojourns_of_choice(service, problem.transfer_s[chosen], load, r, sojourn)
     latency, _ = critical_path(problem, sojourn)
     return OperatorPlan(
-        method=method, replicas=r.copy(), batch=problem.batches[b], parallel=problem.parallel[p],
-        sojourn_s=sojourn, latency_s=latency, slots=int((problem.parallel[p] * r).sum()),
-        feasible=bool(latency <= problem.slo_s), bound=bound,
-    )  # fmt: skip
+        method=method,
+        replicas=r.copy(),
+        batch=problem.batches[b],
+        parallel=problem.parallel[p],
+        sojourn_s=sojourn,
+        latency_s=latency,
+        slots=int((problem.parallel[p] * r).sum()),
+        feasible=bool(latency <= problem.slo_s),
+        bound=bound,
+    )

@@ -241,13 +241,22 @@ class LevelReplay:
         shards = np.repeat(np.arange(replicas), plan.parallel)
         # Replicas are numbered stage by stage; each has its own devices.
         return StationLayout(
-            curves=[curve] * stages, batch=np.full(stages, batch), sticky=np.ones(stages, np.bool_),
-            places=np.full(stages, max_sequences), room=np.full(replicas, kv_tokens), hop_s=hop_s,
-            row_s=row_s, edges=tuple((s, s + 1) for s in range(stages - 1)),
-            replicas=np.full(stages, plan.replicas), of_shard=shards, device=np.arange(shards.size),
-            compute=np.zeros(stages), bandwidth=np.zeros(stages), interference=np.empty((0, 0)),
+            curves=[curve] * stages,
+            batch=np.full(stages, batch),
+            sticky=np.ones(stages, np.bool_),
+            places=np.full(stages, max_sequences),
+            room=np.full(replicas, kv_tokens),
+            hop_s=hop_s,
+            row_s=row_s,
+            edges=tuple((s, s + 1) for s in range(stages - 1)),
+            replicas=np.full(stages, plan.replicas),
+            of_shard=shards,
+            device=np.arange(shards.size),
+            compute=np.zeros(stages),
+            bandwidth=np.zeros(stages),
+            interference=np.empty((0, 0)),
             devices=shards.size,
-        )  # fmt: skip
+        )
 
     def layout_of_placement(self, level: Level) -> StationLayout:
         """Return the stations of placed operators or layers."""
@@ -267,12 +276,24 @@ class LevelReplay:
         np.minimum.at(room, of_shard[has_cache], tokens[has_cache])
         hop_s, row_s = self._transfer_times(level, problem.transfer_s[chosen], visited)
         return StationLayout(
-            curves=self._station_curves(level), batch=plan.batch, sticky=sticky,
-            places=np.full(len(problem.names), NO_BATCH_LIMIT), room=room, hop_s=hop_s, row_s=row_s,
-            edges=problem.edges, replicas=plan.replicas, of_shard=of_shard, device=placement.device,
-            compute=packed.compute, bandwidth=packed.bandwidth, interference=packed.interference,
-            devices=placement.devices, budget=CATCH_UP * self._chunk(level), visited=visited,
-        )  # fmt: skip
+            curves=self._station_curves(level),
+            batch=plan.batch,
+            sticky=sticky,
+            places=np.full(len(problem.names), NO_BATCH_LIMIT),
+            room=room,
+            hop_s=hop_s,
+            row_s=row_s,
+            edges=problem.edges,
+            replicas=plan.replicas,
+            of_shard=of_shard,
+            device=placement.device,
+            compute=packed.compute,
+            bandwidth=packed.bandwidth,
+            interference=packed.interference,
+            devices=placement.devices,
+            budget=CATCH_UP * self._chunk(level),
+            visited=visited,
+        )
 
     def _transfer_times(
         self, level: Level, transfer_s: FloatArray, visited: BoolArray

@@ -81,9 +81,12 @@ def renumber_by_affinity(
     number[np.argsort(node, kind="stable")] = np.arange(count)
     order = np.argsort(number)
     return replace(
-        placement, device=number[placement.device], memory_bytes=placement.memory_bytes[order],
-        compute=placement.compute[order], bandwidth=placement.bandwidth[order],
-    )  # fmt: skip
+        placement,
+        device=number[placement.device],
+        memory_bytes=placement.memory_bytes[order],
+        compute=placement.compute[order],
+        bandwidth=placement.bandwidth[order],
+    )
 
 
 def _same_replica_mask(placement: Placement) -> FloatArray:

@@ -199,10 +199,15 @@ def phase_problem(
         )
     operators = [graphs[0][name] for name in names]
     problem = OperatorProblem(
-        names=names, edges=_edges(graphs[0], names), batches=np.asarray(batches, np.int64),
-        parallel=np.asarray(parallel, np.int64), latency_s=latency_s,
-        transfer_s=stacked("transfer_s"), rate=service.rate, slo_s=service.time_budget_s,
-    )  # fmt: skip
+        names=names,
+        edges=_edges(graphs[0], names),
+        batches=np.asarray(batches, np.int64),
+        parallel=np.asarray(parallel, np.int64),
+        latency_s=latency_s,
+        transfer_s=stacked("transfer_s"),
+        rate=service.rate,
+        slo_s=service.time_budget_s,
+    )
     return PhaseProblem(
         service=service,
         problem=problem,
@@ -366,12 +371,18 @@ def with_some_choices(phase: PhaseProblem, batches: slice, parallel: slice = EVE
     return replace(
         phase,
         problem=replace(
-            problem, batches=problem.batches[batches], parallel=problem.parallel[parallel],
-            latency_s=problem.latency_s[selection], transfer_s=problem.transfer_s[selection],
+            problem,
+            batches=problem.batches[batches],
+            parallel=problem.parallel[parallel],
+            latency_s=problem.latency_s[selection],
+            transfer_s=problem.transfer_s[selection],
         ),
         demand=replace(
-            demand, memory_bytes=demand.memory_bytes[selection], compute=demand.compute[selection],
-            bandwidth=demand.bandwidth[selection], kv_bytes=demand.kv_bytes[:, parallel],
+            demand,
+            memory_bytes=demand.memory_bytes[selection],
+            compute=demand.compute[selection],
+            bandwidth=demand.bandwidth[selection],
+            kv_bytes=demand.kv_bytes[:, parallel],
             board=demand.board[selection],
         ),
         replica_s=phase.replica_s[batches, parallel],
@@ -379,7 +390,7 @@ def with_some_choices(phase: PhaseProblem, batches: slice, parallel: slice = EVE
         kv_bytes=phase.kv_bytes[parallel],
         power=replace(phase.power, above_w=phase.power.above_w[selection]),
         measured=phase.measured[:, *selection],
-    )  # fmt: skip
+    )
 
 
 def _operator_names(graph: OperatorGraph, iteration: Iteration, timing: Timing) -> tuple[str, ...]:

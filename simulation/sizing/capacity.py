@@ -181,10 +181,14 @@ def _capacity_at(trial: Trial, rate: float, run: SimulationResult, bound_by: str
     """Return the capacity ``rate`` (requests/s) with the latencies of ``run`` at that rate."""
     log, tier = run.requests, trial.tier
     return Capacity(
-        max_rps=rate, input_tps=rate * float(trial.isl.mean()),
-        ttft_s=quantile(log.ttft_s, tier.attainment), tbt_s=quantile(log.tbt_s, tier.attainment),
-        bound_by=bound_by, attainment=float(meets_slo(run).mean()), outside=extrapolated_share(run),
-    )  # fmt: skip
+        max_rps=rate,
+        input_tps=rate * float(trial.isl.mean()),
+        ttft_s=quantile(log.ttft_s, tier.attainment),
+        tbt_s=quantile(log.tbt_s, tier.attainment),
+        bound_by=bound_by,
+        attainment=float(meets_slo(run).mean()),
+        outside=extrapolated_share(run),
+    )
 
 
 def miss_shares(log: RequestLog, tier: Tier) -> dict[str, tuple[float, float]]:

@@ -51,9 +51,12 @@ def simulate_ratio(
     guess = closed_form_ratio(service, prefill, decode)
     pools = _pools(service, prefill, decode)
     draws = RequestDraws(
-        (service.workload.isl, service.workload.osl), seed=seed, requests=requests,
-        burstiness=service.burstiness, blocks=service.blocks,
-    )  # fmt: skip
+        (service.workload.isl, service.workload.osl),
+        seed=seed,
+        requests=requests,
+        burstiness=service.burstiness,
+        blocks=service.blocks,
+    )
     trial = Trial(pools, draws, service.tier, routing)
 
     def holds(rate: float) -> bool:
@@ -62,9 +65,13 @@ def simulate_ratio(
 
     start = start_rps or guess.max_rps or trial.saturated_rps() / 2
     ends = rates_around_limit(
-        holds, start, step=STEP_FACTOR, lowest=start / MAX_FACTOR, highest=start * MAX_FACTOR,
+        holds,
+        start,
+        step=STEP_FACTOR,
+        lowest=start / MAX_FACTOR,
+        highest=start * MAX_FACTOR,
         precision=PRECISION,
-    )  # fmt: skip
+    )
     if ends is None:
         return replace(guess, max_rps=0.0, max_tps=0.0, bound_by="slo", side="")
     low, high = ends
@@ -72,9 +79,14 @@ def simulate_ratio(
     bound, side = _binding_side(trial, service, pools, high)
     share = service.tier.attainment
     return replace(
-        guess, max_rps=low, max_tps=low * service.tokens, bound_by=bound, side=side,
-        ttft_s=quantile(log.ttft_s, share), tbt_s=quantile(log.tbt_s, share),
-    )  # fmt: skip
+        guess,
+        max_rps=low,
+        max_tps=low * service.tokens,
+        bound_by=bound,
+        side=side,
+        ttft_s=quantile(log.ttft_s, share),
+        tbt_s=quantile(log.tbt_s, share),
+    )
 
 
 def simulate_best_ratios(

@@ -187,14 +187,26 @@ class Trial:
         """Return the simulation of a draw with these arrival times in seconds."""
         codes = np.zeros(len(arrival), np.int16)
         trace = Trace(
-            arrival_s=arrival, input_tokens=drawn.isl, output_tokens=drawn.osl, model=codes,
-            region=codes, tier=codes, models=(pools[0].model,), regions=("",),
-            tiers=(self.tier.name,), start_s=0.0, provenance="synthesised", blocks=drawn.blocks,
-        )  # fmt: skip
+            arrival_s=arrival,
+            input_tokens=drawn.isl,
+            output_tokens=drawn.osl,
+            model=codes,
+            region=codes,
+            tier=codes,
+            models=(pools[0].model,),
+            regions=("",),
+            tiers=(self.tier.name,),
+            start_s=0.0,
+            provenance="synthesised",
+            blocks=drawn.blocks,
+        )
         fleet = Fleet(
-            tiers=(self.tier,), regions=(Region("", 0.0, 1.0),), pools=tuple(pools),
-            latency_s=np.zeros((1, 1)), routing=self.routing,
-        )  # fmt: skip
+            tiers=(self.tier,),
+            regions=(Region("", 0.0, 1.0),),
+            pools=tuple(pools),
+            latency_s=np.zeros((1, 1)),
+            routing=self.routing,
+        )
         span_s = float(arrival[-1]) + 1.0
         policy = Static([pool.initial for pool in pools], interval_s=span_s)
         return simulate(

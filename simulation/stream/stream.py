@@ -66,10 +66,18 @@ class Stream:
         elif self.block_tokens is not None:
             blocks = PrefixBlocks(np.zeros(1, np.int64), tokens, self.block_tokens)
         return Trace(
-            arrival_s=np.zeros(0), input_tokens=tokens, output_tokens=tokens, model=codes,
-            region=codes, tier=codes, models=self.models, regions=self.regions, tiers=self.tiers,
-            start_s=self.start_s, blocks=blocks,
-        )  # fmt: skip
+            arrival_s=np.zeros(0),
+            input_tokens=tokens,
+            output_tokens=tokens,
+            model=codes,
+            region=codes,
+            tier=codes,
+            models=self.models,
+            regions=self.regions,
+            tiers=self.tiers,
+            start_s=self.start_s,
+            blocks=blocks,
+        )
 
     def pieces(self, end_s: float, piece: int = PIECE) -> Iterator[Trace]:
         """Yield the requests before ``end_s`` in pieces of 1 to ``piece`` requests.

@@ -173,9 +173,12 @@ class CurrentPlanView(ApiView):
         """
         sent = valid(ActivationRequest(data=request.data))
         plan = plan_activate(
-            run=run_get(sent["run"]), options=options_of(ExportOptions, sent["options"]),
-            user=self.user, now=timezone.now(), message=sent["message"],
-        )  # fmt: skip
+            run=run_get(sent["run"]),
+            options=options_of(ExportOptions, sent["options"]),
+            user=self.user,
+            now=timezone.now(),
+            message=sent["message"],
+        )
         return Response(CurrentPlan(plan).data, status.HTTP_201_CREATED)
 
     @operation({204: None}, parameters=[ActivePlanQuery])

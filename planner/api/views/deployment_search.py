@@ -89,7 +89,10 @@ class ConfigureScenarioView(ApiView):
         sent = valid(DeploymentsRequest(data=request.data))
         limits = {name: sent.get(name) for name in LATENCY_LIMITS}
         document = scenario_with_deployments(
-            model=sent["model"], profiles=sent["profiles"], limits=limits,
-            scenario=sent.get("scenario", ""), trace=sent.get("trace", ""),
-        )  # fmt: skip
+            model=sent["model"],
+            profiles=sent["profiles"],
+            limits=limits,
+            scenario=sent.get("scenario", ""),
+            trace=sent.get("trace", ""),
+        )
         return Response({"document": document})

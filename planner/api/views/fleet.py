@@ -48,9 +48,12 @@ class ScenarioFleetView(ApiView):
         stored = scenario_get(scenario)
         text = sent.pop("text")
         saved, imported = fleet_import(
-            scenario=stored, user=self.user, text=text, facts=PoolFacts(**sent),
+            scenario=stored,
+            user=self.user,
+            text=text,
+            facts=PoolFacts(**sent),
             version=version_of_client(request, stored),
-        )  # fmt: skip
+        )
         return Response(
             {
                 "pools": [pool.as_dict() for pool in imported.pools],

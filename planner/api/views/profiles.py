@@ -413,10 +413,13 @@ class CalibrationListView(ListView[Calibration]):
         sent = validated(MeasurementsRequest(data=request.data))
         file = sent.validated_data["file"]
         calibration = calibrations.calibration_upload(
-            user=self.user, chunks=file.chunks(), file_name=file.name,
-            options=sent.reading_options(), source=sent.validated_data.get("source", ""),
+            user=self.user,
+            chunks=file.chunks(),
+            file_name=file.name,
+            options=sent.reading_options(),
+            source=sent.validated_data.get("source", ""),
             idempotency_key=idempotency_key(request),
-        )  # fmt: skip
+        )
         return _calibration_response(self, calibration, status.HTTP_201_CREATED)
 
 
@@ -481,10 +484,13 @@ class ObservationsView(ApiView):
         """
         query = valid(ObservationsRequest(data=request.data))
         version = profile_fits.profile_tune(
-            user=self.user, name=query["profile"], observations=query["observations"],
-            keep_as=query["keep_as"], source=query["source"],
+            user=self.user,
+            name=query["profile"],
+            observations=query["observations"],
+            keep_as=query["keep_as"],
+            source=query["source"],
             idempotency_key=idempotency_key(request),
-        )  # fmt: skip
+        )
         return _created_response(self, version)
 
 

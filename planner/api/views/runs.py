@@ -100,9 +100,12 @@ class RunExportView(ApiView):
         """
         query = valid(bodies.ExportQuery(data=request.query_params))
         file = run_export(
-            by=self.user, run=run_get(run_id), to=query["to"],
-            options=options_of(ExportOptions, query["options"]), now=timezone.now(),
-        )  # fmt: skip
+            by=self.user,
+            run=run_get(run_id),
+            to=query["to"],
+            options=options_of(ExportOptions, query["options"]),
+            now=timezone.now(),
+        )
         headers = {"Content-Disposition": f'attachment; filename="{file.name}"'}
         return HttpResponse(file.content, content_type=file.media, headers=headers)
 

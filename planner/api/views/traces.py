@@ -149,9 +149,12 @@ class Upload(ApiView):
         sent = validated(UploadRequest(data=request.data))
         file = sent.validated_data["file"]
         trace, run, new = trace_upload(
-            owner=self.user, chunks=file.chunks(), file_name=file.name,
-            options=sent.options(file.name), idempotency_key=idempotency_key(request),
-        )  # fmt: skip
+            owner=self.user,
+            chunks=file.chunks(),
+            file_name=file.name,
+            options=sent.options(file.name),
+            idempotency_key=idempotency_key(request),
+        )
         answer = {"trace": trace, "run": run, "known": not new}
         body = UploadAnswer(answer, context={"request": request}).data
         if run is None:

@@ -308,10 +308,16 @@ def changes(
     row_counts = [int((measured == name).sum()) for name in traits.labels["deployment"].tolist()]
 
     return [
-        Change(factors["tbt"][i], factors["ttft"][i], errors["tbt"][i], errors["ttft"][i], own,
-               measured.size - own)
+        Change(
+            factors["tbt"][i],
+            factors["ttft"][i],
+            errors["tbt"][i],
+            errors["ttft"][i],
+            own,
+            measured.size - own,
+        )
         for i, own in enumerate(row_counts)
-    ]  # fmt: skip
+    ]
 
 
 def corrected_estimate(estimate: Estimate, change: Change, osl: float) -> Estimate:

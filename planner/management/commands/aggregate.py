@@ -53,10 +53,15 @@ class Command(HeadroomCommand):
             for name in ("requests", "input_tokens", "output_tokens")
         }
         return {
-            "rows": counts.rows, "left_out": counts.left_out, **sums, "bins": len(counts.demand),
-            "bin_s": options.bin, "columns": columns, "demand": str(demand_path),
+            "rows": counts.rows,
+            "left_out": counts.left_out,
+            **sums,
+            "bins": len(counts.demand),
+            "bin_s": options.bin,
+            "columns": columns,
+            "demand": str(demand_path),
             "lengths": str(lengths_path),
-        }  # fmt: skip
+        }
 
     def words(self, answer: Document) -> str:
         return (

@@ -51,9 +51,12 @@ class Command(HeadroomCommand):
             Path(options.out).write_text(imported.document, encoding="utf-8")
         else:
             scenario, imported = fleet_import(
-                scenario=scenario_get(options.scenario), user=None, text=text, name=name,
+                scenario=scenario_get(options.scenario),
+                user=None,
+                text=text,
+                name=name,
                 facts=facts,
-            )  # fmt: skip
+            )
             written_to = scenario.name
         return {
             "pools": [pool.as_dict() for pool in imported.pools],

@@ -40,9 +40,12 @@ class Command(ReportCommand):
         origins = options.origins if options.backtest else None
         given = Namespace(**{**vars(options), "origins": origins})
         run = run_create(
-            owner=None, kind=Run.Kind.FORECAST, trace=load_trace(source, self.progress),
-            options=options_from_command_line(TraceOptions, given), enqueue=False,
-        )  # fmt: skip
+            owner=None,
+            kind=Run.Kind.FORECAST,
+            trace=load_trace(source, self.progress),
+            options=options_from_command_line(TraceOptions, given),
+            enqueue=False,
+        )
         return execute(run, self.progress)
 
     def _forecast_scenario(self, source: str, options: Namespace) -> Document:

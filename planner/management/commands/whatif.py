@@ -51,10 +51,15 @@ class Command(ReportCommand):
             address, value = name_and_setting("--set", text, "ADDRESS=VALUE")
             values[address] = value
         sent = {
-            "growth": options.growth, "quantile": options.quantile, "spare": options.spare,
-            "without": options.without, "prices": _numbers("--price", options.price),
-            "mix": _numbers("--mix", options.mix), "values": values, "tiers": tiers,
-        }  # fmt: skip
+            "growth": options.growth,
+            "quantile": options.quantile,
+            "spare": options.spare,
+            "without": options.without,
+            "prices": _numbers("--price", options.price),
+            "mix": _numbers("--mix", options.mix),
+            "values": values,
+            "tiers": tiers,
+        }
         run = run_get(options.run)
         changes = chosen_of(sent)
         if options.simulate:

@@ -212,11 +212,17 @@ class Cells:
         """Return the arrays of the cells at ``prices`` for compiled code."""
         first, further = self.instance_charges(prices)
         arrays = PricedArrays(
-            theta_tps=self.curves.theta, known_tps=self.curves.known,
-            steepest_tps=self.curves.steepest, token_usd=prices.demand / self.mean_tps,
-            running_usd=first, new_usd=further, running_count=self.running, minimum=self.minimum,
-            max_extra=self.max_extra, need_tps=self.need,
-        )  # fmt: skip
+            theta_tps=self.curves.theta,
+            known_tps=self.curves.known,
+            steepest_tps=self.curves.steepest,
+            token_usd=prices.demand / self.mean_tps,
+            running_usd=first,
+            new_usd=further,
+            running_count=self.running,
+            minimum=self.minimum,
+            max_extra=self.max_extra,
+            need_tps=self.need,
+        )
         # Kernels would be compiled again for another memory layout, within the time limit.
         return PricedArrays(*map(np.ascontiguousarray, arrays))
 

@@ -77,10 +77,17 @@ def one_cell(cells: Any, model: int, region: int) -> Any:
     """Return the arrays of the cell of ``model`` in ``region``."""
     cell = (model, region)
     return PricedArrays(
-        cells.theta_tps[model], cells.known_tps[model], cells.steepest_tps[model],
-        cells.token_usd[model], cells.running_usd[cell], cells.new_usd[cell],
-        cells.running_count[cell], cells.minimum[cell], cells.max_extra[cell], cells.need_tps[cell],
-    )  # fmt: skip
+        cells.theta_tps[model],
+        cells.known_tps[model],
+        cells.steepest_tps[model],
+        cells.token_usd[model],
+        cells.running_usd[cell],
+        cells.new_usd[cell],
+        cells.running_count[cell],
+        cells.minimum[cell],
+        cells.max_extra[cell],
+        cells.need_tps[cell],
+    )
 
 
 @inlined_kernel
@@ -317,9 +324,12 @@ def _work_arrays(cells: Any) -> Any:
     """Allocate the arrays to search one cell: tables, steps, hull, state and three of counts."""
     gpus, width = cells.running_usd.shape[2], cells.max_extra.max() + 1
     tables = Tables(
-        np.empty((gpus, width)), np.empty((gpus, width)), np.empty(gpus, np.int64),
-        np.empty(gpus, np.int64), np.empty(2),
-    )  # fmt: skip
+        np.empty((gpus, width)),
+        np.empty((gpus, width)),
+        np.empty(gpus, np.int64),
+        np.empty(gpus, np.int64),
+        np.empty(2),
+    )
     item, hull = np.empty((gpus * width, 4)), np.empty(width + 1, np.int64)
     return tables, item, hull, np.empty((gpus + 1, 4)), np.empty((3, gpus), np.int64)
 

@@ -188,9 +188,14 @@ def combine(
         start_counts = start.reshape(cells.need.size, -1)[columns.cell]
         begin = (columns.x == start_counts).all(axis=1).astype(float)
     solved = solve_program(
-        _master_program(cells, columns).program(), gap=gap, time_limit_s=time_limit_s, check=check,
-        start=begin, outside=outside - cells.fixed_usd, guard_from=GUARD_FROM,
-    )  # fmt: skip
+        _master_program(cells, columns).program(),
+        gap=gap,
+        time_limit_s=time_limit_s,
+        check=check,
+        start=begin,
+        outside=outside - cells.fixed_usd,
+        guard_from=GUARD_FROM,
+    )
     if solved.status == INFEASIBLE:
         return WholePlan(x=None, bound=np.inf, finished=True)
     bound = solved.bound + cells.fixed_usd

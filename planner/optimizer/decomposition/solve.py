@@ -177,9 +177,14 @@ def _branch_and_bound(
         check()
         if master is None:
             master = combine(
-                cells, band.columns, outside=best.bound + band.width, start=plan, gap=gap,
-                time_limit_s=ON_TIME * seconds_left, check=check,
-            )  # fmt: skip
+                cells,
+                band.columns,
+                outside=best.bound + band.width,
+                start=plan,
+                gap=gap,
+                time_limit_s=ON_TIME * seconds_left,
+                check=check,
+            )
             if master.x is not None and _plan_usd(cells, master.x) < cost:
                 plan, cost = master.x, _plan_usd(cells, master.x)
         bound = max(bound, min(master.bound, best.bound + band.width))

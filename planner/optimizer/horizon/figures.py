@@ -72,14 +72,25 @@ def by_window(problem: HorizonProblem, plan: HorizonPlan) -> tuple[WindowPlan, .
         bound = min(objective, objective * share)
         hourly = {measure: getattr(sums, measure) / problem.hours for measure in MEASURES}
         of_window = WindowPlan(
-            status=plan.status, target=target, objective_usd=objective, fleet_usd=fleet,
-            bound_usd=bound, gap=(objective - bound) / fleet if fleet > 0 else 0.0,
-            solver=plan.solver, build_seconds=0.0, solve_seconds=0.0, binding=(), conflict="",
+            status=plan.status,
+            target=target,
+            objective_usd=objective,
+            fleet_usd=fleet,
+            bound_usd=bound,
+            gap=(objective - bound) / fleet if fleet > 0 else 0.0,
+            solver=plan.solver,
+            build_seconds=0.0,
+            solve_seconds=0.0,
+            binding=(),
+            conflict="",
             totals=replace(sums, **hourly),
-        )  # fmt: skip
+        )
         plans.append(of_window)
     plans[0] = replace(
-        plans[0], build_seconds=plan.build_seconds, solve_seconds=plan.solve_seconds,
-        binding=plan.binding, conflict=plan.conflict,
-    )  # fmt: skip
+        plans[0],
+        build_seconds=plan.build_seconds,
+        solve_seconds=plan.solve_seconds,
+        binding=plan.binding,
+        conflict=plan.conflict,
+    )
     return tuple(plans)

@@ -253,9 +253,12 @@ def period_by_period(
         if limit_s <= 0:
             return None
         plan = solve_window(
-            _window_from(problem, window, period, current), gap=NEAR, time_limit_s=limit_s,
-            method=DECOMPOSED if can_decompose(window) else AUTO, check=check,
-        )  # fmt: skip
+            _window_from(problem, window, period, current),
+            gap=NEAR,
+            time_limit_s=limit_s,
+            method=DECOMPOSED if can_decompose(window) else AUTO,
+            check=check,
+        )
         if plan.status not in (OPTIMAL, FEASIBLE):
             return None
         current = plan.target

@@ -75,10 +75,16 @@ class Program:
         count, shape = len(self.keys), (len(self.low), len(self.keys))
         rows = scipy.sparse.csc_array((self.value, self.index, self.start), shape=shape).tocsr()
         return LinearProgram(
-            cost=np.array(self.cost), lower=np.zeros(count), upper=np.array(self.upper),
-            whole=np.ones(count, np.bool_), begins=rows.indptr, columns=rows.indices,
-            values=rows.data, row_lower=np.array(self.low), row_upper=np.array(self.high),
-        )  # fmt: skip
+            cost=np.array(self.cost),
+            lower=np.zeros(count),
+            upper=np.array(self.upper),
+            whole=np.ones(count, np.bool_),
+            begins=rows.indptr,
+            columns=rows.indices,
+            values=rows.data,
+            row_lower=np.array(self.low),
+            row_upper=np.array(self.high),
+        )
 
     def counts(self, values: FloatArray) -> dict[Key, int]:
         """Return the counts of units and replicas that are not 0 in the solution ``values``."""

@@ -39,9 +39,13 @@ def place_blind(problem: PlacementProblem, seed: int = 0) -> Placement:
 
 
 def _place_unit(
-    service: Service, index: int, unit: int, shape: tuple[int, ...], ledger: Ledger,
+    service: Service,
+    index: int,
+    unit: int,
+    shape: tuple[int, ...],
+    ledger: Ledger,
     nodes_of: dict[int, np.ndarray],
-) -> list[Row]:  # fmt: skip
+) -> list[Row]:
     """Place unit number ``unit`` of a service; return its rows, [] if an instance does not fit.
 
     ``index`` is that of the service. ``shape`` is the unit's replicas by role. Each instance goes

@@ -68,10 +68,13 @@ def _by_schedule(export: common.Export, pool: Pool) -> common.Document:
         for number, slot in enumerate(slots, start=1)
     ]
     spec = {
-        "scalingStrategy": "APA", "minReplicas": minimum, "maxReplicas": max(pool.max_replicas, 1),
+        "scalingStrategy": "APA",
+        "minReplicas": minimum,
+        "maxReplicas": max(pool.max_replicas, 1),
         "scaleTargetRef": common.scale_target(common.deployment(pool)),
-        "metricsSources": [_metric_source(METRIC, TARGET)], "schedules": schedules or None,
-    }  # fmt: skip
+        "metricsSources": [_metric_source(METRIC, TARGET)],
+        "schedules": schedules or None,
+    }
     return common.pool_document(export, pool, API, KIND, "aibrix", spec)
 
 

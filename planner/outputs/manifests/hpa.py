@@ -50,9 +50,13 @@ def scale_to_zero_note(plan: Plan) -> tuple[str, ...]:
 
 
 def autoscaler(
-    export: common.Export, pool: Pool, metrics: list[common.Fields], *,
-    annotations: dict[str, str] | None = None, behaviour: common.Fields | None = None,
-) -> common.Document:  # fmt: skip
+    export: common.Export,
+    pool: Pool,
+    metrics: list[common.Fields],
+    *,
+    annotations: dict[str, str] | None = None,
+    behaviour: common.Fields | None = None,
+) -> common.Document:
     """Return the HorizontalPodAutoscaler of a pool, which scales it on ``metrics``.
 
     If ``behaviour`` is None, the defaults of Kubernetes apply: scale up at once, scale down after
@@ -61,9 +65,12 @@ def autoscaler(
     # Without HPAScaleToZero, Kubernetes refuses 0.
     minimum = max(export.plan.lowest_replicas(pool), 1)
     spec = {
-        "scaleTargetRef": common.scale_target(common.deployment(pool)), "minReplicas": minimum,
-        "maxReplicas": max(pool.max_with_guard, minimum), "metrics": metrics, "behavior": behaviour,
-    }  # fmt: skip
+        "scaleTargetRef": common.scale_target(common.deployment(pool)),
+        "minReplicas": minimum,
+        "maxReplicas": max(pool.max_with_guard, minimum),
+        "metrics": metrics,
+        "behavior": behaviour,
+    }
     return common.pool_document(export, pool, API, KIND, "hpa", spec, annotations=annotations)
 
 

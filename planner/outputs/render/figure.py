@@ -44,27 +44,46 @@ def logarithmic(values: Iterable[float | None]) -> PlotlyData:
 
 
 def line(
-    x: Iterable[Any], y: Iterable[Any], name: str, colour: str, *, dash: str = "solid",
-    width: float = 2.0, hover: str | None = "%{x}: %{y:,.4~r}", **style: Any,
-) -> Any:  # fmt: skip
+    x: Iterable[Any],
+    y: Iterable[Any],
+    name: str,
+    colour: str,
+    *,
+    dash: str = "solid",
+    width: float = 2.0,
+    hover: str | None = "%{x}: %{y:,.4~r}",
+    **style: Any,
+) -> Any:
     """Return a line of a figure; ``hover`` and ``style`` are those of ``_scatter``."""
     look = {"color": colour, "dash": dash, "width": width}
     return _scatter(x, y, name, "lines", hover, {"line": look}, style)
 
 
 def points(
-    x: Iterable[Any], y: Iterable[Any], name: str, colour: str, *, symbol: str = "circle",
-    size: float = 9, hover: str | None = "%{x}: %{y:,.4~r}", **style: Any,
-) -> Any:  # fmt: skip
+    x: Iterable[Any],
+    y: Iterable[Any],
+    name: str,
+    colour: str,
+    *,
+    symbol: str = "circle",
+    size: float = 9,
+    hover: str | None = "%{x}: %{y:,.4~r}",
+    **style: Any,
+) -> Any:
     """Return points of a figure; ``hover`` and ``style`` are those of ``_scatter``."""
     look = {"color": colour, "symbol": symbol, "size": size}
     return _scatter(x, y, name, "markers", hover, {"marker": look}, style)
 
 
 def _scatter(
-    x: Iterable[Any], y: Iterable[Any], name: str, mode: str, hover: str | None, look: PlotlyData,
+    x: Iterable[Any],
+    y: Iterable[Any],
+    name: str,
+    mode: str,
+    hover: str | None,
+    look: PlotlyData,
     style: PlotlyData,
-) -> PlotlyData:  # fmt: skip
+) -> PlotlyData:
     """Return a Plotly trace as plain data.
 
     Plotly's own objects check each value, which took half of the time of a results page. ``look``
@@ -99,9 +118,16 @@ DAYS = [
 
 
 def figure(
-    traces: Sequence[Any], *, height: int, x: str = "", y: str = "", right: str = "",
-    together: bool = False, plain: bool = False, **layout: Any,
-) -> Figure:  # fmt: skip
+    traces: Sequence[Any],
+    *,
+    height: int,
+    x: str = "",
+    y: str = "",
+    right: str = "",
+    together: bool = False,
+    plain: bool = False,
+    **layout: Any,
+) -> Figure:
     """Return traces with the axes and margins of all charts, as plain data for JSON.
 
     ``x``, ``y`` and ``right`` are the titles of the axes. ``xaxis``, ``yaxis`` and ``yaxis2`` of
@@ -130,8 +156,11 @@ def figure(
     for name, axis in axes.items():
         axes[name] = axis | layout.pop(name, {})
     all_layout = {
-        "height": height, "margin": {"l": 56, "r": 16, "t": 8, "b": 40}, "legend": legend,
-        **axes, **layout,
-    }  # fmt: skip
+        "height": height,
+        "margin": {"l": 56, "r": 16, "t": 8, "b": 40},
+        "legend": legend,
+        **axes,
+        **layout,
+    }
     chart: Figure = {"data": list(traces), "layout": all_layout}
     return chart if plain else json.loads(to_json_plotly(chart))

@@ -129,9 +129,13 @@ def _page(request: Request, kind: Run.Kind, template: str) -> HttpResponse:
         make_select(form, "level", {"all": "All levels", **LEVEL_NAMES})
     runs = runs_with_answers().filter(kind=kind)[:SHOWN]
     used = next(
-        (str(run.scenario_id) for run in runs
-         if run.scenario_id and run.state == Run.State.COMPLETED), "",
-    )  # fmt: skip
+        (
+            str(run.scenario_id)
+            for run in runs
+            if run.scenario_id and run.state == Run.State.COMPLETED
+        ),
+        "",
+    )
     context: TemplateContext = {
         "scenarios": scenarios,
         "chosen": request.POST.get("scenario") or request.GET.get("scenario", used),

@@ -352,6 +352,9 @@ def _with_gpus_grouped(
     group = tp * dp
     parallel = experts or arrangement.moe_ep > 1 or dp > 1
     return replace(
-        arrangement, tp=tp, attention_dp=dp, moe_tp=1 if parallel else group,
+        arrangement,
+        tp=tp,
+        attention_dp=dp,
+        moe_tp=1 if parallel else group,
         moe_ep=group if parallel else 1,
-    )  # fmt: skip
+    )

@@ -114,12 +114,17 @@ def _estimate_of(fitted: PlacedDeployment, steady: SteadyState, row: int) -> Est
         notes += (f"prefill workers not given: {workers:g} taken, to keep up with decode",)
     cache_bytes = fitted.cache_bytes * fitted.batch / fitted.arranged.decode.attention_dp
     return Estimate(
-        ttft_s=float(steady.ttft_s[row]), tbt_s=float(steady.tbt_s[row]),
-        tokens_per_s=float(steady.tokens_per_s[row]), decode_s=float(steady.decode_s[row]),
-        prompt_s=float(steady.prompt_s[row]), batch=fitted.batch, arranged=arranged,
-        memory_bytes=fitted.weight_bytes + cache_bytes, weight_bytes=fitted.weight_bytes,
+        ttft_s=float(steady.ttft_s[row]),
+        tbt_s=float(steady.tbt_s[row]),
+        tokens_per_s=float(steady.tokens_per_s[row]),
+        decode_s=float(steady.decode_s[row]),
+        prompt_s=float(steady.prompt_s[row]),
+        batch=fitted.batch,
+        arranged=arranged,
+        memory_bytes=fitted.weight_bytes + cache_bytes,
+        weight_bytes=fitted.weight_bytes,
         assumptions=notes,
-    )  # fmt: skip
+    )
 
 
 def fit_into_memory(deployment: Deployment) -> PlacedDeployment:

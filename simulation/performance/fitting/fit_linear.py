@@ -150,10 +150,14 @@ def linear_fit(
         prefill, note = _unmeasured_prefill(tbt, max_batch_tokens, base)
         notes, longest = (*notes, note), np.inf
     return LinearFit(
-        (*_parameters(tbt, ("alpha", "beta")), *prefill), decodes=float(decode.batch.max()),
-        prefill_tokens=longest, context=longest_context(decode), notes=notes, tied=not usable.any(),
+        (*_parameters(tbt, ("alpha", "beta")), *prefill),
+        decodes=float(decode.batch.max()),
+        prefill_tokens=longest,
+        context=longest_context(decode),
+        notes=notes,
+        tied=not usable.any(),
         saturation=saturated_at,
-    )  # fmt: skip
+    )
 
 
 def line_through(sizes: FloatArray) -> FloatArray:
@@ -281,6 +285,9 @@ def _from_served(rows: BenchmarkRows) -> LinearFit:
         "alone was not measured, so gamma equals alpha."
     )
     return LinearFit(
-        (alpha, beta, replace(alpha, name="gamma"), delta), decodes=float(batch.max()),
-        prefill_tokens=float(tokens.max()), context=longest_context(rows), notes=(note,),
-    )  # fmt: skip
+        (alpha, beta, replace(alpha, name="gamma"), delta),
+        decodes=float(batch.max()),
+        prefill_tokens=float(tokens.max()),
+        context=longest_context(rows),
+        notes=(note,),
+    )

@@ -184,10 +184,15 @@ def _scaled_prefill(
     deviations = scipy.special.ndtri(0.5 + CONFIDENCE / 2)
     margin = float(np.exp(deviations * base.spread))
     return _ScaledPrefill(
-        gamma=gamma, delta=delta, isl=isl, iterations=float(np.ceil(isl / budget)),
-        factor=float(np.median(low_factors)), low=float(low_factors.min()) / margin,
-        high=float(high_factors.max()) * margin, source=source,
-    )  # fmt: skip
+        gamma=gamma,
+        delta=delta,
+        isl=isl,
+        iterations=float(np.ceil(isl / budget)),
+        factor=float(np.median(low_factors)),
+        low=float(low_factors.min()) / margin,
+        high=float(high_factors.max()) * margin,
+        source=source,
+    )
 
 
 def _limited_prefill(

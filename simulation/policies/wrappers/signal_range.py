@@ -71,12 +71,15 @@ class SignalRecorder(Wrapper):
             ):
                 continue  # the usual case: nothing new
             self.signal_range = SignalRange(
-                gauge.words, gauge.share, low=min(before.low, value), high=max(before.high, value),
+                gauge.words,
+                gauge.share,
+                low=min(before.low, value),
+                high=max(before.high, value),
                 out_above=_smaller(before.out_above, above),
                 in_below=-_smaller(-before.in_below, -below),
                 asked_more=before.asked_more or value > above,
                 asked_fewer=before.asked_fewer or value < below,
-            )  # fmt: skip
+            )
 
 
 def _smaller(first: float, second: float) -> float:

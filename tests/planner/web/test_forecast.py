@@ -26,23 +26,37 @@ def study(planner: User) -> Run:
 @pytest.mark.parametrize(("days", "rows"), [(1, 24), (7, 7)])
 def test_a_window_ahead_is_shown_whole_with_its_peak(days: int, rows: int) -> None:
     bins = 96 * days  # of 15 minutes
-    ahead = pl.DataFrame({
-        "time": [MONDAY + timedelta(minutes=15 * i) for i in range(bins)],
-        "actual": pl.Series([None] * bins, dtype=pl.Float64),
-        "mean": [float(i) for i in range(bins)], "p10": [0.0] * bins, "p90": [2.0 * bins] * bins,
-    })  # fmt: skip
+    ahead = pl.DataFrame(
+        {
+            "time": [MONDAY + timedelta(minutes=15 * i) for i in range(bins)],
+            "actual": pl.Series([None] * bins, dtype=pl.Float64),
+            "mean": [float(i) for i in range(bins)],
+            "p10": [0.0] * bins,
+            "p90": [2.0 * bins] * bins,
+        }
+    )
     window = SimpleNamespace(start=MONDAY, end=MONDAY + timedelta(days=days), clock="utc")
-    result = cast(Any, SimpleNamespace(
-        series=[], window=window, notes=(), scenario="Ahead", headline="", forecast=None,
-    ))  # fmt: skip
+    result = cast(
+        Any,
+        SimpleNamespace(
+            series=[],
+            window=window,
+            notes=(),
+            scenario="Ahead",
+            headline="",
+            forecast=None,
+        ),
+    )
     found = report(result, lambda name: ahead if name == "forecast" else pl.DataFrame())
     (peak,) = found.facts
     assert peak.value == bins - 1
     (table,) = [
         block
-        for section in found.sections if section.title == "Forecast over time"
-        for block in section.blocks if isinstance(block, Table)
-    ]  # fmt: skip
+        for section in found.sections
+        if section.title == "Forecast over time"
+        for block in section.blocks
+        if isinstance(block, Table)
+    ]
     assert len(table.rows) == rows
     means = [row[1] for row in table.rows]
     assert sum(means) / rows == pytest.approx((bins - 1) / 2)  # no bin is left out
