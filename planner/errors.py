@@ -300,6 +300,7 @@ def input_error_of(error: BaseException) -> PlannerError | None:
 
 
 def _no_room() -> NoRoom:
+    """Return the error for a disk that is full or read-only."""
     return NoRoom(
         "The disk of this installation is full or read-only, so this was not saved. "
         "Ask an admin to free space (docs/operations.md), then try again."

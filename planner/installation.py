@@ -159,10 +159,12 @@ def run(
 
 
 def say(step: str) -> None:
+    """Print the step of the set-up that begins."""
     sys.stderr.write(f"Headroom set-up: {step} ...\n")
 
 
 def here() -> Installation:
+    """Return the installation that this process runs."""
     return Installation(data_folder(), Path(sys.executable))
 
 

@@ -152,4 +152,5 @@ def results_of(
 
 
 def _key(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
+    """Return the key of a call in ``_begun``."""
     return digest_of((function, arguments))

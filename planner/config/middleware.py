@@ -121,6 +121,7 @@ def _is_signed_in(request: HttpRequest) -> bool:
 
 
 def _is_public(request: HttpRequest) -> bool:
+    """Return whether the address needs no session or token."""
     try:
         return resolve(request.path_info).view_name in PUBLIC
     except Resolver404:

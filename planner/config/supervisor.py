@@ -281,6 +281,7 @@ def web_command(listener: socket.socket) -> tuple[str, ...]:
 
 
 def start_web(children: Children, listener: socket.socket) -> None:
+    """Start the web server on a listening socket."""
     children.start("web", *web_command(listener), inherits=listener)
 
 
@@ -339,6 +340,7 @@ def start_compiler(children: Children) -> None:
 
 
 def start_scheduler(children: Children) -> None:
+    """Start Celery's scheduler."""
     children.start("scheduler", *CELERY, "beat")
 
 

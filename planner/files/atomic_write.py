@@ -49,6 +49,7 @@ def final_name(name: str) -> str:
 
 
 def _unique_name(path: Path) -> str:
+    """Return the name of a temporary file or folder for ``path``."""
     return f"{path.name}.{uuid.uuid4().hex[:12]}{ENDING}"
 
 

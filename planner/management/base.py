@@ -39,6 +39,7 @@ class HeadroomCommand(HelpedCommand):
         self._next_line_s = monotonic() + LINE_EVERY_S  # no line for a short command
 
     def get_version(self) -> str:
+        """Return the version of the product, not that of Django."""
         return f"Headroom {VERSION}"
 
     def add_output(self, parser: ArgumentParser) -> None:
@@ -104,11 +105,13 @@ class HeadroomCommand(HelpedCommand):
             sys.stderr.write(f"{fraction:4.0%} {stage}\n")
 
     def _clear_line(self) -> None:
+        """Erase the progress bar."""
         if sys.stderr.isatty():
             sys.stderr.write(ERASE_LINE)
 
 
 def _plain(answer: Any) -> Any:
+    """Return an answer as JSON data."""
     from planner.domain.serialise import as_json  # with Polars, which text needs less often
 
     return as_json(answer)

@@ -43,28 +43,34 @@ class File:
 
 
 def _csv(run: Run, options: ExportOptions, now: datetime) -> bytes:
+    """Return a table of a run as CSV: the table of the options, or the main table."""
     return run_csv(run, options.table or main_table(run)).encode()
 
 
 def _json(run: Run, options: ExportOptions, now: datetime) -> bytes:
+    """Return the whole result as JSON."""
     return json_text(run).encode()
 
 
 def _manifest(kind: str, run: Run, options: ExportOptions, now: datetime) -> bytes:
+    """Return the plan of a run as Kubernetes objects in YAML, in the manifest format ``kind``."""
     return manifest_text(run, kind, options, now).encode()
 
 
 def _html(run: Run, options: ExportOptions, now: datetime) -> bytes:
+    """Return the report of a run as HTML."""
     return html_of(run_report(run), cover_of(run, now)).encode()
 
 
 def _pdf(run: Run, options: ExportOptions, now: datetime) -> bytes:
+    """Return the report of a run as PDF."""
     from planner.outputs.render.pdf import pdf_of  # slow to import and rarely used
 
     return pdf_of(run_report(run), cover_of(run, now))
 
 
 def _xlsx(run: Run, options: ExportOptions, now: datetime) -> bytes:
+    """Return the report of a run as an Excel workbook."""
     from planner.outputs.render.xlsx import xlsx_of  # slow to import and rarely used
 
     return xlsx_of(run_report(run), cover_of(run, now))

@@ -296,6 +296,7 @@ class BucketStore:
         return DamagedFile(f"{store} in the bucket {how}. Run it again, or restore a backup.")
 
     def _stamp_path(self, store: str) -> Path:
+        """Return the file of a store's stamp."""
         return self._base / STAMPS / f"{store}.json"
 
     def _mark_used(self, store: str) -> bool:

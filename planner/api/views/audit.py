@@ -1,3 +1,5 @@
+"""Serve the audit log."""
+
 from typing import Any
 
 from django.db.models import QuerySet

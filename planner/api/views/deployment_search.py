@@ -1,3 +1,5 @@
+"""Search the cheapest deployments of a model."""
+
 from typing import Any
 
 from rest_framework import serializers

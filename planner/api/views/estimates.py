@@ -1,3 +1,5 @@
+"""Estimate one deployment or many."""
+
 from typing import Any
 
 from drf_spectacular.utils import OpenApiResponse

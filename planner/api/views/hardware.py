@@ -1,3 +1,5 @@
+"""Serve GPU types, models, prices and carbon."""
+
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, ClassVar

@@ -1,3 +1,5 @@
+"""Serve profiles, the measurements behind them, and observations that tune them."""
+
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any

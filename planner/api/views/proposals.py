@@ -1,3 +1,5 @@
+"""Serve proposals and their review."""
+
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers, status
 from rest_framework.request import Request

@@ -1,3 +1,5 @@
+"""Serve schedules of plans, and reports of plan versus actual."""
+
 from datetime import datetime
 from typing import Any
 

@@ -1,3 +1,5 @@
+"""Serve versions of scenarios."""
+
 from typing import Any
 
 from django.db.models import QuerySet

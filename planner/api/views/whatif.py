@@ -1,3 +1,5 @@
+"""Answer what-if questions about a stored plan, and vary settings of a scenario in a sweep."""
+
 from typing import Any
 
 from drf_spectacular.utils import extend_schema_field

@@ -1,3 +1,5 @@
+"""Serve workspaces and the people in them."""
+
 from pathlib import Path
 
 from drf_spectacular.utils import OpenApiResponse

@@ -1,3 +1,5 @@
+"""``bin/manage aggregate``: compute the demand and the lengths of a trace without a copy of it."""
+
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 

@@ -1,3 +1,5 @@
+"""``bin/manage arrays``: copy all arrays to the bucket of HEADROOM_ARRAYS, and list lost ones."""
+
 from argparse import Namespace
 
 from planner.management.base import HeadroomCommand

@@ -1,3 +1,5 @@
+"""``bin/manage audit``: write the audit log to a file."""
+
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 

@@ -1,3 +1,5 @@
+"""``bin/manage backtest``: compare forecasters by the plans that they lead to on past traffic."""
+
 from planner.management.runs import RunCommand
 from planner.models import Run
 

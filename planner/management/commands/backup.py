@@ -1,3 +1,5 @@
+"""``bin/manage backup FILE``: write everything to one verified file while the product runs."""
+
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 

@@ -1,3 +1,5 @@
+"""``bin/manage carbon``: print carbon by hour of the day, from a CSV or a grid's known cycle."""
+
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path

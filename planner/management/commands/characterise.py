@@ -1,3 +1,5 @@
+"""``bin/manage characterise``: describe a trace, and rank a window among all of its windows."""
+
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from dataclasses import replace

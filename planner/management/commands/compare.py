@@ -1,3 +1,5 @@
+"""``bin/manage compare``: test every policy, recommend one, and simulate all on one window."""
+
 from planner.management.runs import RunCommand
 from planner.models import Run
 

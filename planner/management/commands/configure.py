@@ -1,3 +1,5 @@
+"""``bin/manage configure``: search the cheapest deployments that serve a model."""
+
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from dataclasses import asdict
 

@@ -1,3 +1,5 @@
+"""``bin/manage diff``: compare the settings and the figures of runs."""
+
 from argparse import ArgumentParser, Namespace
 
 from planner.domain.columns import SHARE

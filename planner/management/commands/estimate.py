@@ -1,3 +1,5 @@
+"""``bin/manage estimate``: estimate latency, throughput, power and memory of a deployment."""
+
 from argparse import ArgumentParser, Namespace
 
 from planner.domain.estimate_answer import EstimateAnswer, RateAnswer, Refused

@@ -1,3 +1,5 @@
+"""``bin/manage export``: write a run to a file."""
+
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 

@@ -1,3 +1,5 @@
+"""``bin/manage fleet``: read what runs today, and write it into a scenario."""
+
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path

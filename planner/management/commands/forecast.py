@@ -1,3 +1,5 @@
+"""``bin/manage forecast``: forecast the demand after a trace, or in the window of a scenario."""
+
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 

@@ -1,3 +1,5 @@
+"""``bin/manage in-force``: list, set or withdraw the active plans, one per scenario."""
+
 from argparse import ArgumentParser, Namespace
 
 from django.utils import timezone

@@ -1,3 +1,5 @@
+"""``bin/manage ingest``: import a trace or demand file into the column store."""
+
 import time
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -89,4 +91,5 @@ class Command(HeadroomCommand):
 
 
 def _tokens(number: float | None) -> str:
+    """Return a number of tokens as text."""
     return "not known" if number is None else f"{number:,.0f}"

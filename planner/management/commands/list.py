@@ -1,3 +1,5 @@
+"""``bin/manage list``: the names and numbers that other commands take."""
+
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable
 from datetime import datetime

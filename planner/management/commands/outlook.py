@@ -1,3 +1,5 @@
+"""``bin/manage outlook``: plan cost by month up to a year ahead, and GPU commitments."""
+
 from planner.management.runs import RunCommand
 from planner.models import Run
 

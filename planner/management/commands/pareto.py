@@ -1,3 +1,5 @@
+"""``bin/manage pareto``: compute plans between two objectives over a scenario's window."""
+
 from planner.management.runs import RunCommand
 from planner.models import Run
 

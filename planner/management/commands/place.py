@@ -1,3 +1,5 @@
+"""``bin/manage place``: place replicas in the network, and show the effect on requests."""
+
 from planner.management.runs import RunCommand
 from planner.models import Run
 

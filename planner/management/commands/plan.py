@@ -1,3 +1,5 @@
+"""``bin/manage plan``: plan replicas over time by forecast and integer program."""
+
 from planner.management.runs import RunCommand
 from planner.models import Run
 

@@ -1,3 +1,5 @@
+"""``bin/manage prices``: store your own price list, or list those stored."""
+
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 

@@ -1,3 +1,5 @@
+"""``bin/manage profiles``: list, show and fit profiles, and store measurements."""
+
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace, _SubParsersAction

@@ -1,3 +1,5 @@
+"""``bin/manage provision``: compare provisioning by operators, by modules and by whole replicas."""
+
 from planner.domain.provisioning.windows import OBSERVED
 from planner.management.runs import RunCommand
 from planner.models import Run

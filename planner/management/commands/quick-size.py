@@ -1,3 +1,5 @@
+"""``bin/manage quick-size``: GPUs for users at once or a rate, in one line."""
+
 from argparse import ArgumentParser, Namespace
 
 from planner.domain.options import options_in, options_of

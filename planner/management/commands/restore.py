@@ -1,3 +1,5 @@
+"""``bin/manage restore FILE``: restore a backup into a stopped installation."""
+
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 

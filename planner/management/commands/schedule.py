@@ -1,3 +1,5 @@
+"""``bin/manage schedule``: manage schedules, which plan again at given times."""
+
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -188,10 +190,12 @@ def _with_local_time(schedule: Document) -> Document:
 
 
 def _schedules(schedules: Iterable[Schedule]) -> Document:
+    """Return schedules as the answer of the command."""
     return {"schedules": [_document(schedule, SCHEDULE) for schedule in schedules]}
 
 
 def _firings(firings: Iterable[Firing]) -> Document:
+    """Return firings as the answer of the command."""
     return {"firings": [_document(firing, FIRING) for firing in firings]}
 
 

@@ -1,3 +1,5 @@
+"""``bin/manage share``: let several models run on one GPU, and replay the effect."""
+
 from planner.management.runs import RunCommand
 from planner.models import Run
 

@@ -1,3 +1,5 @@
+"""``bin/manage simulate``: replay one policy request by request."""
+
 import json
 import shutil
 from argparse import ArgumentParser, Namespace

@@ -1,3 +1,5 @@
+"""``bin/manage size``: find the largest request rate of a replica and of pools within the SLOs."""
+
 from planner.management.runs import RunCommand
 from planner.models import Run
 

@@ -1,3 +1,5 @@
+"""``bin/manage source``: create, preview, read and list live sources of demand."""
+
 import json
 from argparse import ArgumentParser, Namespace
 from datetime import datetime

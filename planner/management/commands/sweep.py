@@ -1,3 +1,5 @@
+"""``bin/manage sweep``: run a scenario for every pair of values of two settings."""
+
 from argparse import ArgumentParser, Namespace
 
 from planner.domain.kinds.registry import KINDS

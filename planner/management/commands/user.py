@@ -1,3 +1,5 @@
+"""``bin/manage user``: manage the people of a workspace and their roles."""
+
 import json
 from argparse import ArgumentParser, Namespace
 
@@ -111,6 +113,7 @@ class Command(HeadroomCommand):
 
 
 def _person_line(person: User) -> Document:
+    """Return a person as JSON data."""
     return {
         "user": person.username,
         "role": "admin" if person.is_superuser else person.role,

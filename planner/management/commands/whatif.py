@@ -1,3 +1,5 @@
+"""``bin/manage whatif``: change the plan of a run, without a simulation unless asked for."""
+
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 

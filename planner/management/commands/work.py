@@ -1,3 +1,5 @@
+"""``bin/manage work``: run the workers of a team deployment, and restart those that end."""
+
 import sys
 from typing import Any
 

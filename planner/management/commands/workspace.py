@@ -1,3 +1,5 @@
+"""``bin/manage workspace``: manage the workspaces of this installation."""
+
 from argparse import ArgumentParser, Namespace
 
 from planner.errors import PlannerError
@@ -73,6 +75,7 @@ class Command(HeadroomCommand):
 
 
 def _workspace_line(workspace: Workspace) -> Document:
+    """Return a workspace as JSON data."""
     return {
         "workspace": workspace.slug,
         "name": workspace.name,

@@ -147,6 +147,7 @@ def pool_document(
 
 
 def scale_target(target: Target) -> dict[str, str]:
+    """Return the reference to a scale target."""
     return {"apiVersion": target.api, "kind": target.kind, "name": target.name}
 
 
@@ -234,6 +235,7 @@ def schedule_only_note(plan: Plan) -> tuple[str, ...]:
 
 
 def _utc(moment: datetime) -> str:
+    """Return a time in UTC as text."""
     return f"{moment:%Y-%m-%d %H:%M} UTC"
 
 

@@ -157,6 +157,7 @@ def _cell_classes(table: Table, row: int, column: int) -> str:
 
 
 def svg_of(drawing: Drawing, chart: Chart) -> SafeString:
+    """Return a drawing as SVG."""
     parts = format_html_join("", "{}", ((_svg_element(part),) for part in drawing.parts))
     return format_html(
         '<svg viewBox="0 0 {} {}" role="img" aria-label="{}" font-size="{}">{}</svg>',

@@ -184,6 +184,7 @@ def _has_unprintable_letters(report: Report) -> bool:
 
 
 def _answer(text: str) -> platypus.Flowable:
+    """Return the answer in its box."""
     return Grid(
         [[_text(text, ANSWER)]], colWidths=[TEXT_WIDTH], spaceBefore=8, spaceAfter=6,
         style=[("LINEBEFORE", (0, 0), (0, -1), 3, colors.HexColor(shapes.BLUE)),
@@ -324,6 +325,7 @@ def _widths(table: Table) -> list[float]:
 
 
 def _signs(cover: Cover) -> platypus.Flowable:
+    """Return the lines for signatures."""
     rows: list[list[Any]] = [["", *(_text(word, HEAD) for word in ("Name", "Decision", "Date"))]]
     for sign_off in cover.sign_offs:
         words = (sign_off.role, sign_off.name, sign_off.decision, sign_off.date)

@@ -129,6 +129,7 @@ class Grid:
         return _width_with_gaps(self._min_widths())
 
     def _columns(self) -> list[tuple[str, ...]]:
+        """Return the cells by column."""
         return list(zip(*self.rows, strict=True))
 
     def _min_widths(self) -> list[int]:

@@ -88,6 +88,7 @@ def _answer_rows(report: Report, cover: Cover) -> list[tuple[str, str, str]]:
 
 
 def _fact(fact: Fact) -> tuple[str, str, str]:
+    """Return the three cells of a fact: its label, its value, its change and note."""
     return fact.label, fact.text, fact.change_and_note
 
 
