@@ -7,6 +7,7 @@ days is recommended. Of candidates within TIE of that cost, the simplest is.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 import numpy as np
 
@@ -24,19 +25,18 @@ class CaseResult:
     """The result of a candidate on one simulated day.
 
     ``attainment`` is the share of requests within every limit, by tier; None without requests.
-    ``shortfall`` is how far the worst tier is below its target, as a fraction. If ``cut``, the
-    simulation ended early because a tier was sure to miss its target. The other figures are then
-    unknown. ``worst_loss`` is the loss of replicas that leaves the least capacity, as an index into
+    ``shortfall`` is how far the worst tier is below its target, as a fraction. Both, and the cost,
+    have their defaults if the day was not simulated to its end. The candidate then fails it.
+    ``worst_loss`` is the loss of replicas that leaves the least capacity, as an index into
     ``losses_of(study)``.
     """
 
-    cost_usd: float
-    attainment: dict[str, float | None]
-    shortfall: float
+    cost_usd: float = inf
+    attainment: dict[str, float | None] = field(default_factory=dict)
+    shortfall: float = 1.0
     worst_loss: int | None = None
-    cut: bool = False
-    # The limit in dollars, if the simulation ended early because the policy cost more; 0 if not.
-    dear: float = 0.0
+    missed_early: bool = False  # the simulation ended because a tier was sure to miss its target
+    stopped_at_usd: float = 0.0  # the cost limit at which the simulation ended; 0: at none
     reason: str = ""  # why the policy cannot run on the day
 
     @property
@@ -139,10 +139,10 @@ class Candidate:
                 continue
             result = self.on(i, day)
             if result is None or result.cost_usd is None:
-                return float("inf")
+                return inf
             total += day.weight * result.cost_usd
             weights += day.weight
-        return total / weights if weights else float("inf")
+        return total / weights if weights else inf
 
     def interval(self, days: Sequence[TestDay], tier: str | None = None) -> Interval | None:
         """Return the mean and the 80% interval of the cost, or of the attainment of ``tier``.

@@ -28,7 +28,7 @@ from planner.policies.base import Policy
 from planner.policies.registry import simplicity
 from simulation.bisection import bisect_first
 
-DEAR = 1.5  # the simulation of a harder day ends at this many times the best candidate's cost
+HARDER_DAY_LIMIT = 1.5  # factor on the cost limit, up to which the hardest day is simulated
 UNDECIDED = 0.75  # share of a cost limit from which on plans are solved for a better bound
 CENT = 0.005  # dollars, of rounding
 
@@ -226,8 +226,8 @@ class LevelSearch:
         starts.sort(key=lambda start: (start[0], start[1].traits.complexity, start[1].key))
         reports = split_progress(part(progress, 0.6, 1.0), len(starts))
         for (cost, policy, index), report in zip(starts, reports, strict=True):
-            too_dear = not self._has_floor(policy) and cost > self._limit()
-            if not too_dear and not self.cannot_win(policy, index):
+            costs_too_much = not self._has_floor(policy) and cost > self._limit()
+            if not costs_too_much and not self.cannot_win(policy, index):
                 self._try(policy, index, report)
             else:
                 self.first[policy.key] = index
@@ -440,7 +440,7 @@ class Screening:
         trial = search.trial(self.policy, index, forecast_day)
         if search.cannot_win(self.policy, index):
             if trial not in trials.results:
-                self.results[trial] = CaseResult(inf, {}, 1.0, cut=True, dear=self.limit)
+                self.results[trial] = CaseResult(stopped_at_usd=self.limit)
             return True
         # If the cost is known before, a failed harder day saves the simulation of this one.
         if self._cost_is_known(trial):
@@ -449,7 +449,7 @@ class Screening:
                 return False
         # A cost above the limit shows on the forecast day first, and N+1 is judged there.
         result = self._result_on(index, forecast_day, self.limit)
-        if result.dear:
+        if result.stopped_at_usd:
             return True
         return result.passes and self._survives_losses(index) and self._passes_hardest(index)
 
@@ -463,8 +463,8 @@ class Screening:
     def _passes_hardest(self, index: int) -> bool:
         """Return whether a value passes the hardest case, or costs too much there to tell."""
         _, hardest = self.search.checks[0]
-        result = self._result_on(index, hardest, DEAR * self.limit)
-        return bool(result.dear) or result.passes
+        result = self._result_on(index, hardest, HARDER_DAY_LIMIT * self.limit)
+        return bool(result.stopped_at_usd) or result.passes
 
     def _survives_losses(self, index: int) -> bool:
         """Return whether a value passes the forecast day after a loss, if N+1 is required."""
@@ -481,7 +481,7 @@ class Screening:
             known = trials.result_of_same_decisions(self.policy, trial, self.results)
             known = known or trials.results.get(trial)
             # A simulation that ended at a lower cost limit is repeated.
-            if known is None or 0 < known.dear < max_usd - CENT:
+            if known is None or 0 < known.stopped_at_usd < max_usd - CENT:
                 known = trials.simulate(
                     self.policy, trial, self.report, limit=max_usd,
                     known=self.results.get(replace(trial, case=trials.cases[0])),

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from threading import RLock
 from typing import TypeVar
 
@@ -201,7 +202,7 @@ class Trials:
     ) -> None:
         """Simulate those of the trials that have no usable result, and keep the results.
 
-        With ``whole``, trials that were cut short are simulated again, to the end of the day.
+        With ``whole``, trials that ended early are simulated again, to the end of the day.
         """
         open_trials = self.without_result(trials, whole=whole)
         done = self.map(
@@ -223,7 +224,9 @@ class Trials:
         return [
             trial
             for trial in dict.fromkeys(trials)
-            if (known := self.results.get(trial)) is None or (whole and known.cut) or known.dear
+            if (known := self.results.get(trial)) is None
+            or (whole and known.missed_early)
+            or known.stopped_at_usd
         ]
 
     def record(self, policy: Policy, results: Mapping[Trial, CaseResult]) -> None:
@@ -254,7 +257,7 @@ class Trials:
 
     def simulate(
         self, policy: Policy, trial: Trial, report: Progress, *, whole: bool = False,
-        limit: float = float("inf"), known: CaseResult | None = None,
+        limit: float = inf, known: CaseResult | None = None,
     ) -> CaseResult:  # fmt: skip
         """Return the result of one trial; simulate it unless a trial with equal decisions exists.
 
@@ -268,10 +271,14 @@ class Trials:
             counts = self._constant_fleet(policy, trial, limit)
             if counts is not None:
                 stored = self._static_result(case, counts)
-                if stored is not None and not (whole and stored.cut):
+                if stored is not None and not (whole and stored.missed_early):
                     return stored
             stored = self.result_of_same_decisions(policy, trial, self.results | self._simulated)
-            if stored is not None and not (whole and stored.cut) and stored.cost_usd <= limit:
+            if (
+                stored is not None
+                and not (whole and stored.missed_early)
+                and stored.cost_usd <= limit
+            ):
                 return stored
             loss = self._loss(policy, trial, report, known) if case.lost else None
             study, shared = self._inputs(policy, trial)
@@ -291,15 +298,11 @@ class Trials:
                 ),
             )
         except CostLimitExceeded:
-            return CaseResult(
-                cost_usd=float("inf"), attainment={}, shortfall=1.0, cut=True, dear=limit
-            )
+            return CaseResult(stopped_at_usd=limit)
         except TargetMissed:
-            return CaseResult(cost_usd=float("inf"), attainment={}, shortfall=1.0, cut=True)
+            return CaseResult(missed_early=True)
         except EXPECTED as problem:
-            return CaseResult(
-                cost_usd=float("inf"), attainment={}, shortfall=1.0, reason=str(problem)
-            )
+            return CaseResult(reason=str(problem))
         attainment = dict(run.summary.slo_attainment)
         usd = run.summary.cost_usd * self._scale(study)
         result = CaseResult(usd, attainment, shortfall(attainment, targets), run.worst_loss)
@@ -420,7 +423,7 @@ class Trials:
         It saves a simulation of ``trial``. None if no trial of ``policy`` is sure to decide so.
         """
         for other, result in [*results.items()]:
-            if (other.policy, other.case) != (policy.key, trial.case) or result.dear:
+            if (other.policy, other.case) != (policy.key, trial.case) or result.stopped_at_usd:
                 continue
             if other == trial or self._decide_equally(policy, trial, other):
                 return result
@@ -496,7 +499,7 @@ class Trials:
         if served is None:
             return None
         if served.stopped_early:
-            return CaseResult(cost_usd=float("inf"), attainment={}, shortfall=1.0, cut=True)
+            return CaseResult(missed_early=True)
         tiers = study.hardware.tiers
         attainment = {
             tier.name: None if not due else (due - late) / due
@@ -559,7 +562,7 @@ class Trials:
             """Return the result on a case; None if missing, or if its cost ended the simulation."""
             trial = Trial(candidate.policy, candidate.value, candidate.spare, case)
             result = self.results.get(trial)
-            return None if result is None or result.dear else result
+            return None if result is None or result.stopped_at_usd else result
 
         results = {i: tuple(known(case) for case in day.cases) for i, day in enumerate(self.days)}
         return replace(candidate, results={i: its for i, its in results.items() if any(its)})
@@ -583,7 +586,7 @@ class Trials:
         """Return the cost of a candidate on the forecast day in dollars; infinite if unknown."""
         trial = Trial(candidate.policy, candidate.value, candidate.spare, self.cases[0])
         result = self.results.get(trial)
-        return float("inf") if result is None else result.cost_usd
+        return inf if result is None else result.cost_usd
 
 
 def values(policy: Policy, level: int) -> tuple[float | None, ...]:

@@ -268,10 +268,12 @@ def test_the_replay_that_sized_a_static_fleet_gives_its_figures(
         times = trials.study.window.duration_s / case.study().window.duration_s
         if case.lost:
             assert result.passes == run.n_plus_1
-            assert result.cut or result.attainment == pytest.approx(run.survival.attainment)
+            assert result.missed_early or result.attainment == pytest.approx(
+                run.survival.attainment
+            )
             continue
         assert result.passes == run.meets_slo
-        if result.cut:
+        if result.missed_early:
             continue
         assert result.cost_usd == pytest.approx(run.summary.cost_usd * times)
         assert result.attainment == pytest.approx(run.summary.slo_attainment)
@@ -320,11 +322,11 @@ def test_a_replay_ends_when_the_policy_costs_too_much(trials: Trials) -> None:
     for case in (trials.test_days.forecast_day, *cases.values()):
         trial = trials.trial(policy, 5, 0, case)
         whole = trials.simulate(policy, trial, silent, whole=True)
-        for share, dear in ((0.5, True), (1.1, False)):
+        for share, stops in ((0.5, True), (1.1, False)):
             result = trials.simulate(
                 policy, trial, silent, whole=True, limit=share * whole.cost_usd
             )
-            assert bool(result.dear) == dear and (dear or result == whole)
+            assert bool(result.stopped_at_usd) == stops and (stops or result == whole)
 
 
 def test_days_that_cannot_apply_say_why(trials: Trials) -> None:
