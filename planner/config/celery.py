@@ -9,6 +9,8 @@ from typing import Any
 
 from celery import Celery, signals
 from celery.platforms import SecurityWarning
+from celery.schedules import crontab
+from kombu.entity import Exchange, Queue
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "planner.config.settings")
 os.environ.setdefault("CELERY_SKIP_CHECKS", "1")  # Django's checks import all pages
@@ -19,6 +21,37 @@ warnings.simplefilter("ignore", SecurityWarning)
 app = Celery("headroom")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["planner"])
+# "short" has work that people wait for, "long" has simulations. By default a worker takes both.
+QUEUES = ("short", "long")
+app.conf.task_queues = [
+    Queue(name, Exchange(name), routing_key=name)  # type: ignore[no-untyped-call]
+    for name in QUEUES
+]
+# Messages expire, so that they do not accumulate while no worker is free.
+app.conf.beat_schedule = {
+    name: {
+        "task": f"planner.tasks.{name.replace('-', '_')}",
+        "schedule": every,  # seconds, or times in UTC
+        "options": {"expires": expires_s},
+    }
+    for name, every, expires_s in (
+        ("notices-sweep", 60.0, 60.0),
+        ("schedules-tick", 30.0, 30.0),
+        ("digests-send", crontab(minute=0, hour=6, day_of_week=1), 86_400.0),  # Mondays
+        ("outcomes-tick", 600.0, 600.0),
+        ("sources-read", 10.0, 10.0),
+        ("retention-sweep", crontab(minute=30, hour=3), 3600.0),
+        ("orphans-sweep", 600.0, 600.0),
+    )
+} | {
+    f"runs-sweep-{queue}": {
+        "task": "planner.tasks.runs_sweep",
+        "args": [queue],
+        "schedule": 10.0,
+        "options": {"expires": 10.0, "queue": queue},
+    }
+    for queue in QUEUES
+}
 
 
 def _load_settings(**_: Any) -> None:

@@ -5,10 +5,8 @@ import resource
 from importlib.resources import files
 from pathlib import Path
 
-from celery.schedules import crontab
 from csp.constants import NONE, SELF, UNSAFE_HASHES
 from django.core.exceptions import ImproperlyConfigured
-from kombu.entity import Exchange, Queue
 
 from planner import setting_checks as checks
 from planner.config import environment
@@ -363,11 +361,6 @@ CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_IGNORE_RESULT = True  # the result is in the run's row
 CELERY_TASK_ACKS_LATE = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
-# "short" has work that people wait for, "long" has simulations. By default a worker takes both.
-CELERY_TASK_QUEUES = [
-    Queue(name, Exchange(name), routing_key=name)  # type: ignore[no-untyped-call]
-    for name in ("short", "long")
-]
 CELERY_TASK_DEFAULT_QUEUE = "short"
 CELERY_WORKER_POOL = "solo"  # one run per process; see supervisor.start_workers
 HEADROOM_WORKER_CONCURRENCY = env_int("HEADROOM_WORKER_CONCURRENCY", 2, most=1000)
@@ -380,31 +373,6 @@ HEADROOM_MAX_RUN_MB = env_int(
 if ready_file := env_text("HEADROOM_WORKER_READY"):  # see planner.config.celery
     environment.folder("HEADROOM_WORKER_READY", Path(ready_file).parent)
 CELERY_BEAT_SCHEDULE_FILENAME = str(HEADROOM_DATA_DIR / "beat-schedule")
-# Messages expire, so that they do not accumulate while no worker is free.
-CELERY_BEAT_SCHEDULE = {
-    name: {
-        "task": f"planner.tasks.{name.replace('-', '_')}",
-        "schedule": every,  # seconds, or times in UTC
-        "options": {"expires": expires_s},
-    }
-    for name, every, expires_s in (
-        ("notices-sweep", 60.0, 60.0),
-        ("schedules-tick", 30.0, 30.0),
-        ("digests-send", crontab(minute=0, hour=6, day_of_week=1), 86_400.0),  # Mondays
-        ("outcomes-tick", 600.0, 600.0),
-        ("sources-read", 10.0, 10.0),
-        ("retention-sweep", crontab(minute=30, hour=3), 3600.0),
-        ("orphans-sweep", 600.0, 600.0),
-    )
-} | {
-    f"runs-sweep-{queue}": {
-        "task": "planner.tasks.runs_sweep",
-        "args": [queue],
-        "schedule": 10.0,
-        "options": {"expires": 10.0, "queue": queue},
-    }
-    for queue in ("short", "long")
-}
 
 # Time, language, log
 

@@ -1,6 +1,6 @@
 """Create the WSGI application, which gunicorn loads before it forks.
 
-All pages are loaded once for all web workers.
+All pages, and the Celery app that queues work, are loaded once for all web workers.
 """
 
 import gc
@@ -18,6 +18,7 @@ gc.disable()  # imports leave no garbage, and collecting takes a fifth of their 
 with exit_with_sentence():
     application = get_wsgi_application()
     check_migrations()
-import_module(settings.ROOT_URLCONF)
+for module in (settings.ROOT_URLCONF, "planner.config.celery"):
+    import_module(module)
 gc.freeze()  # keeps these objects out of collections, so that workers share their memory pages
 gc.enable()

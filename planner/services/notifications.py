@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
-from celery import current_app
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.mail import EmailMessage
@@ -31,6 +30,7 @@ from planner.models.workspace import current_workspace, use_workspace
 from planner.services import outgoing_requests
 from planner.services.access import check_may_administer
 from planner.services.audit import record
+from planner.services.messages import send_task
 
 SEND_TASK = "planner.tasks.notice_send"
 MAX_TRIES = 6
@@ -177,7 +177,7 @@ def _queue_delivery(channel: Channel, event: str, text: str, url: str) -> Delive
         channel=channel, event=event, text=text, url=url, due_at=timezone.now()
     )
     # Before the commit, a worker would not find the row.
-    transaction.on_commit(partial(current_app.send_task, SEND_TASK, args=[row.pk]))
+    transaction.on_commit(partial(send_task, SEND_TASK, args=[row.pk]))
     return row
 
 

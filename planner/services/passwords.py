@@ -11,7 +11,6 @@ import logging
 import time
 from contextlib import suppress
 
-from celery import current_app
 from django.core.mail import EmailMessage
 from django.http import HttpRequest
 
@@ -19,6 +18,7 @@ from planner.errors import NotAllowed, PlannerError, TooManyAttempts
 from planner.models import User
 from planner.services.audit import record
 from planner.services.login_limits import GuessLimit, attempt_count, guess
+from planner.services.messages import send_task
 from planner.services.notifications import check_mailbox, mail_configured, site_url
 from planner.services.people import password_path
 from planner.services.sessions import sessions_end
@@ -48,7 +48,7 @@ def password_forgotten(*, name: str, network: str) -> None:
         ) from None
     with suppress(TooManyAttempts):  # a mail was sent less than a minute ago
         attempt_count("forgotten-name", name.strip().casefold(), limit=1)
-        current_app.send_task(MAIL_TASK, args=[name.strip()[:150]])
+        send_task(MAIL_TASK, args=[name.strip()[:150]])
 
 
 def password_mail(*, name: str) -> bool:

@@ -14,15 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 
-from celery import current_app
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, QuerySet
-from kombu.exceptions import OperationalError as BrokerAway
 
 from planner.errors import NotReady
 from planner.models import Run, User
 from planner.selectors.queue_statistics import recent_durations
+from planner.services.messages import BrokerAway, send_task
 
 logger = logging.getLogger(__name__)
 SHORT, LONG = "short", "long"
@@ -161,7 +160,7 @@ def notify_workers(
     def send() -> None:
         try:
             for _ in range(times):
-                current_app.send_task(EXECUTE, args=[run_id, queue], queue=queue)
+                send_task(EXECUTE, args=[run_id, queue], queue=queue)
         except BrokerAway as problem:
             logger.warning("run %s waits for the broker: %s", run_id, problem)
             if on_failure is not None:

@@ -17,7 +17,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import polars as pl
-from celery import current_app
 from django.conf import settings
 from django.db.models import Q, QuerySet
 from django.urls import reverse
@@ -44,6 +43,7 @@ from planner.models import Source, SourceReading, User
 from planner.models.notification import Event
 from planner.models.workspace import use_workspace
 from planner.services.access import check_may_plan
+from planner.services.messages import send_task
 from planner.services.notifications import notify
 from planner.services.sources import (
     allowed_folder,
@@ -105,7 +105,7 @@ def sources_enqueue() -> int:
     """Queue a reading of every source that is due; return how many."""
     due = list(_due_sources(timezone.now()).values_list("pk", flat=True))
     for pk in due:
-        current_app.send_task(READ_TASK, args=[pk], expires=60)
+        send_task(READ_TASK, args=[pk], expires=60)
     return len(due)
 
 
@@ -118,7 +118,7 @@ def source_request_reading(*, source: Source, user: User | None) -> Source:
     _check_readable(source)
     forget_refused_files(source)
     Source.objects.filter(pk=source.pk).update(due_at=timezone.now())
-    current_app.send_task(READ_TASK, args=[source.pk], expires=60)
+    send_task(READ_TASK, args=[source.pk], expires=60)
     source.refresh_from_db()
     return source
 

@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from celery import current_app
 from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.utils import timezone
@@ -30,6 +29,7 @@ from planner.inputs.scenario import document as text
 from planner.models import ActivePlan, Run, Source, SourceReading, Trace, User
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
+from planner.services.messages import send_task
 from planner.services.traces import check_unused, fill_row, free_trace_name
 from planner.storage import row_arrays
 from planner.storage.row_arrays import TRACES
@@ -217,7 +217,7 @@ def reading_store(
 def enqueue_speed_check(source: Source) -> None:
     """Queue the comparison of the measured replica speeds with active plans, if there are any."""
     if ActivePlan.objects.filter(until=None).exists():
-        current_app.send_task(SPEEDS_TASK, args=[source.pk], expires=600)
+        send_task(SPEEDS_TASK, args=[source.pk], expires=600)
 
 
 def source_publish(*, source: Source) -> Trace | None:

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import polars as pl
 import pytest
-from celery import current_app
 from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 from kombu.exceptions import OperationalError as BrokerAway
 
+from planner.config.celery import app as celery_app
 from planner.domain.outcome import Outcome
 from planner.domain.progress import silent
 from planner.domain.run_parts import IN_PROCESS
@@ -268,7 +268,7 @@ def test_a_message_that_got_lost_is_sent_again(
             assert runs.resend_lost_messages(LONG) == lost
             assert runs.resend_lost_messages(LONG) == 0  # it has just been sent
         assert len(messages) == lost
-    expires = settings.CELERY_BEAT_SCHEDULE["runs-sweep-long"]["options"]["expires"]
+    expires = celery_app.conf.beat_schedule["runs-sweep-long"]["options"]["expires"]
     assert expires <= runs.LOST_S / 2  # else it may have been sent before what it takes for lost
 
 
@@ -308,7 +308,7 @@ def test_a_run_waits_for_a_broker_that_is_away(
     def away(*_, **__):
         raise BrokerAway("Connection refused")
 
-    monkeypatch.setattr(current_app, "send_task", away)
+    monkeypatch.setattr(celery_app, "send_task", away)
     with django_capture_on_commit_callbacks(execute=True):
         run = scenario_run(scenario=scenario, owner=planner, kind=Run.Kind.PLAN)
     monkeypatch.undo()
