@@ -1,7 +1,7 @@
 """Replay the active and the proposed plan on the traffic of the proposed run.
 
-The policy ``periodic`` has their replicas by time of day or week. The simulation uses the
-scenario of the proposed run.
+The policy ``periodic`` has their replicas by time of day or week, and their guard. The simulation
+uses the scenario of the proposed run.
 """
 
 from collections.abc import Iterator
@@ -15,6 +15,7 @@ from planner.errors import EXPECTED
 from planner.inputs.scenario import document as text
 from planner.inputs.scenario.schema import Scenario
 from planner.models import ActivePlan, Run, User
+from planner.outputs.plan_guard import guards_of
 from planner.outputs.proposal_changes import REPLAYED
 from planner.outputs.stored_pools import StoredPool, pools_of
 from planner.outputs.weekly_pattern import (
@@ -81,9 +82,8 @@ def _replay(plan: ActivePlan, run: Run, name: str, by: User | None) -> Run | Non
         schedule = list(periodic_rows(plan, window.start, window.end))
         if not (_has_unique_pools(plan, scenario) and 0 < len(schedule) <= MOST_STEPS):
             return None
-        document = text.edit(
-            run.document, {"policies": [{"name": REPLAYED, "timetable": schedule}]}, run.name
-        )
+        policy = {"name": REPLAYED, "timetable": schedule, "guard": _has_guard(plan)}
+        document = text.edit(run.document, {"policies": [policy]}, run.name)
         text.parse(document, run.name)
     except EXPECTED:
         return None
@@ -107,6 +107,12 @@ def _have_same_inputs(base: Run, run: Run, policy: str) -> bool:
         return False
     comparison = compare_runs([base, run], policy_per_run=[policy, ""])
     return all(row.key.startswith(IGNORED_SETTINGS) for row in comparison.differences)
+
+
+def _has_guard(plan: ActivePlan) -> bool:
+    """Return whether a plan is exported with a guard, which then also runs in its replay."""
+    policies = stored_result(plan.run).policies if plan.run else {}
+    return plan.policy in policies and bool(guards_of(policies[plan.policy].settings))
 
 
 def _has_unique_pools(plan: ActivePlan, scenario: Scenario) -> bool:

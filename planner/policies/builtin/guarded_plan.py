@@ -1,7 +1,7 @@
 """Follow a plan as the lower limit, with a reactive guard that can add instances (LT-G)."""
 
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -76,26 +76,10 @@ class Guarded(Policy):
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
         schedule, start, followed = self._floor(context)
-        tested = context.pressure_among_many()
-        # An instance of the largest pool has more capacity than in the test. Readings scale with
-        # it.
-        large_tps = context.capacity_tps[:, -1] / context.capacity_tps.shape[1]
-        over_test = np.divide(
-            large_tps, tested.rate_tps, out=np.ones_like(large_tps), where=large_tps > 0
+        guarded = guarded_by_load(
+            context, schedule, start, self.key, self.target_factor, **self.fields_for(Rule)
         )
-        factor = np.where(np.isfinite(over_test), over_test, 1.0) * self.target_factor
-        in_flight = tested.metric_targets("concurrency") + _allowed_queue(context, tested)
-        policy = Rule(
-            schedule,
-            prefill_tps=tested.signal_targets("prefill-tps") * factor,
-            decode_tps=tested.signal_targets("decode-tps") * factor,
-            in_flight=in_flight * factor,
-            shares=_capacity_shares(context.capacity_tps),
-            name=self.key,
-            **self.fields_for(Rule),
-        )
-        guarded = context.starting_from(policy, start)
-        guarded = replace(guarded, work_done=0.5, keeps_floor=True, guard=policy)
+        guarded = replace(guarded, keeps_floor=True)
         if followed is None:
             return guarded
         return replace(guarded, plan=followed.plan, least_usd=followed.least_usd)
@@ -110,6 +94,38 @@ class Guarded(Policy):
             return plan.schedule, plan.start, plan
         counts = np.ceil(context.deployable_static() * self.load_factor - 1e-9).astype(np.int64)
         return FixedSchedule([0.0], counts[None]), counts, None
+
+
+def guarded_by_load(
+    context: PolicyContext,
+    schedule: Schedule,
+    start: IntArray,
+    key: str,
+    target_factor: float = 1.0,
+    **fields: Any,
+) -> BuiltPolicy:
+    """Return the policy ``key``: ``schedule`` with a reactive guard, from ``start [pools]`` on.
+
+    For ``target_factor`` see ``Guarded``; ``fields`` are those of the rule, by default its own.
+    """
+    tested = context.pressure_among_many()
+    # An instance of the largest pool has more capacity than in the test. Readings scale with it.
+    large_tps = context.capacity_tps[:, -1] / context.capacity_tps.shape[1]
+    over_test = np.divide(
+        large_tps, tested.rate_tps, out=np.ones_like(large_tps), where=large_tps > 0
+    )
+    factor = np.where(np.isfinite(over_test), over_test, 1.0) * target_factor
+    in_flight = tested.metric_targets("concurrency") + _allowed_queue(context, tested)
+    policy = Rule(
+        schedule,
+        prefill_tps=tested.signal_targets("prefill-tps") * factor,
+        decode_tps=tested.signal_targets("decode-tps") * factor,
+        in_flight=in_flight * factor,
+        shares=_capacity_shares(context.capacity_tps),
+        name=key,
+        **fields,
+    )
+    return replace(context.starting_from(policy, start), work_done=0.5, guard=policy)
 
 
 def _capacity_shares(capacity_tps: FloatArray) -> FloatArray:

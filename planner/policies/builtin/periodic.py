@@ -7,12 +7,13 @@ from pydantic import Field
 
 from planner.policies.base import Group, LoadFactor, Policy, Traits, TunedParameter
 from planner.policies.builtin.forecast_plan import LOAD, plan_follower
+from planner.policies.builtin.guarded_plan import guarded_by_load
 from planner.policies.context import BuiltPolicy, PolicyContext
 from planner.schema_types import ROLES, Count, Name, Role, Section
 from simulation.arrays import IntArray
 from simulation.fleet import Pool
-from simulation.policies.periodic import DAY_S
-from simulation.policies.periodic import Periodic as Rule
+from simulation.policies.periodic import DAY_S, PeriodicSchedule
+from simulation.policies.schedule_follower import ScheduleFollower
 
 DAYS = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 WEEKDAYS = get_args(DAYS)
@@ -53,7 +54,7 @@ class Periodic(Policy):
 
     kinds: ClassVar = {
         "periodic": Traits(
-            "Periodic",
+            "Replica schedule",
             "Repeats a schedule, or the replicas of the day before.",
             Group.FIXED,
             complexity=10,
@@ -64,6 +65,11 @@ class Periodic(Policy):
     # Rows of at (UTC), replicas, and day, model, region, gpu, role.
     timetable: Annotated[list[TimetableStep], Field(max_length=MOST_STEPS)] = []
     load_factor: LoadFactor = 1.0  # factor on the demand of the day before
+    guard: bool = False  # whether the guard of lt-g adds replicas
+
+    @property
+    def title(self) -> str:
+        return super().title + " + reactive guard" * self.guard
 
     @property
     def tuned_parameter(self) -> TunedParameter | None:
@@ -81,11 +87,13 @@ class Periodic(Policy):
             applies = [step.applies_to(pool) for pool in pools]
             current = np.where(applies, step.replicas, current)
             counts[start_s] = current
-        policy = Rule(
+        schedule = PeriodicSchedule(
             np.array(list(counts)),
             np.array(list(counts.values())),
             offset_s=(context.start_s - MONDAY_S) % WEEK_S,
             day_s=WEEK_S,
-            name=self.key,
         )
-        return context.starting_from(policy, policy.reset(context.fleet(current)))
+        start = schedule.reset(context.fleet(current))
+        if self.guard:
+            return guarded_by_load(context, schedule, start, self.key)
+        return context.starting_from(ScheduleFollower(schedule, self.key), start)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from simulation.policies.parts.schedule import FixedSchedule, RollingSchedule, ScheduleStep
-from simulation.policies.periodic import Periodic
+from simulation.policies.periodic import PeriodicSchedule
 from simulation.policies.schedule_follower import ScheduleFollower
 from simulation.policies.utilization_gated import UtilizationGated
 from tests.simulation.builders import fleet, pool
@@ -14,17 +14,20 @@ HOUR = 3600.0
 
 
 def test_periodic_repeats_every_day():
-    policy = Periodic(np.array([8 * HOUR, 20 * HOUR]), np.array([[6], [2]]))
-    assert policy.reset(fleet(pool())).tolist() == [2]  # before the first step: the night's
+    schedule = PeriodicSchedule(np.array([8 * HOUR, 20 * HOUR]), np.array([[6], [2]]))
+    assert schedule.reset(fleet(pool())).tolist() == [2]  # before the first step: the night's
     hours = [7.99, 8, 19.99, 20, 31.99, 32]
-    asked = [policy.decide(seen(h * HOUR, 1)).tolist()[0] for h in hours]
+    asked = [schedule.step_at(h * HOUR).counts.tolist()[0] for h in hours]
     assert asked == [2, 6, 6, 2, 2, 6]
+    assert [schedule.next_change_s(h * HOUR) / HOUR for h in (0, 8, 20, 32)] == [8, 20, 32, 44]
 
 
 def test_periodic_knows_when_the_day_began():
-    policy = Periodic(np.array([8 * HOUR, 20 * HOUR]), np.array([[6], [2]]), offset_s=7 * HOUR)
-    assert policy.reset(fleet(pool())).tolist() == [2]
-    assert policy.decide(seen(HOUR, 1)).tolist() == [6]
+    times_s, counts = np.array([8 * HOUR, 20 * HOUR]), np.array([[6], [2]])
+    schedule = PeriodicSchedule(times_s, counts, offset_s=7 * HOUR)
+    assert schedule.reset(fleet(pool())).tolist() == [2]
+    assert schedule.step_at(HOUR).counts.tolist() == [6]
+    assert schedule.next_change_s(0.0) == HOUR
 
 
 def decided(policy, observation):

@@ -270,6 +270,15 @@ def test_a_timetable_holds_by_the_clock(mixed: Study) -> None:
     assert ready[6:] == pytest.approx(4.0)
 
 
+def test_a_guard_adds_to_a_timetable_what_it_adds_to_the_same_static_fleet(mixed: Study) -> None:
+    static = played(mixed, "flat-g", load_factor=0.01)  # one replica
+    steps = [{"at": "00:00", "replicas": 1}]
+    guarded = played(mixed, "periodic", timetable=steps, guard=True)
+    assert guarded.summary.gpu_hours == static.summary.gpu_hours
+    alone = played(mixed, "periodic", timetable=steps)
+    assert alone.summary.gpu_hours < guarded.summary.gpu_hours
+
+
 def test_periodic_learns_from_the_day_before(tmp_path: Path) -> None:
     hours = np.arange(72)
     load = (3000 + 2400 * np.sin(2 * np.pi * hours / 24)).round()
