@@ -44,9 +44,9 @@ def decide(name: str, scenario: Scenario, stored: StoredTrace) -> Decision:
     study = study_of(scenario, {"t": stored}, NO_USER_FACTS, silent)
     beside, _ = missing_baselines(scenario, study, [])
     policies = [*policies_chosen(scenario, study, [])[0], *beside]
-    trials = Trials(study, TestDays(study, scenario.test_days, scenario.seed), scenario.seed,
-                    IN_PROCESS)  # fmt: skip
-    choices = dict(choices_of(trials, policies))
+    trials = Trials(study, TestDays(study, scenario.test_days, scenario.seed), policies,
+                    scenario.seed, IN_PROCESS)  # fmt: skip
+    choices = dict(choices_of(trials))
     by_key = {policy.key: policy for policy in policies}
     smallest = smallest_flat(study, seed=scenario.seed)
     hindsight = _static(study, scenario.seed, smallest)

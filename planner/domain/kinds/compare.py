@@ -136,12 +136,12 @@ def run(
         preview = replace(preview, **new)
         parts.show(preview)
 
+    policies = (*chosen, *baselines)
     trials = Trials(
-        without_spare, test_days, scenario.seed, parts, part(progress, 0.08, 0.8),
+        without_spare, test_days, policies, scenario.seed, parts, part(progress, 0.08, 0.8),
         lambda days, tried: show(test_days=days_so_far(days, tried)),
     )  # fmt: skip
     choices: dict[str, tuple[Choice, list[Candidate]]] = {}
-    policies = (*chosen, *baselines)
     window_runs = _WindowRuns(
         study, without_spare, planned, trials, PressureTests(study), level=level, spare=spare,
         chosen=frozenset(policy.key for policy in chosen), strict=list(options.policies) != [ALL],
@@ -149,16 +149,13 @@ def run(
     )  # fmt: skip
     # Search the recommendation of each level on the test days, while early policies are simulated.
     with window_runs.begun(parts) as early_outcomes:
-        for name, choice_and_candidates in choices_of(trials, policies, level):
+        for name, choice_and_candidates in choices_of(trials, level):
             choices[name] = choice_and_candidates
             figures = figures_of_choice(choice_and_candidates[0], trials.days)
             show(assurance=preview.assurance | {name: figures})
         # Simulate the window with the policies that the test days have tuned.
         choice, candidates = choices.get(LEVELS[level], (None, []))
-        by_name = {policy.key: policy for policy in policies}
-        alternatives, others = alternatives_of(
-            choices, LEVELS[level], lambda row: trials.plan_key(by_name[row.policy], row)
-        )
+        alternatives, others = alternatives_of(choices, LEVELS[level], trials.plan_key)
         window_runs = replace(
             window_runs,
             candidates={candidate.policy: candidate for candidate in candidates},

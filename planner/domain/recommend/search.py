@@ -39,7 +39,7 @@ Screened = tuple[int | None, list[tuple[int, int, CaseResult]]]
 
 
 def choices(
-    trials: Trials, policies: Sequence[Policy], shown: int | None = None
+    trials: Trials, shown: int | None = None
 ) -> Iterator[tuple[str, tuple[Choice, list[Candidate]]]]:
     """Yield each level of assurance with its choice and all its candidates, the lowest level first.
 
@@ -47,7 +47,7 @@ def choices(
     the index of the level whose candidates the user sees. At other levels, the search omits a
     static fleet that cannot win. None: no level omits it.
     """
-    deployable = [policy for policy in policies if not policy.traits.uses_future_data]
+    deployable = [policy for policy in trials.policies if not policy.traits.uses_future_data]
     shown_checks = None if shown is None else LevelSearch(trials, shown).checks
     candidates: list[Candidate] = []
     below: LevelSearch | None = None
@@ -175,7 +175,7 @@ class LevelSearch:
             known = trials.results.get(trial)
             if known is not None and known.cost_usd < inf:
                 return known
-            return CaseResult(trials.min_cost_usd(policy, trial, solve=solve), {}, 0.0)
+            return CaseResult(trials.min_cost_usd(trial, solve=solve), {}, 0.0)
 
         def bound(solve: bool) -> float:
             """Return a lower bound of the expected cost in dollars; closer if plans are solved."""
@@ -201,6 +201,10 @@ class LevelSearch:
         """Return the trial of a case: the policy with its parameter value number ``index``."""
         return self.trials.trial(policy, index, self.level, case)
 
+    def _last(self, policy: Policy) -> int:
+        """Return the index of the safest (last) parameter value of a policy."""
+        return len(values(policy, self.level)) - 1
+
     def _try_all(self, policies: Sequence[Policy], progress: Progress) -> None:
         """Screen ``policies`` on two days; then try those that may win on all required days.
 
@@ -217,9 +221,9 @@ class LevelSearch:
         )
         starts: list[tuple[float, Policy, int]] = []  # cost, policy, index of the value to try
         for policy, (index, results) in zip(policies, found, strict=True):
-            trials.record(policy, {
-                self.trial(policy, i, trials.cases[case]): result for i, case, result in results
-            })  # fmt: skip
+            trials.record(
+                {self.trial(policy, i, trials.cases[case]): result for i, case, result in results}
+            )
             if index is not None:
                 cost = trials.results[self.trial(policy, index, forecast_day)].cost_usd
                 starts.append((cost, policy, index))
@@ -241,7 +245,7 @@ class LevelSearch:
         """
         trials, passing = self.trials, self._first_passing(policy, index, progress)
         if passing is None:
-            self.candidates.append(trials.candidate(policy, trials.last(policy), self.level))
+            self.candidates.append(trials.candidate(policy, self._last(policy), self.level))
             return
         self.first[policy.key] = passing
         if self.cannot_win(policy, passing):
@@ -279,7 +283,7 @@ class LevelSearch:
         False for the static fleet, whose size is not known before it is searched.
         """
         trial = self.trial(policy, 0, self.trials.cases[0])
-        return policy.name != STATIC and self.trials.has_floor(policy, trial)
+        return policy.name != STATIC and self.trials.has_floor(trial)
 
     def _start_results(
         self, policy: Policy, start: int | None, report: Progress
@@ -301,7 +305,7 @@ class LevelSearch:
         to_simulate = [*dict.fromkeys(self.trial(policy, start, case) for case in cases)]
         if to_simulate[0] in trials.results:
             return {}
-        steps = [partial(trials.simulate, policy, trial) for trial in to_simulate]
+        steps = [partial(trials.simulate, trial) for trial in to_simulate]
         results = run_in_parallel(steps, report, at_once=trials.at_once)
         return dict(zip(to_simulate, results, strict=True))
 
@@ -361,14 +365,14 @@ class LevelSearch:
             """Return whether the schedule of value number ``other`` differs on any day."""
             return not all(
                 trials.have_same_schedule(
-                    policy, self.trial(policy, index, case), self.trial(policy, other, case)
+                    self.trial(policy, index, case), self.trial(policy, other, case)
                 )
                 for case in cases
             )
 
         last = bisect_first(differs, index + 1, len(values(policy, self.level)), index + 1) - 1
         known = [case for case in cases if self.trial(policy, index, case) in trials.results]
-        trials.simulate_all(policy, [self.trial(policy, last, case) for case in known], progress)
+        trials.simulate_all([self.trial(policy, last, case) for case in known], progress)
         return last
 
     def _first_failed_check(
@@ -385,7 +389,7 @@ class LevelSearch:
             if trial in open_trials:
                 if self.cannot_win(policy, index):
                     return None
-                self.trials.simulate_all(policy, open_trials[:DEFAULT_THREADS], progress)
+                self.trials.simulate_all(open_trials[:DEFAULT_THREADS], progress)
             if not self.trials.results[trial].passes:
                 return i
         return None
@@ -402,7 +406,7 @@ class LevelSearch:
         candidates: list[Candidate] = []
         lowest = inf
         for policy, report in zip(policies, split_progress(progress, len(policies)), strict=True):
-            worst, last = 0.0, trials.last(policy)
+            worst, last = 0.0, self._last(policy)
             for day in list(required):
                 trials.measure(policy, last, self.level, [day], report)
                 result = trials.candidate(policy, last, self.level).on(day, trials.days[day])
@@ -458,7 +462,7 @@ class Screening:
         traits = self.policy.traits
         if traits.plan is None or traits.may_exceed_plan:
             return False
-        return 0 < self.search.trials.min_cost_usd(self.policy, trial) <= self.limit
+        return 0 < self.search.trials.min_cost_usd(trial) <= self.limit
 
     def _passes_hardest(self, index: int) -> bool:
         """Return whether a value passes the hardest case, or costs too much there to tell."""
@@ -478,14 +482,16 @@ class Screening:
         """Return the result on a case; the simulation ends at a cost of ``max_usd`` dollars."""
         trials, trial = self.search.trials, self.search.trial(self.policy, index, case)
         if trial not in self.results:
-            known = trials.result_of_same_decisions(self.policy, trial, self.results)
+            known = trials.result_of_same_decisions(trial, self.results)
             known = known or trials.results.get(trial)
             # A simulation that ended at a lower cost limit is repeated.
             if known is None or 0 < known.stopped_at_usd < max_usd - CENT:
                 known = trials.simulate(
-                    self.policy, trial, self.report, limit=max_usd,
+                    trial,
+                    self.report,
+                    limit=max_usd,
                     known=self.results.get(replace(trial, case=trials.cases[0])),
-                )  # fmt: skip
+                )
             self.results[trial] = known
         return self.results[trial]
 

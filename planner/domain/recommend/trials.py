@@ -51,9 +51,9 @@ from simulation.policies.guarded_plan import GuardedPlan
 from simulation.policies.wrappers.cost_limit import CostLimitExceeded
 
 T = TypeVar("T")
-# What a plan depends on: the policy's key, its parameter value, whether it keeps a spare replica,
-# and the function that makes the study of the day.
-Planned = tuple[str, float | None, bool, Callable[[], Study]]
+# What a plan depends on: the policy, its parameter value, whether it keeps a spare replica, and
+# the function that makes the study of the day.
+Planned = tuple[Policy, float | None, bool, Callable[[], Study]]
 MOST_HELD = 12_000_000  # requests of drawn days that are kept in memory
 STATIC = "flat-before"  # the static fleet that is sized on the required days
 SIZED = (STATIC, "flat-g")  # policies whose replicas are a static fleet, or begin with one
@@ -61,15 +61,28 @@ SIZED = (STATIC, "flat-g")  # policies whose replicas are a static fleet, or beg
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The test of a policy with a parameter value on one simulated day.
+    """The test of a policy with a parameter value on one simulated day (``case``).
 
     With ``spare``, its plan has a spare replica.
     """
 
-    policy: str
+    policy: Policy
     value: float | None
     spare: bool
     case: Case
+
+    @property
+    def tuned_policy(self) -> Policy:
+        """Return the policy with its parameter set to the value."""
+        return with_tuned_value(self.policy, self.value)
+
+    @property
+    def static_level(self) -> int:
+        """Return the level of assurance that the static fleet given to the policy is sized for.
+
+        It is the value of the static policy. Other policies get the fleet of the lowest level.
+        """
+        return int(self.value) if self.policy.name == STATIC and self.value is not None else 0
 
     @property
     def plan_key(self) -> Planned:
@@ -94,14 +107,15 @@ class Kept:
 
 @dataclass(eq=False)
 class Trials:
-    """The trials of a study: the results of candidates on its test days, each simulated once.
+    """The trials of a study: the results of ``policies`` on its test days, each simulated once.
 
-    A trial is a policy with one parameter value on one case (a simulated day). A parameter value is
-    named by its index among ``values(policy, level)``, and a level by its index among ``LEVELS``.
+    A parameter value is named by its index among ``values(policy, level)``, and a level by its
+    index among ``LEVELS``.
     """
 
     study: Study
     test_days: TestDays
+    policies: Sequence[Policy]
     seed: int
     parts: Parts
     progress: Progress = silent
@@ -183,7 +197,7 @@ class Trials:
     def trial(self, policy: Policy, index: int, level: int, case: Case) -> Trial:
         """Return the trial of a case: the policy with its parameter value number ``index``."""
         value = values(policy, level)[index]
-        return Trial(policy.key, value, self.keeps_spare(policy, level), case)
+        return Trial(policy, value, self.keeps_spare(policy, level), case)
 
     def measure(
         self, policy: Policy, index: int, level: int, days: Sequence[int], progress: Progress
@@ -195,10 +209,10 @@ class Trials:
         trials = [
             self.trial(policy, index, level, case) for day in days for case in self.days[day].cases
         ]
-        self.simulate_all(policy, trials, progress, whole=True)
+        self.simulate_all(trials, progress, whole=True)
 
     def simulate_all(
-        self, policy: Policy, trials: Sequence[Trial], progress: Progress, *, whole: bool = False
+        self, trials: Sequence[Trial], progress: Progress, *, whole: bool = False
     ) -> None:
         """Simulate those of the trials that have no usable result, and keep the results.
 
@@ -207,13 +221,15 @@ class Trials:
         open_trials = self.without_result(trials, whole=whole)
         done = self.map(
             [
-                Part(f"Test day {i + 1}: {policy.title}", partial(
-                    self.simulate, policy, trial, whole=whole))
+                Part(
+                    f"Test day {i + 1}: {trial.policy.title}",
+                    partial(self.simulate, trial, whole=whole),
+                )
                 for i, trial in enumerate(open_trials)
             ],
             progress,
-        )  # fmt: skip
-        self.record(policy, dict(zip(open_trials, done, strict=True)))
+        )
+        self.record(dict(zip(open_trials, done, strict=True)))
 
     def without_result(self, trials: Sequence[Trial], *, whole: bool = False) -> list[Trial]:
         """Return those of the trials that have no usable result.
@@ -229,14 +245,13 @@ class Trials:
             or known.stopped_at_usd
         ]
 
-    def record(self, policy: Policy, results: Mapping[Trial, CaseResult]) -> None:
-        """Keep results of a policy, and show those of the parameter value tried last."""
+    def record(self, results: Mapping[Trial, CaseResult]) -> None:
+        """Keep results of one policy, and show those of the parameter value tried last."""
         self.results.update(results)
-        if not results or self.show is None:
-            return
-        last = [*results][-1]
-        self._tried_last[policy.key] = self._candidate(policy, last.value, last.spare)
-        self.show(self.days, [*self._tried_last.values()])
+        if results and self.show is not None:
+            last = [*results][-1]
+            self._tried_last[last.policy.key] = self._candidate(last)
+            self.show(self.days, [*self._tried_last.values()])
 
     def keeps_spare(self, policy: Policy, level: int) -> bool:
         """Return whether ``policy`` has to plan a spare replica at ``level``.
@@ -256,7 +271,7 @@ class Trials:
         return parallel_replays(len(self.test_days.forecast_day.study().trace))
 
     def simulate(
-        self, policy: Policy, trial: Trial, report: Progress, *, whole: bool = False,
+        self, trial: Trial, report: Progress, *, whole: bool = False,
         limit: float = inf, known: CaseResult | None = None,
     ) -> CaseResult:  # fmt: skip
         """Return the result of one trial; simulate it unless a trial with equal decisions exists.
@@ -268,24 +283,24 @@ class Trials:
         """
         case = trial.case
         try:
-            counts = self._constant_fleet(policy, trial, limit)
+            counts = self._constant_fleet(trial, limit)
             if counts is not None:
                 stored = self._static_result(case, counts)
                 if stored is not None and not (whole and stored.missed_early):
                     return stored
-            stored = self.result_of_same_decisions(policy, trial, self.results | self._simulated)
+            stored = self.result_of_same_decisions(trial, self.results | self._simulated)
             if (
                 stored is not None
                 and not (whole and stored.missed_early)
                 and stored.cost_usd <= limit
             ):
                 return stored
-            loss = self._loss(policy, trial, report, known) if case.lost else None
-            study, shared = self._inputs(policy, trial)
+            loss = self._loss(trial, report, known) if case.lost else None
+            study, shared = self._inputs(trial)
             targets = _targets(study, case)
             run = run_policy(
                 study,
-                with_tuned_value(policy, trial.value),
+                trial.tuned_policy,
                 seed=self.seed,
                 progress=report,
                 shared=shared,
@@ -316,9 +331,7 @@ class Trials:
         """
         return self.study.window.duration_s / study.window.duration_s
 
-    def _loss(
-        self, policy: Policy, trial: Trial, report: Progress, known: CaseResult | None
-    ) -> Loss:
+    def _loss(self, trial: Trial, report: Progress, known: CaseResult | None) -> Loss:
         """Return the loss of replicas to simulate: the worst one on the forecast day.
 
         ``known`` is the result on the forecast day, if the caller has it. Otherwise that day is
@@ -330,11 +343,11 @@ class Trials:
         day = replace(trial, case=self.test_days.forecast_day)
         known = known or self.results.get(day)
         if known is None or known.worst_loss is None:
-            known = self.simulate(policy, day, report, whole=True)
+            known = self.simulate(day, report, whole=True)
         return losses[known.worst_loss or 0]
 
-    def min_cost_usd(self, policy: Policy, trial: Trial, *, solve: bool = True) -> float:
-        """Return a lower bound on a policy's cost on a day, in dollars; 0 if unknown.
+    def min_cost_usd(self, trial: Trial, *, solve: bool = True) -> float:
+        """Return a lower bound on the policy's cost in a trial, in dollars; 0 if unknown.
 
         It is the cost of the replicas that the policy always keeps, scaled to the length of the
         planned window, like every cost of a trial. Without ``solve``, no plan is solved for it, and
@@ -343,36 +356,32 @@ class Trials:
         if trial.case.lost or trial.case.unexpected is not None:
             return 0.0
         if solve or trial.plan_key in self._kept:
-            return self._permanent_replicas(policy, trial).usd
+            return self._permanent_replicas(trial).usd
         if trial.plan_key not in self._least_usd:
             try:
-                study, ready = self._built(policy, trial)
+                study, ready = self._built(trial)
                 usd = self._scale(study) * min_cost_usd(study, ready, BRIEF, solve=False)
             except EXPECTED:
                 usd = 0.0
             self._least_usd[trial.plan_key] = usd
         return self._least_usd[trial.plan_key]
 
-    def _inputs(self, policy: Policy, trial: Trial) -> tuple[Study, SharedInputs]:
+    def _inputs(self, trial: Trial) -> tuple[Study, SharedInputs]:
         """Return the study of a trial's day, and the shared inputs of its policy."""
         study, loads = self._study(trial)
-        # The static policy's value is the level of assurance that its fleet is sized for. Other
-        # policies get the fleet of the lowest level.
-        level = int(trial.value) if policy.name == STATIC and trial.value is not None else 0
-        static = partial(self.static_fleet, level, trial.spare)
+        static = partial(self.static_fleet, trial.static_level, trial.spare)
         return study, SharedInputs(tests=self._tests, static=static, loads=loads)
 
-    def _built(self, policy: Policy, trial: Trial) -> tuple[Study, BuiltPolicy]:
+    def _built(self, trial: Trial) -> tuple[Study, BuiltPolicy]:
         """Return the study of a trial, and its policy as built there."""
-        study, shared = self._inputs(policy, trial)
-        tuned = with_tuned_value(policy, trial.value)
-        return study, build_policy(study, tuned, seed=self.seed, shared=shared)
+        study, shared = self._inputs(trial)
+        return study, build_policy(study, trial.tuned_policy, seed=self.seed, shared=shared)
 
-    def _permanent_replicas(self, policy: Policy, trial: Trial) -> Kept:
-        """Return the replicas that a policy always keeps on the day of a trial, with their cost."""
+    def _permanent_replicas(self, trial: Trial) -> Kept:
+        """Return the replicas that the policy always keeps in a trial, with their cost."""
         if trial.plan_key not in self._kept:
             try:
-                study, ready = self._built(policy, trial)
+                study, ready = self._built(trial)
                 kept = Kept(self._scale(study) * min_cost_usd(study, ready, BRIEF))
                 if ready.keeps_floor and ready.plan is None:
                     floor = np.array([pool.initial for pool in ready.fleet.pools], np.int64)
@@ -380,7 +389,7 @@ class Trials:
                 elif (
                     ready.keeps_floor
                     and ready.plan is not None
-                    and not policy.traits.may_exceed_plan
+                    and not trial.policy.traits.may_exceed_plan
                 ):
                     kept = Kept(kept.usd, schedule=study.pools(ready.plan().target))
             except EXPECTED:
@@ -388,49 +397,49 @@ class Trials:
             self._kept[trial.plan_key] = kept
         return self._kept[trial.plan_key]
 
-    def has_floor(self, policy: Policy, trial: Trial) -> bool:
-        """Return whether the policy always keeps replicas on the trial's day, at a known cost."""
-        kept = self._permanent_replicas(policy, trial)
+    def has_floor(self, trial: Trial) -> bool:
+        """Return whether the policy always keeps replicas in a trial, at a known cost."""
+        kept = self._permanent_replicas(trial)
         return kept.usd > 0 or kept.schedule is not None
 
-    def have_same_schedule(self, policy: Policy, trial: Trial, other: Trial) -> bool:
-        """Return whether both trials of a policy have the same schedule, and no other replicas.
+    def have_same_schedule(self, trial: Trial, other: Trial) -> bool:
+        """Return whether two trials of a policy have the same schedule, and no other replicas.
 
         False if the schedule of either is unknown.
         """
-        first = self._permanent_replicas(policy, trial).schedule
-        second = self._permanent_replicas(policy, other).schedule
+        first = self._permanent_replicas(trial).schedule
+        second = self._permanent_replicas(other).schedule
         return first is not None and second is not None and np.array_equal(first, second)
 
-    def _decide_equally(self, policy: Policy, trial: Trial, other: Trial) -> bool:
+    def _decide_equally(self, trial: Trial, other: Trial) -> bool:
         """Return whether two trials of a policy on one day surely make the same decisions.
 
         They do so with the same schedule and the same setting of the spare replica, which affects
         where requests are served. Without a plan, they do so with the same first fleet, to which
         the same guard adds the same replicas.
         """
-        if policy.traits.plan is not None:
-            return other.spare == trial.spare and self.have_same_schedule(policy, trial, other)
-        first = self._permanent_replicas(policy, trial).floor
-        second = self._permanent_replicas(policy, other).floor
+        if trial.policy.traits.plan is not None:
+            return other.spare == trial.spare and self.have_same_schedule(trial, other)
+        first = self._permanent_replicas(trial).floor
+        second = self._permanent_replicas(other).floor
         return first is not None and second is not None and np.array_equal(first, second)
 
     def result_of_same_decisions(
-        self, policy: Policy, trial: Trial, results: Mapping[Trial, CaseResult]
+        self, trial: Trial, results: Mapping[Trial, CaseResult]
     ) -> CaseResult | None:
         """Return the result in ``results`` of a trial that makes the same decisions on that day.
 
-        It saves a simulation of ``trial``. None if no trial of ``policy`` is sure to decide so.
+        It saves a simulation of ``trial``. None if no trial of its policy is sure to decide so.
         """
         for other, result in [*results.items()]:
-            if (other.policy, other.case) != (policy.key, trial.case) or result.stopped_at_usd:
+            if other.case != trial.case or other.policy != trial.policy or result.stopped_at_usd:
                 continue
-            if other == trial or self._decide_equally(policy, trial, other):
+            if other == trial or self._decide_equally(trial, other):
                 return result
         return None
 
-    def _constant_fleet(self, policy: Policy, trial: Trial, limit: float) -> IntArray | None:
-        """Return the replicas ``[pools]`` of a policy that never changes them on the trial's day.
+    def _constant_fleet(self, trial: Trial, limit: float) -> IntArray | None:
+        """Return the replicas ``[pools]`` of a policy that never changes them in a trial.
 
         Its replay then equals that of a static fleet. Such policies are static fleets, static
         fleets whose guard adds nothing on this day, and plans with constant counts in a single
@@ -438,13 +447,12 @@ class Trials:
         """
         if trial.case.sizing is None:
             return None
-        if policy.name == STATIC:
-            level = 0 if trial.value is None else int(trial.value)
-            return self.static_fleet(level, trial.spare)
+        if trial.policy.name == STATIC:
+            return self.static_fleet(trial.static_level, trial.spare)
         plan = self.study.settings.plan
         if plan.objective.reserve or plan.objective.lend_share is not None:
             return None
-        kept = self._permanent_replicas(policy, trial)
+        kept = self._permanent_replicas(trial)
         if (
             kept.usd <= limit
             and kept.guard is not None
@@ -536,57 +544,51 @@ class Trials:
 
     def candidate(self, policy: Policy, index: int, level: int) -> Candidate:
         """Return the policy with parameter value number ``index``, and all its results so far."""
-        value, spare = values(policy, level)[index], self.keeps_spare(policy, level)
-        candidate = self._candidate(policy, value, spare)
+        trial = self.trial(policy, index, level, self.cases[0])
+        candidate = self._candidate(trial)
         if policy.name == STATIC:
-            replicas = float(self.static_fleet(level, spare).sum())
+            replicas = float(self.static_fleet(level, trial.spare).sum())
             return replace(candidate, parameters={"replicas": replicas})
         return candidate
 
-    def _candidate(self, policy: Policy, value: float | None, spare: bool) -> Candidate:
-        """Return the policy with the parameter ``value``, and all its results so far.
-
-        ``spare``: whether its plan keeps a spare replica.
-        """
-        parameters = (
-            {}
-            if policy.parameter_to_tune is None or value is None
-            else {policy.parameter_to_tune.field: value}
-        )
-        return self.with_results(Candidate(policy.key, policy.title, value, spare, parameters))
+    def _candidate(self, trial: Trial) -> Candidate:
+        """Return the candidate that a trial tests, with all its results so far."""
+        policy, value = trial.policy, trial.value
+        parameter = policy.parameter_to_tune
+        parameters = {} if parameter is None or value is None else {parameter.field: value}
+        candidate = Candidate(policy.key, policy.title, value, trial.spare, parameters)
+        return self.with_results(candidate)
 
     def with_results(self, candidate: Candidate) -> Candidate:
         """Return the candidate with all its results so far."""
 
         def known(case: Case) -> CaseResult | None:
             """Return the result on a case; None if missing, or if its cost ended the simulation."""
-            trial = Trial(candidate.policy, candidate.value, candidate.spare, case)
-            result = self.results.get(trial)
+            result = self.results.get(self._trial_of(candidate, case))
             return None if result is None or result.stopped_at_usd else result
 
         results = {i: tuple(known(case) for case in day.cases) for i, day in enumerate(self.days)}
         return replace(candidate, results={i: its for i, its in results.items() if any(its)})
 
-    def plan_key(self, policy: Policy, candidate: Candidate) -> Hashable:
+    def plan_key(self, candidate: Candidate) -> Hashable:
         """Return a key of the plan of a candidate: candidates with equal keys decide equally.
 
         A policy without a forecast plan is known by the replicas that it always keeps.
         """
-        trial = Trial(candidate.policy, candidate.value, candidate.spare, self.cases[0])
-        floor = self._permanent_replicas(policy, trial).floor
+        floor = self._permanent_replicas(self._trial_of(candidate, self.cases[0])).floor
         if floor is not None:
             return candidate.policy, floor.tobytes()
         return candidate.policy, candidate.value, candidate.spare
 
-    def last(self, policy: Policy) -> int:
-        """Return the index of the safest (last) parameter value of a policy."""
-        return len(values(policy, len(LEVELS) - 1)) - 1
-
     def on_forecast_day(self, candidate: Candidate) -> float:
         """Return the cost of a candidate on the forecast day in dollars; infinite if unknown."""
-        trial = Trial(candidate.policy, candidate.value, candidate.spare, self.cases[0])
-        result = self.results.get(trial)
+        result = self.results.get(self._trial_of(candidate, self.cases[0]))
         return inf if result is None else result.cost_usd
+
+    def _trial_of(self, candidate: Candidate, case: Case) -> Trial:
+        """Return the trial of a candidate on a case."""
+        policy = next(policy for policy in self.policies if policy.key == candidate.policy)
+        return Trial(policy, candidate.value, candidate.spare, case)
 
 
 def values(policy: Policy, level: int) -> tuple[float | None, ...]:

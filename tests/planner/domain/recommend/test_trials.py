@@ -71,15 +71,20 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scenario, Study]:
     return study_of_counts(tmp_path_factory.mktemp("trials"), counts, DAYS, today=today)
 
 
+def trials_of(scenario: Scenario, study: Study, policies: list[str]) -> Trials:
+    test_days = TestDays(study, scenario.test_days, 1)
+    return Trials(study, test_days, [policy_of(name) for name in policies], 1, IN_PROCESS)
+
+
 @pytest.fixture(scope="module")
 def trials(small: tuple[Scenario, Study]) -> Trials:
     scenario, study = small
-    return Trials(study, TestDays(study, scenario.test_days, 1), 1, IN_PROCESS)
+    return trials_of(scenario, study, POLICIES)
 
 
 @pytest.fixture(scope="module")
 def choices(trials: Trials) -> dict[str, tuple[Candidate, list[Candidate]]]:
-    made = dict(choices_of(trials, [policy_of(name) for name in POLICIES]))
+    made = dict(choices_of(trials))
     return {level: (choice.candidate, every) for level, (choice, every) in made.items()}
 
 
@@ -90,7 +95,7 @@ def passing(trials: Trials, policy: str, index: int, level: int) -> bool:
         if not day.required_at(level):
             continue
         every = [trials.trial(its, index, level, case) for case in day.cases if case.required]
-        trials.simulate_all(its, every, silent, whole=True)
+        trials.simulate_all(every, silent, whole=True)
         if not all(trials.results[trial].passes for trial in every):
             return False
     return True
@@ -102,9 +107,7 @@ def same_schedules(trials: Trials, candidate: Candidate, index: int, level: int)
     chosen = values(its, level).index(candidate.value)
     cases = [case for day in trials.days if day.required_at(level) for case in day.cases]
     return all(
-        trials.have_same_schedule(
-            its, *(trials.trial(its, i, level, case) for i in (chosen, index))
-        )
+        trials.have_same_schedule(*(trials.trial(its, i, level, case) for i in (chosen, index)))
         for case in cases
     )
 
@@ -159,9 +162,9 @@ def test_a_plan_without_its_spare_replica_is_the_plan_that_keeps_none(trials: Tr
     (case,) = next(day.cases for day in trials.days if day.kind == "replica_lost")
     for index in (3, 6, 9):
         spare, plain = (trials.trial(policy_of("lt-i"), index, level, case) for level in (1, 0))
-        lost = trials.simulate(policy_of("lt-i"), spare, silent, whole=True)
+        lost = trials.simulate(spare, silent, whole=True)
         plain = replace(plain, case=trials.test_days.forecast_day)
-        whole = trials.simulate(policy_of("lt-i"), plain, silent, whole=True)
+        whole = trials.simulate(plain, silent, whole=True)
         assert (spare.spare, plain.spare) == (True, False)
         assert lost.attainment == whole.attainment
         assert lost.cost_usd == pytest.approx(whole.cost_usd)
@@ -219,7 +222,7 @@ def test_static_fleets_cost_more_than_all_below_the_smallest(trials: Trials) -> 
 def test_omitted_static_fleets_change_no_choice(
     trials: Trials, choices: dict[str, tuple[Candidate, list[Candidate]]], shown: int
 ) -> None:
-    made = dict(choices_of(trials, [policy_of(name) for name in POLICIES], shown))
+    made = dict(choices_of(trials, shown))
     assert {level: choice.candidate.policy for level, (choice, _) in made.items()} == {
         level: candidate.policy for level, (candidate, _) in choices.items()
     }
@@ -237,9 +240,8 @@ def test_no_plan_that_passes_is_cheaper_than_the_recommended_policy(
         {"kind": "drawn", "paths": 5, "pass_share": 0.6, "weight": 3},
     ]
     scenario, study = study_of_counts(tmp_path, np.where(HOURS < 48, 500, 2000) * noise, days)
-    trials = Trials(study, TestDays(study, scenario.test_days, 1), 1, IN_PROCESS)
-    plan = policy_of(name)
-    choice, _ = dict(choices_of(trials, [policy_of("flat-before"), plan], 0))["economy"]
+    trials, plan = trials_of(scenario, study, ["flat-before", name]), policy_of(name)
+    choice, _ = dict(choices_of(trials, 0))["economy"]
     assert choice.qualifies
     for index in range(len(values(plan, 0))):
         trials.measure(plan, index, 0, range(len(trials.days)), silent)
@@ -259,7 +261,7 @@ def test_the_replay_that_sized_a_static_fleet_gives_its_figures(
     for case in trials.cases:
         if case.sizing is None or case.unexpected is not None:
             continue
-        result = trials.simulate(policy, trials.trial(policy, 0, 1, case), silent)
+        result = trials.simulate(trials.trial(policy, 0, 1, case), silent)
         run = run_policy(
             case.study(), policy, seed=1, progress=silent,
             shared=SharedInputs(static=lambda: fleet),
@@ -285,7 +287,7 @@ def test_results_that_trials_share_equal_their_own_replays(trials: Trials, name:
     policy, constant, floors = policy_of(name), 0, set()
     for case, index, level in itertools.product(trials.cases[:3], (0, 1, 19), (0, 1)):
         trial = trials.trial(policy, index, level, case)
-        result = trials.simulate(policy, trial, silent, whole=True)
+        result = trials.simulate(trial, silent, whole=True)
         trials.results[trial] = result
         study = with_spare_replica(case.study()) if trial.spare else case.study()
         run = run_policy(
@@ -305,10 +307,10 @@ def test_without_a_floor_only_values_that_can_win_are_tried_on_other_days(
 ) -> None:
     """LT-U may run fewer replicas than its plan, so the forecast day alone tells its cost."""
     scenario, study = small
-    trials = Trials(study, TestDays(study, scenario.test_days, 1), 1, IN_PROCESS)
-    made = dict(choices_of(trials, [policy_of(name) for name in ("flat-g", "lt-u")]))
+    trials = trials_of(scenario, study, ["flat-g", "lt-u"])
+    made = dict(choices_of(trials))
     most = max(trials.on_forecast_day(choice.candidate) for choice, _ in made.values())
-    others = [trial for trial in trials.results if trial.policy == "lt-u"]
+    others = [trial for trial in trials.results if trial.policy.key == "lt-u"]
     others = [trial for trial in others if trial.case is not trials.cases[0]]
     forecast_days = [replace(trial, case=trials.cases[0]) for trial in others]
     costs = [trials.results[day].cost_usd for day in forecast_days if day in trials.results]
@@ -321,11 +323,9 @@ def test_a_replay_ends_when_the_policy_costs_too_much(trials: Trials) -> None:
     cases = {case.study().window.duration_s: case for case in trials.cases}
     for case in (trials.test_days.forecast_day, *cases.values()):
         trial = trials.trial(policy, 5, 0, case)
-        whole = trials.simulate(policy, trial, silent, whole=True)
+        whole = trials.simulate(trial, silent, whole=True)
         for share, stops in ((0.5, True), (1.1, False)):
-            result = trials.simulate(
-                policy, trial, silent, whole=True, limit=share * whole.cost_usd
-            )
+            result = trials.simulate(trial, silent, whole=True, limit=share * whole.cost_usd)
             assert bool(result.stopped_at_usd) == stops and (stops or result == whole)
 
 
