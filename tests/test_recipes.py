@@ -311,7 +311,7 @@ QUIETER = """class Quieter(_TestDay):
 TestDay = ("""
 QUIETER_SIMULATED = """            case schema.Quieter():
                 name = f"Demand x {declared.times:g}"
-                return [day(name, self._busier_case(declared.times))]
+                return [NamedCases(name, [self._busier_case(declared.times)])]
             case schema.SlowStart():"""
 QUIETER_DAY = """
 import tempfile

@@ -7,7 +7,7 @@ the forecast expects. No policy knows of the change before it happens.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -60,6 +60,14 @@ class Case:
     required: bool = True
     drawn: bool = True  # from the forecast, maybe changed; else a past window
     lost: bool = False
+
+
+class NamedCases(NamedTuple):
+    """The usual name of a test day, and its cases or the reason why it does not apply."""
+
+    name: str
+    cases: Sequence[Case] = ()
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,87 +185,82 @@ class TestDays:
         return replace(with_other_traffic(study, trace, demand), carried=carried)
 
     def _days(self, declared: schema.TestDay) -> list[TestDay]:
-        """Return the test days of a declaration; each past window is a separate day."""
-        parameters = declared.model_dump(exclude={"kind", "name", "weight", "required"})
-
-        def day(
-            name: str, *cases: Case, reason: str = "", number: int = 0, **rules: Any
-        ) -> TestDay:
-            """Return a test day with these cases, named as declared, or else ``name``.
-
-            ``number`` is appended to the declared name if one declaration makes several days.
-            ``rules`` are other fields of the day.
-            """
-            return TestDay(
-                name=name if declared.name is None else f"{declared.name} {number or ''}".strip(),
+        """Return the test days of a declaration: one, or one for each past window."""
+        days = []
+        for i, (name, cases, reason) in enumerate(self._named_cases(declared), start=1):
+            if declared.name is not None:
+                is_past = isinstance(declared, schema.Past) and cases
+                name = f"{declared.name} {i}" if is_past else declared.name
+            day = TestDay(
+                name=name,
                 kind=declared.kind,
-                parameters=parameters,
+                parameters=declared.model_dump(exclude={"kind", "name", "weight", "required"}),
                 weight=declared.weight,
                 level=schema.level_of(declared),
-                cases=cases,
+                cases=tuple(cases),
+                pass_share=declared.pass_share if isinstance(declared, schema.Drawn) else 1.0,
                 reason=reason,
-                **rules,
             )
+            days.append(day)
+        return days
 
+    def _named_cases(self, declared: schema.TestDay) -> list[NamedCases]:
+        """Return the names and cases of the test days of a declaration."""
         match declared:
             case schema.Past():
-                return self._past_days(declared, day)
+                return self._past_days(declared.windows)
             case schema.Drawn():
-                return [self._day_of_drawn_paths(declared, day)]
+                cases = self._drawn_cases(declared.pass_share)
+                return [NamedCases("Drawn from the forecast", cases)]
             case schema.SlowerProfile():
-                return [self._slower_day(declared, day)]
+                return [self._slower_day(1.0 if declared.error == "half" else NINE_OF_TEN)]
             case schema.MoreDemand():
                 name = f"Demand x {declared.times:g}"
-                return [day(name, self._busier_case(declared.times))]
+                return [NamedCases(name, [self._busier_case(declared.times)])]
             case schema.Crowd():
                 name = f"Crowd: x {declared.times:g} for {declared.hours:g} h"
-                return [day(name, self._busier_case(declared.times, declared.hours))]
+                return [NamedCases(name, [self._busier_case(declared.times, declared.hours)])]
             case schema.LongerOutputs():
-                return [
-                    day(f"Outputs x {declared.times:g}", self._longer_outputs_case(declared.times))
-                ]
+                name = f"Outputs x {declared.times:g}"
+                return [NamedCases(name, [self._longer_outputs_case(declared.times)])]
             case schema.ReplicaLost():
+                name = "Replica lost (N+1)"
                 if all(tier.deferrable for tier in self.study.hardware.tiers):
-                    return [day("Replica lost (N+1)", reason="No tier is interactive.")]
-                return [day("Replica lost (N+1)", replace(self.forecast_day, lost=True))]
+                    return [NamedCases(name, reason="No tier is interactive.")]
+                return [NamedCases(name, [replace(self.forecast_day, lost=True)])]
             case schema.RegionLost():
-                return [self._without_region(declared, day)]
+                return [self._without_region(declared.hours)]
             case schema.SlowStart():
+                name = f"Starts x {declared.times:g}, first fails"
                 change = partial(_slow_and_failed_starts, factor=declared.times)
-                return [
-                    day(
-                        f"Starts x {declared.times:g}, first fails",
-                        self._with_fleet_change(change, static_unaffected=True),
-                    )
-                ]
+                return [NamedCases(name, [self._with_fleet_change(change, static_unaffected=True)])]
 
-    def _past_days(self, declared: schema.Past, day: Callable[..., TestDay]) -> list[TestDay]:
-        """Return a test day for each past window; ``day`` makes one from a name and its cases."""
-        past = self.past[: declared.windows]
+    def _past_days(self, windows: int) -> list[NamedCases]:
+        """Return a test day for each past window, at most ``windows``."""
+        past = self.past[:windows]
         if not past:
-            return [day("Past days", reason="The traffic has no earlier window.")]
+            return [NamedCases("Past days", reason="The traffic has no earlier window.")]
         clock = self.study.traffic.clock
-        spans = [span_words(study.window.start_s, study.window.end_s, clock) for study in past]
-        makers = [partial(past.__getitem__, i) for i in range(len(past))]
-        return [
-            day(f"Past: {span}", Case(make, sizing=make, drawn=False), number=i + 1)
-            for i, (span, make) in enumerate(zip(spans, makers, strict=True))
-        ]
+        days = []
+        for i, study in enumerate(past):
+            make = partial(past.__getitem__, i)
+            span = span_words(study.window.start_s, study.window.end_s, clock)
+            days.append(NamedCases(f"Past: {span}", [Case(make, sizing=make, drawn=False)]))
+        return days
 
-    def _day_of_drawn_paths(self, declared: schema.Drawn, day: Callable[..., TestDay]) -> TestDay:
-        """Return the test day whose cases are percentiles of the days drawn from the forecast.
+    def _drawn_cases(self, pass_share: float) -> list[Case]:
+        """Return percentiles of the days drawn from the forecast as cases, the busiest first.
 
         One case is the day at the percentile ``pass_share``. A policy that serves it is assumed to
-        serve all days that are less busy. Busier days only count in the cost. ``day`` makes a test
-        day from a name and its cases.
+        serve all days that are less busy. Busier days only count in the cost.
         """
-        shares = sorted({*PERCENTILES, declared.pass_share}, reverse=True)
-        cases = [self._percentile(share) for share in shares]
-        cases = [
-            case if share <= declared.pass_share else replace(case, required=False)
-            for share, case in zip(shares, cases, strict=True)
+        shares = sorted({*PERCENTILES, pass_share}, reverse=True)
+        return [
+            replace(self._percentile(share), required=False)
+            if share > pass_share
+            else self._percentile(share)
+            for share in shares
         ]
-        return day("Drawn from the forecast", *cases, pass_share=declared.pass_share)
 
     def _with_fleet_change(
         self, change: Callable[[Fleet], Fleet], static_unaffected: bool = False
@@ -270,13 +273,9 @@ class TestDays:
         sizing = self.forecast_day.sizing if static_unaffected else None
         return Case(self.forecast_day.study, change, sizing)
 
-    def _slower_day(self, declared: schema.SlowerProfile, day: Callable[..., TestDay]) -> TestDay:
-        """Return the day on which replicas are slower than their profile by its stated error.
-
-        ``day`` makes a test day from a name and its cases.
-        """
+    def _slower_day(self, factor: float) -> NamedCases:
+        """Return the day on which replicas are slower by ``factor`` times their stated error."""
         hardware = self.study.hardware
-        factor = 1.0 if declared.error == "half" else NINE_OF_TEN
         # Keys are (model, GPU column), as in ``hardware.profiles``.
         errors = {
             key: factor * error.value
@@ -284,7 +283,7 @@ class TestDays:
             if (error := stated_error(profile)) is not None
         }
         if not errors:
-            return day("Profile slower", reason="No profile states an error.")
+            return NamedCases("Profile slower", reason="No profile states an error.")
         slower = {
             key: slower_or_faster(profile, errors[key], 1) if key in errors else profile
             for key, profile in hardware.profiles.items()
@@ -307,7 +306,7 @@ class TestDays:
             return replace(study, hardware=replace(study.hardware, profiles=slower))
 
         name = f"Profile slower by {max(errors.values()):.0%}"
-        return day(name, Case(self.forecast_day.study, change, sizing))
+        return NamedCases(name, [Case(self.forecast_day.study, change, sizing)])
 
     def _busier_case(self, factor: float, hours: float = np.inf) -> Case:
         """Return the forecast day with ``factor`` times the requests in its busiest ``hours``.
@@ -350,23 +349,17 @@ class TestDays:
 
         return Case(longer_day, sizing=longer_day)
 
-    def _without_region(self, declared: schema.RegionLost, day: Callable[..., TestDay]) -> TestDay:
-        """Return the day on which a region is lost at the peak; one case for each region.
-
-        ``day`` makes a test day from a name and its cases.
-        """
+    def _without_region(self, hours: float) -> NamedCases:
+        """Return the day on which a region is lost at the peak; one case for each region."""
         regions = self.study.hardware.regions
         if len(regions) < 2:
-            return day("Region lost", reason="The scenario has one region.")
-        peak, begin = self._busiest_hours(declared.hours), self.study.window.start_s
-        cases = [
-            self._with_fleet_change(partial(
-                _with_fault,
-                fault=RegionOutage(region.name, peak.start_s - begin, peak.end_s - begin),
-            ))
-            for region in regions
-        ]  # fmt: skip
-        return day(f"Region lost for {declared.hours:g} h", *cases)
+            return NamedCases("Region lost", reason="The scenario has one region.")
+        peak, begin = self._busiest_hours(hours), self.study.window.start_s
+        cases = []
+        for region in regions:
+            outage = RegionOutage(region.name, peak.start_s - begin, peak.end_s - begin)
+            cases.append(self._with_fleet_change(partial(_with_fault, fault=outage)))
+        return NamedCases(f"Region lost for {hours:g} h", cases)
 
 
 def with_other_traffic(study: Study, trace: Trace, demand: Demand) -> Study:
