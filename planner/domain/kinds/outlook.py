@@ -304,7 +304,7 @@ def _basis(
     elif not traffic.all_launched:
         sentences.append("The forecast excludes seasons of the year, holidays and campaigns.")
     sentences.append(
-        "It includes the start costs of every week, but not those of leaving today's fleet."
+        "It includes the start costs of every week, but not those of leaving the fleet before."
     )
     if scenario.objective.periods == ALL:
         sentences.append(

@@ -374,7 +374,7 @@ def _replicas_fact(view: ComparisonView, schedule: Schedule | None) -> Iterator[
         today = _replicas(view, schedule_of(view.tables, TODAY), TODAY)
     yield Fact(
         "Replicas", span_text(counts),
-        change="" if today is None else f"{span_text(today)} today",
+        change="" if today is None else f"{span_text(today)} before",
         note=_guard_words(view, schedule, with_mean=False),
         link="schedule" if schedule is not None else "",
     )  # fmt: skip
@@ -405,8 +405,8 @@ def _comparison_words(view: ComparisonView) -> str:
     if base is None:
         if view.comparison.baseline != view.key or len(view.outcomes) == 1:
             return ""
-        return "same as today" if TODAY in view.outcomes else "saving unknown: no current fleet"
-    baseline = "today" if base.name == TODAY else base.label[:1].lower() + base.label[1:]
+        return "same as before" if TODAY in view.outcomes else "saving unknown: no current fleet"
+    baseline = "before" if base.name == TODAY else base.label[:1].lower() + base.label[1:]
     if base.hindsight:
         baseline += " (oracle)"
     equal_slo = view.equal_slo(view.key)

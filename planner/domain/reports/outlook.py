@@ -51,7 +51,8 @@ def _facts(result: OutlookResult) -> Iterator[Fact]:
     """Yield the totals over all months: cost, replicas, energy and carbon."""
     totals = result.totals
     per_day = totals.cost_usd / totals.days
-    yield Fact("Planned cost", totals.cost_usd, "$", note=f"{figure(per_day, '$')} per day")
+    note = f"{figure(per_day, '$')} per day"
+    yield Fact("Planned cost, forecast a week ahead", totals.cost_usd, "$", note=note)
     if totals.cost_committed_usd is not None:
         saved = 1 - totals.cost_committed_usd / totals.cost_usd if totals.cost_usd else 0.0
         yield Fact("Planned cost with commitments", totals.cost_committed_usd, "$",

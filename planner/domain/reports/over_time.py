@@ -191,7 +191,7 @@ def demand_chart(
     top = None  # of the y axis; None: as high as the lines
     if today is not None and today != policy:
         largest = max((y or 0.0 for line in series for y in line.y), default=0.0)
-        name = "Capacity today" if today == TODAY else "Capacity, baseline"
+        name = "Capacity before" if today == TODAY else "Capacity, baseline"
         for line in _capacity_line(tables, today, frame, name, Role.BASELINE):
             highest = max(y or 0.0 for y in line.y)
             if highest > OFF_SCALE * largest > 0:
@@ -241,31 +241,30 @@ def _deferrable(
 def replicas_chart(tables: Tables, frame: Frame, policy: str) -> Chart | None:
     """Return a stacked chart of the serving replicas of each pool; None if the run has none.
 
-    They are those under ``policy``; "": those of a plan alone.
+    They are those under ``policy``; "": those of a plan alone. All policies of a run have the same
+    pools in the same order, and so the same colours.
     """
-    if policy:
-        rows = replicas_of(tables, policy)
-    else:
-        rows = tables("plan")
-        if not rows.is_empty():
-            rows = rows.rename({"period_start": "time", "target": "ready"})
+    rows = _simulated_replicas(tables) if policy else tables("plan")
     if rows.is_empty():
         return None
-    columns = _pool_columns(rows)
+    if not policy:
+        rows = rows.rename({"period_start": "time", "target": "ready"})
+    rows = rows.with_columns(_pool_name(_pool_columns(rows)).alias("pool"))
+    totals = rows.group_by("pool", maintain_order=True).agg(pl.col("ready").sum())
+    pools = totals["pool"].to_list()
+    if len(pools) > MOST_POOLS:  # then the smallest become one area
+        largest = set(totals.top_k(MOST_POOLS - 1, by="ready")["pool"])
+        pools = [*(pool for pool in pools if pool in largest), OTHER_POOLS]
+        is_shown = pl.col("pool").is_in(largest)
+        rows = rows.with_columns(pl.when(is_shown).then("pool").otherwise(pl.lit(OTHER_POOLS)))
+    shown = rows.filter(pl.col("policy") == policy) if policy else rows
+    if shown.is_empty():
+        return None
     wide = (
-        rows.with_columns(_pool_name(columns).alias("pool"))
-        .group_by("time", "pool")
-        .agg(pl.col("ready").sum())
-        .pivot("pool", index="time", values="ready")
-        .fill_null(0.0)
+        shown.group_by("time")
+        .agg(pl.col("ready").filter(pl.col("pool") == pool).sum().alias(pool) for pool in pools)
         .sort("time")
     )
-    # The largest pools come first. If there are too many, the smallest become one area.
-    pools = sorted(wide.columns[1:], key=lambda pool: (-float(wide[pool].sum()), pool))
-    if len(pools) > MOST_POOLS:
-        largest, smaller = pools[: MOST_POOLS - 1], pools[MOST_POOLS - 1 :]
-        wide = wide.with_columns(pl.sum_horizontal(smaller).alias(OTHER_POOLS)).drop(smaller)
-        pools = [*largest, OTHER_POOLS]
     wide = changes(to_end(wide.select("time", *pools), frame.window.end), pools)
     series = tuple(
         Series(pool, tuple(wide["time"]), tuple(wide[pool].round(0)), shape=Shape.AREA)
@@ -276,11 +275,16 @@ def replicas_chart(tables: Tables, frame: Frame, policy: str) -> Chart | None:
 
 def replicas_of(tables: Tables, policy: str) -> pl.DataFrame:
     """Return the table of simulated replicas of a policy, without borrowed GPUs; may be empty."""
+    simulated = _simulated_replicas(tables)
+    return simulated if simulated.is_empty() else simulated.filter(pl.col("policy") == policy)
+
+
+def _simulated_replicas(tables: Tables) -> pl.DataFrame:
+    """Return the table of simulated replicas of all policies, without borrowed GPUs."""
     simulated = tables("replicas")
     if simulated.is_empty():
         return simulated
-    borrowed = pl.col("arrangement").str.ends_with(BORROWED)
-    return simulated.filter(pl.col("policy") == policy, ~borrowed)
+    return simulated.filter(~pl.col("arrangement").str.ends_with(BORROWED))
 
 
 def _pool_columns(rows: pl.DataFrame) -> list[str]:

@@ -124,15 +124,19 @@ def report(result: ParetoResult, _: Tables) -> Report:
         shape = Shape.LINE if role in (Role.LIMIT, Role.RECOMMENDED) else Shape.POINTS
         return Series(label, x, y, role, shape)
 
-    drawn = [
-        series("Proven lower bound", "first_bound", Role.LIMIT),
-        series("Planned", "first", Role.RECOMMENDED),
-    ]
-    if result.knee is not None:
+    is_front = has_trade_off(points)
+    drawn, own_role = [series("Other plans", "first", Role.BASELINE)], Role.OTHER
+    if is_front:
+        own_role = Role.BASELINE
+        drawn = [
+            series("Proven lower bound", "first_bound", Role.LIMIT),
+            series("Planned", "first", Role.RECOMMENDED),
+        ]
+    if result.knee is not None and is_front:
         label = f"Plan {result.knee + 1} (largest gain)"
         drawn.append(series(label, "first", Role.MEASURED, [points[result.knee]]))
     if result.as_planned:
-        drawn.append(series("Your plan, planned", "first", Role.BASELINE, [result.as_planned]))
+        drawn.append(series("Your plan, planned", "first", own_role, [result.as_planned]))
     axes = (
         Axis(_planned(second), units[second]),
         Axis(_planned(first), units[first], zero=False),
@@ -142,7 +146,7 @@ def report(result: ParetoResult, _: Tables) -> Report:
     if result.as_planned is None:
         demand = "Planned once, before the window, for a forecast of all of it. Run it again."
     gpus = {row.replica.gpu for row in result.frame.capacity}
-    if not has_trade_off(points) and len(gpus) == 1:
+    if not is_front and len(gpus) == 1:
         demand += f" All replicas use {gpus.pop()}, so {first} and {second} rise together."
     return Report(
         title=result.frame.scenario,
@@ -151,7 +155,7 @@ def report(result: ParetoResult, _: Tables) -> Report:
         facts=tuple(_front_facts(result)),
         why=demand,
         sections=(
-            Section("Plans", (*([chart] * has_trade_off(points)), _front_table(result))),
+            Section("Plans", (chart, _front_table(result))),
             *sources_section(result.frame.provenance, result.frame.notes),
         ),
     )

@@ -94,14 +94,14 @@ def _deciding_facts(result: PlanResult, replicas: str) -> Iterator[Fact]:
         current = sum(row.current for row in plan.decisions if row.period == first)
         # A fleet that the scenario does not state is only assumed.
         stated = all(fact.what != CURRENT_FLEET for fact in result.frame.provenance)
-        change = f"{current:,} today" if current and stated else ""
+        change = f"{current:,} before" if current and stated else ""
         # A comparison would add test days.
         verified = result.verification is not None
         sized_for = "to meet the SLO on earlier windows" if verified else "for the forecast"
         yield Fact("Replicas", replicas, change=change, note=f"sized {sized_for}")
     totals = plan.totals
     if totals is not None:
-        note = f"{figure(totals.gpu_hours)} GPU-hours"
+        note = f"{figure(totals.gpu_hours)} GPU-hours{'' if plan.spare else ', no spares'}"
         yield Fact(f"Planned cost {per_window}", totals.usd, "$", note=note)
     yield _attainment_fact(result.recommended)
     if totals is not None:

@@ -32,6 +32,10 @@ TICKS = tuple(2.0**n for n in range(12))  # labelled pool sizes
 MOST_FACTS = 5  # pools whose capacity is among the facts at the top
 LINE_COLOURS = (0, 2, 3, 5)  # numbers of colours that differ from that of simulated points
 SECONDS_FROM_MS = 5000  # latencies are in seconds if the limit or the largest is above this
+PEAK = (
+    "Peak: the busiest bin before the planned window. "
+    "A schedule may have fewer replicas and leave such bins to its guard."
+)
 LATENCIES = {"ttft": "TTFT", "tbt": "TPOT"}
 
 
@@ -41,6 +45,7 @@ def report(result: SizeResult, tables: Tables) -> Report:
     return Report(
         title=result.scenario,
         answer=_answer(result),
+        about=PEAK if any(pool.replicas_by_region for pool in result.pools) else "",
         facts=tuple(_capacity_fact(pool) for pool in result.pools[:MOST_FACTS]),
         sections=(
             Section("Replica capacity", (_pools(result), *_pool_chart(result.pools))),
@@ -83,7 +88,7 @@ def _answer(result: SizeResult) -> str:
             for region, count in pool.replicas_by_region.items():
                 by_region[region] = by_region.get(region, 0) + count
         total = sum(by_region.values()) or sum(pool.replicas or 0 for pool in result.pools)
-        load = "peak of all traffic" if by_region else "stated rate"
+        load = "peak of the traffic" if by_region else "stated rate"
         for_load = f"{counted(total, 'replica')} for the {load}"
         if len(by_region) > 1:
             regions = ", ".join(f"{n:,} in {region}" for region, n in by_region.items())

@@ -38,6 +38,7 @@ from planner.domain.whatif.figures import (
     WhatIf,
     rank_cells,
 )
+from planner.policies.registry import traits_of
 
 FORMS = {SHARE: Form.SHARE, COUNT: Form.COUNT}  # of figures by unit; others: numbers
 UNIT_TEXTS = {SHARE: "", COUNT: ""}  # other units are their own text
@@ -119,20 +120,27 @@ def _headline(before: WhatIf | None, now: WhatIf, simulated: SimulatedPolicy | N
     status = STATUS_TEXTS.get(now.status, f" ({now.status})")
     noun = "replica" if now.most == 1 else "replicas"
     replicas = f"{span_text((now.least, now.most))} {noun}{status}"
-    cost = figure(now.totals.usd, "$")
+    name, cost = _cost_name(now), figure(now.totals.usd, "$")
     if simulated is not None:
-        return f"Planned cost {cost} (simulated {figure(simulated.cost_usd, '$')}), {replicas}"
+        return f"{name} {cost} (simulated {figure(simulated.cost_usd, '$')}), {replicas}"
     if before is None or before.totals is None or not before.totals.usd:
-        return f"Planned cost {cost}, {replicas}"
+        return f"{name} {cost}, {replicas}"
     change = signed_percent(now.totals.usd / before.totals.usd - 1)
-    return f"Planned cost {figure(before.totals.usd, '$')} → {cost} ({change}), {replicas}"
+    return f"{name} {figure(before.totals.usd, '$')} → {cost} ({change}), {replicas}"
+
+
+def _cost_name(now: WhatIf) -> str:
+    """Return the name of the planned cost, which has no replicas of a guard."""
+    guarded = now.recommended and traits_of(now.recommended.policy).may_exceed_plan
+    return "Planned cost without guard" if guarded else "Planned cost"
 
 
 def _fact(shown: Figure, before: WhatIf | None, now: WhatIf) -> Fact:
     """Return the figure ``shown`` of the answer ``now``, and its change from ``before``."""
     value = shown.planned(now)
     old = None if before is None else shown.planned(before)
-    fact = Fact(shown.label, value, _unit(shown), FORMS.get(shown.unit, Form.NUMBER))
+    label = _cost_name(now) if shown.name == "cost_usd" else shown.label
+    fact = Fact(label, value, _unit(shown), FORMS.get(shown.unit, Form.NUMBER))
     if value is None or old is None or value == old:
         return fact
     change = signed_percent(value / old - 1) if old else ""

@@ -377,7 +377,7 @@ def _fleet(study: Study) -> Iterator[Assumption]:
     source = "scenario" if hardware.today is not None else assumed_today(study.before.seconds)
     count = int(study.today.sum())
     value = f"{counted(count, 'replica')} at the start of the window"
-    yield Assumption("Today's fleet", value, ASSUMED, source, "fleet.today", "the saving")
+    yield Assumption("Fleet before the plan", value, ASSUMED, source, "fleet.today", "the saving")
     value, source_words = f"{hardware.startup_s:,.6g} s", "scenario"
     starts = hardware.starts
     if starts is not None:

@@ -38,7 +38,9 @@ from planner.inputs.scenario.build import Hardware
 from simulation.sizing.capacity import Capacity
 from simulation.trace_replay import percentile_error
 
-CURRENT_FLEET = "Today's fleet"  # source that is listed if the scenario does not state the fleet
+CURRENT_FLEET = (
+    "Fleet before the plan"  # source that is listed if the scenario does not state the fleet
+)
 
 
 def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> Columns:
@@ -213,8 +215,8 @@ def frame_of(study: Study, *, kept: bool = False, simulated: bool = True) -> Fra
             *gaps_note(study.traffic, study.window),
             *growth_note(study.window),
             *([study.misfit] if study.misfit else []),
-            "Every policy begins with today's fleet. Replicas above it at the start of the window "
-            "were started one cold start earlier. Those starts "
+            "Every policy begins with the fleet before the plan. Replicas above it at the start "
+            "of the window were started one cold start earlier. Those starts "
             "count in its starts, hours and cost. The requests of that time are not replayed.",
             *study.traffic.notes,
             *study.sizes.notes,

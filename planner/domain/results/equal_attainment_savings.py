@@ -76,7 +76,7 @@ def saving(run: PolicyRun, base: PolicyRun) -> float | None:
 
 
 def cost_difference_words(run: PolicyRun, base: PolicyRun, *, usd: bool) -> str:
-    """Return the difference in cost from ``base`` in words, such as ", 12% less than today".
+    """Return the difference in cost from ``base`` in words, such as ", 12% less than static".
 
     It is the difference of the simulated costs, with ``usd`` also in dollars. If the attainments
     differ, the difference at equal attainment follows. Oracle baselines are marked.

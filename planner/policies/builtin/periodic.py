@@ -65,7 +65,7 @@ class Periodic(Policy):
     # Rows of at (UTC), replicas, and day, model, region, gpu, role.
     timetable: Annotated[list[TimetableStep], Field(max_length=MOST_STEPS)] = []
     load_factor: LoadFactor = 1.0  # factor on the demand of the day before
-    guard: bool = False  # whether the guard of lt-g adds replicas
+    guard: bool = False  # add the guard of lt-g
 
     @property
     def title(self) -> str:

@@ -13,7 +13,7 @@ class FixedFleet(Policy):
 
     kinds: ClassVar = {
         "today": Traits(
-            "Today's fleet",
+            "Fleet before the plan",
             "The current fleet, without scaling.",
             Group.FIXED,
             complexity=0,

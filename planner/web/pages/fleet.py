@@ -160,7 +160,7 @@ def _plan_step(plans: Sequence[ActivePlan], now: datetime, *, is_live: bool) -> 
 
 def fleet_plan(plan: ActivePlan, now: datetime, *, charts: int) -> FleetPlan:
     """Return an active plan with its figures, its last outcome and up to ``charts`` charts."""
-    report = _report(plan)
+    report = policy_report(plan.run, plan.policy) if plan.run else None
     moment = None if plan.until else _in_window(plan, now)
     today = plan.repeat != "once" and moment is not None
     outcome = plan.outcomes.filter(state=Outcome.State.DONE).first()
@@ -235,7 +235,7 @@ def replicas_now(plan: ActivePlan, now: datetime) -> int | None:
 
 def plan_facts(plan: ActivePlan, now: datetime) -> tuple[Fact, ...]:
     """Return the figures of a plan: its replicas, their next change, cost and attainment."""
-    return _facts(plan, _report(plan), now)
+    return _facts(plan, policy_report(plan.run, plan.policy) if plan.run else None, now)
 
 
 def _facts(plan: ActivePlan, report: Report | None, now: datetime) -> tuple[Fact, ...]:
@@ -304,30 +304,6 @@ def _saved_usd(plan: ActivePlan, now: datetime, cost: float, before: float) -> f
     ends = begins + minutes * MINUTE
     elapsed = (ends - begins) / (plan.ends - plan.begins)
     return before * elapsed - cost * gpu_hours_requested(plan, begins, ends) / planned
-
-
-def _report(plan: ActivePlan) -> Report | None:
-    """Return the report of the plan's run about the plan's policy, or None."""
-    report = None if plan.run is None else policy_report(plan.run, plan.policy)
-    return None if report is None else today_as_before(report)
-
-
-def today_as_before(report: Report) -> Report:
-    """Return ``report`` with "before" for "today": the active plan has replaced that fleet."""
-    facts = (
-        replace(fact, change=_before(fact.change), note=_before(fact.note)) for fact in report.facts
-    )
-    charts = (
-        replace(
-            chart, series=tuple(replace(line, label=_before(line.label)) for line in chart.series)
-        )
-        for chart in report.charts
-    )
-    return replace(report, facts=tuple(facts), charts=tuple(charts))
-
-
-def _before(text: str) -> str:
-    return text.replace("today", "before")
 
 
 def _key_facts(report: Report) -> Iterator[Fact]:

@@ -25,7 +25,6 @@ from planner.outputs.render.html import ShownSection, display_charts, display_se
 from planner.outputs.reports import run_report, tables_of
 from planner.selectors.active_plans import (
     active_plan_of_policy,
-    active_plan_of_run,
     against_active,
 )
 from planner.selectors.explanation import explanation_chains, shared_steps
@@ -36,7 +35,7 @@ from planner.services.whatif import month_to_replay
 from planner.web.forms.document import Row, rows_of
 from planner.web.forms.profile_choice import ROLES, ProfileChoice
 from planner.web.pages import place, provision, whatif
-from planner.web.pages.fleet import today_as_before, with_data_age
+from planner.web.pages.fleet import with_data_age
 from planner.web.pages.forecast import forecast_context, moment_context
 from planner.web.pages.replica_minutes import minutes_context
 from planner.web.pages.served_groups import groups_context
@@ -48,8 +47,6 @@ def report_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     result, alternative = stored_result(run), params.get("alternative", "")
     report = run_report(run, alternative)
     policy = result.alternatives.get(alternative, result.recommended_policy)
-    if active_plan_of_run(run) is not None:
-        report = today_as_before(report)
     report = with_data_age(report, run, timezone.now())
     return {
         "run": run,

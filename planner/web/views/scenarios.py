@@ -21,7 +21,7 @@ from planner.inputs.scenario import document as yaml
 from planner.models import Run, Scenario, Trace
 from planner.outputs.reports import run_report
 from planner.policies.choice import policy_groups
-from planner.selectors.active_plans import active_plan_of_run, against_active
+from planner.selectors.active_plans import against_active
 from planner.selectors.analyses import analyses_of
 from planner.selectors.lookup import id_of, version_of
 from planner.selectors.runs import runs_with_answers
@@ -43,7 +43,6 @@ from planner.web.forms.editor import Editor
 from planner.web.forms.launch import CurrentFleetForm, LaunchForm
 from planner.web.forms.options import options_posted
 from planner.web.hardware_names import choice_names
-from planner.web.pages.fleet import today_as_before
 from planner.web.pages.trace import amounts_figure
 from planner.web.paging import page_of
 from planner.web.request import Request, TemplateContext
@@ -389,8 +388,6 @@ def _show(
         states = analyses_of(scenario)
         plan = next(state for state in states if state.analysis.kind == Run.Kind.COMPARE)
         report = _report_of(plan.result)
-        if plan.result and report and active_plan_of_run(plan.result):
-            report = today_as_before(report)
         # The page's head has the figures of the newest plan.
         others = [state for state in states if not report or state is not plan]
         context |= {
