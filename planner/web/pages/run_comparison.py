@@ -1,7 +1,8 @@
 """Build the comparison page of several runs: rows of figures, and charts."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import polars as pl
 
@@ -53,56 +54,69 @@ def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> TemplateCont
     """Return the context of the page that compares ``runs``."""
     comparison = compare_runs(runs, params.get("policy", ""))
     results = [stored_result(run) for run in runs]
-    windows = {(compared.start, compared.end) for compared in comparison.runs}
-    clocks = {result.clock for result in results}
-    main, names = next(
-        (
-            (group, names)
-            for title, names in (("As simulated", SIMULATED), ("As planned", PLANNED))
-            for group in comparison.groups
-            if group.title == title
-        ),
-        (None, ()),
-    )
     numbers = [run.pk for run in runs]
-    scenarios = [scenario_of(run) for run in runs]
+    main, names = _main_group(comparison)
+    if main is None:
+        lines = [_answers_line(numbers)]
+    else:
+        lines = list(_main_lines(comparison, results, main, names))
     unlike = main is None and len({run.kind for run in runs}) > 1
-    window_texts = [
-        f"{when(compared.start, result.clock, zoned=False)} to {when(compared.end, result.clock)}"
-        if compared.start
-        else ""
-        for compared, result in zip(comparison.runs, results, strict=True)
-    ]
-    labels = {compared.label for compared in comparison.runs}
-    common = [texts.pop() for texts in ({run.name for run in runs}, {*window_texts}, labels)
-              if len(texts) == 1 and texts != {""}]  # fmt: skip
+    window_texts = _window_texts(comparison, results)
+    queries = [_query(number, numbers) for number in numbers]
     return {
         "beside": comparison,
-        "common": common,  # what would be the same in every column
-        "columns": [
-            (compared, window, _query(compared.run, numbers))
-            for compared, window in zip(comparison.runs, window_texts, strict=True)
-        ],
+        "common": _common_texts(runs, comparison, window_texts),
+        "columns": list(zip(comparison.runs, window_texts, queries, strict=True)),
         "numbers": numbers,
         "verdict": DIFFERENT_KINDS if unlike else verdict(comparison, results, main),
         "note": main.note if main else "",
         "unlike": unlike,
-        "main": list(_main_lines(comparison, results, main, names))
-        if main
-        else [_answers_line(numbers)],
+        "main": lines,
         "numeric": main is not None,
-        "differences": setting_lines(comparison.differences, scenarios),
+        "differences": setting_lines(comparison.differences, [scenario_of(run) for run in runs]),
         "groups": [
-            (group.title, group.note, rows)
+            (group.title, group.note, [figure_line(row) for row in group.rows])
             for group in comparison.groups
-            if (rows := [figure_line(row) for row in group.rows])
+            if group.rows
         ],
         "policy": params.get("policy", ""),
         "policies": {name: label for each in results for name, label in each.labels.items()},
-        "replica_figure": replica_chart(
-            runs, comparison, next(iter(clocks)), apart=len(windows) > 1 or len(clocks) > 1
-        ),
+        "replica_figure": replica_chart(runs, comparison, results),
     }
+
+
+def _main_group(comparison: RunComparison) -> tuple[Group | None, Sequence[str]]:
+    """Return the group with the costs and the names of its main figures; None without costs.
+
+    Simulated costs come before planned ones.
+    """
+    for title, names in (("As simulated", SIMULATED), ("As planned", PLANNED)):
+        for group in comparison.groups:
+            if group.title == title:
+                return group, names
+    return None, ()
+
+
+def _window_texts(comparison: RunComparison, results: Sequence[StoredResult]) -> list[str]:
+    """Return the window of each run on its own clock, such as "... to ..."; "" without a window."""
+    texts = []
+    for compared, result in zip(comparison.runs, results, strict=True):
+        start = when(compared.start, result.clock, zoned=False) if compared.start else ""
+        texts.append(f"{start} to {when(compared.end, result.clock)}" if start else "")
+    return texts
+
+
+def _common_texts(
+    runs: Sequence[Run], comparison: RunComparison, window_texts: Sequence[str]
+) -> list[str]:
+    """Return the name, the window and the label that all runs share.
+
+    They would be the same in every column.
+    """
+    names = {run.name for run in runs}
+    labels = {compared.label for compared in comparison.runs}
+    texts = (names, set(window_texts), labels)
+    return [distinct.pop() for distinct in texts if len(distinct) == 1 and distinct != {""}]
 
 
 def _main_lines(
@@ -113,27 +127,32 @@ def _main_lines(
     For planned figures, a line with the simulated cost comes first. The second line tells whether
     each run meets its SLO.
     """
-    planned = names == PLANNED
     policies = [
         result.policies.get(compared.policy)
         for compared, result in zip(comparison.runs, results, strict=True)
     ]
     met = Line("Meets its SLO", tuple(Cell(_slo_text(policy)) for policy in policies))
-    if planned:
-        texts = (figure(policy.cost_usd, "$") if policy else NOT_SIMULATED for policy in policies)
-        yield Line("Simulated cost", tuple(Cell(text) for text in texts))
+    if names == PLANNED:
+        texts = [figure(policy.cost_usd, "$") if policy else NOT_SIMULATED for policy in policies]
+        yield Line("Simulated cost", tuple(map(Cell, texts)))
         yield met
     for name in names:
-        for row in main.rows:
+        for row in main.rows:  # several have one name: one per tier
             if row.name == name:
-                # A change between runs that do not compare would look like a saving.
-                line = figure_line(
-                    replace(row, changes=(None,) * len(row.values)) if main.note else row
-                )
-                label = line.label if line.label.startswith("GPU") else lower_first(line.label)
-                yield replace(line, label=f"Planned {label}") if planned else line
+                yield _main_line(row, main, names)
         if name == "cost_usd":
             yield met
+
+
+def _main_line(row: ComparedFigure, main: Group, names: Sequence[str]) -> Line:
+    """Return one line of the group ``main``, named as planned if its figures are."""
+    if main.note:  # a change between runs that do not compare would look like a saving
+        row = replace(row, changes=(None,) * len(row.values))
+    line = figure_line(row)
+    if names != PLANNED:
+        return line
+    label = line.label if line.label.startswith("GPU") else lower_first(line.label)
+    return replace(line, label=f"Planned {label}")
 
 
 def _slo_text(policy: StoredPolicy | None) -> str:
@@ -163,6 +182,48 @@ def scenario_of(run: Run) -> Scenario | None:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class PricedRun:
+    """A run with a cost, as the verdict compares it."""
+
+    number: int
+    usd: float  # as planned, or as simulated if all runs are
+    policy: StoredPolicy | None  # as simulated; None: the run was only planned
+    has_spare: bool  # whether its plan survives the loss of a replica
+
+    @property
+    def text(self) -> str:
+        """Return the run with its cost, such as "run 3 $360"."""
+        return f"run {self.number} {figure(self.usd, '$')}"
+
+    @property
+    def meets_slo(self) -> bool:
+        """Tell whether the run was simulated and met every SLO."""
+        return _slo_text(self.policy) == "yes"
+
+
+def _priced_runs(
+    comparison: RunComparison, results: Sequence[StoredResult], main: Group
+) -> list[PricedRun]:
+    """Return the runs that have a cost in the group ``main``, from the cheapest."""
+    costs: Sequence[Any] = [None] * len(results)
+    for row in main.rows:
+        if row.name in ("cost_usd", "usd"):
+            costs = row.values
+            break
+    priced = [
+        PricedRun(
+            compared.run,
+            float(usd),
+            result.policies.get(compared.policy),
+            has_spare=bool(result.plan and result.plan.spare),
+        )
+        for compared, result, usd in zip(comparison.runs, results, costs, strict=True)
+        if usd is not None
+    ]
+    return sorted(priced, key=lambda run: run.usd)
+
+
 def verdict(comparison: RunComparison, results: Sequence[StoredResult], main: Group | None) -> str:
     """Return which run is cheapest and meets the SLO, or why the costs of the runs do not compare.
 
@@ -171,106 +232,96 @@ def verdict(comparison: RunComparison, results: Sequence[StoredResult], main: Gr
     """
     if main is None:
         return ""
-    costs = next((row.values for row in main.rows if row.name in ("cost_usd", "usd")), ())
-    priced = {
-        compared.run: (float(usd), result.policies.get(compared.policy))
-        for compared, result, usd in zip(comparison.runs, results, costs, strict=False)
-        if usd is not None
-    }
+    priced = _priced_runs(comparison, results, main)
     if len(priced) < MIN_RUNS:
         return ""
-    planned = main.rows[0].name in PLANNED
+    if main.rows[0].name in PLANNED:
+        return _verdict_as_planned(priced, main.note)
+    if not main.note:
+        return _verdict_as_simulated(priced)
+    if len(priced) == MIN_RUNS and not why_not_ranked(results, comparison.differences):
+        return _verdict_of_two(priced)
+    return f"Costs do not compare: {', '.join(run.text for run in priced)}"
+
+
+def _verdict_as_planned(priced: Sequence[PricedRun], note: str) -> str:
+    """Return the verdict on planned costs; ``note`` is why they do not compare, if they do not."""
     # A simulated run costs more than its plan, and its own page shows the simulated cost.
     simulated = ", ".join(
-        f"run {compared.run} {figure(result.policies[compared.policy].cost_usd, '$')}"
-        for compared, result in zip(comparison.runs, results, strict=True)
-        if planned and compared.policy in result.policies
+        f"run {run.number} {figure(run.policy.cost_usd, '$')}" for run in priced if run.policy
     )
     simulated_note = f" (simulated: {simulated})" if simulated else ""
-    if main.note:
-        unsimulated = [run for run, (_, policy) in priced.items() if policy is None]
-        if simulated and unsimulated:
-            return _unsimulated_verdict(comparison, results, priced, unsimulated)
-        if (
-            not planned
-            and len(priced) == MIN_RUNS
-            and not why_not_ranked(results, comparison.differences)
-        ):
-            return _verdict_of_two(priced)
-        stated = ", ".join(f"run {run} {figure(usd, '$')}" for run, (usd, _) in priced.items())
-        return f"{'Planned costs' if planned else 'Costs'} do not compare: {stated}{simulated_note}"
-    usd_by_run = {run: usd for run, (usd, _) in priced.items()}
-    if planned:
-        return _cheapest(usd_by_run, usd_by_run, f"as planned{simulated_note or ', not simulated'}")
-    meeting = {
-        run: usd for run, (usd, policy) in priced.items() if policy and all(policy.slo_met.values())
-    }
+    if not note:
+        return _cheapest(priced, priced, f"as planned{simulated_note or ', not simulated'}")
+    if simulated and any(run.policy is None for run in priced):
+        return _unsimulated_verdict(priced)
+    stated = ", ".join(run.text for run in priced)
+    return f"Planned costs do not compare: {stated}{simulated_note}"
+
+
+def _verdict_as_simulated(priced: Sequence[PricedRun]) -> str:
+    """Return the cheapest of the runs that meet the SLO; ``priced`` begins with the cheapest."""
+    meeting = [run for run in priced if run.meets_slo]
     if not meeting:
-        cheapest = min(usd_by_run, key=lambda run: usd_by_run[run])
-        cost = figure(usd_by_run[cheapest], "$")
-        return f"No run meets the SLO. Run {cheapest} costs least: {cost}"
+        cheapest = priced[0]
+        cost = figure(cheapest.usd, "$")
+        return f"No run meets the SLO. Run {cheapest.number} costs least: {cost}"
     if len(meeting) == 1:
-        ((run, usd),) = meeting.items()
-        return f"Only run {run} meets the SLO: {figure(usd, '$')}"
+        return f"Only run {meeting[0].number} meets the SLO: {figure(meeting[0].usd, '$')}"
     if len(meeting) == len(priced):
-        return _cheapest(meeting, usd_by_run, "and all runs meet the SLO")
-    return _cheapest(meeting, usd_by_run, f"of the {len(meeting)} runs that meet the SLO")
+        return _cheapest(meeting, priced, "and all runs meet the SLO")
+    return _cheapest(meeting, priced, f"of the {len(meeting)} runs that meet the SLO")
 
 
-def _cheapest(candidates: Mapping[int, float], usd_by_run: Mapping[int, float], basis: str) -> str:
+def _cheapest(candidates: Sequence[PricedRun], priced: Sequence[PricedRun], basis: str) -> str:
     """Return which of the ``candidates`` is cheapest, and how much the next one costs more.
 
-    Both mappings have the dollars of a run by its number. ``basis`` ends the sentence.
+    Both lists begin with the cheapest run. A single candidate is compared with the other runs.
+    ``basis`` ends the sentence.
     """
-    cheapest = min(candidates, key=lambda run: candidates[run])
-    others = [usd for run, usd in candidates.items() if run != cheapest]
-    next_usd = min(others or [usd for run, usd in usd_by_run.items() if run != cheapest])
-    saving = 1 - candidates[cheapest] / next_usd if next_usd else 0.0
+    cheapest = candidates[0]
+    others = [run for run in (*candidates[1:], *priced) if run is not cheapest]
+    next_usd = others[0].usd
+    saving = 1 - cheapest.usd / next_usd if next_usd else 0.0
+    cost = figure(cheapest.usd, "$")
     if abs(saving) < SAME_COST:
-        return f"The cost is the same, {figure(candidates[cheapest], '$')}, {basis}"
-    cost = f"{figure(candidates[cheapest], '$')}, {percent(saving)} less than the next"
-    return f"Run {cheapest} is cheapest: {cost}, {basis}"
-
-
-def _verdict_of_two(priced: Mapping[int, tuple[float, StoredPolicy | None]]) -> str:
-    """Return how the costs of two runs with other limits differ, and which run misses its SLO.
-
-    ``priced`` has the dollars and the simulated policy by run.
-    """
-    (cheaper, (less, _)), (dearer, (more, _)) = sorted(priced.items(), key=lambda item: item[1][0])
-    missed = [run for run, (_, policy) in priced.items() if _slo_text(policy) != "yes"]
-    slo = f"Run {missed[0]} misses its SLO" if missed else "Each meets its own SLO"
-    if len(missed) == len(priced):
-        slo = "Neither meets its SLO"
-    extra = (
-        f"{figure(more - less, '$')} ({percent(more / less - 1)})" if less else figure(more, "$")
+        return f"The cost is the same, {cost}, {basis}"
+    return (
+        f"Run {cheapest.number} is cheapest: {cost}, {percent(saving)} less than the next, {basis}"
     )
-    return f"Run {dearer} costs {extra} more than run {cheaper}. {slo}"
 
 
-def _unsimulated_verdict(
-    comparison: RunComparison,
-    results: Sequence[StoredResult],
-    priced: Mapping[int, tuple[float, StoredPolicy | None]],
-    unsimulated: Sequence[int],
-) -> str:
+def _verdict_of_two(priced: Sequence[PricedRun]) -> str:
+    """Return how the costs of two runs with other limits differ, and which run misses its SLO."""
+    cheaper, dearer = priced
+    missed = [run for run in priced if not run.meets_slo]
+    if not missed:
+        slo = "Each meets its own SLO"
+    elif len(missed) == 1:
+        slo = f"Run {missed[0].number} misses its SLO"
+    else:
+        slo = "Neither meets its SLO"
+    extra = figure(dearer.usd - cheaper.usd, "$")
+    if cheaper.usd:
+        extra += f" ({percent(dearer.usd / cheaper.usd - 1)})"
+    return f"Run {dearer.number} costs {extra} more than run {cheaper.number}. {slo}"
+
+
+def _unsimulated_verdict(priced: Sequence[PricedRun]) -> str:
     """Return how the cost of each unsimulated plan differs from that of the cheapest simulated run.
 
-    ``priced`` has the planned dollars and the simulated policy (None: not simulated) by run.
-    ``unsimulated`` are the numbers of the runs without a simulation.
+    ``priced`` has runs of both kinds, from the cheapest.
     """
-    spare = {
-        compared.run: bool(result.plan and result.plan.spare)
-        for compared, result in zip(comparison.runs, results, strict=True)
-    }
-    base = min(priced.keys() - unsimulated, key=lambda run: priced[run][0])
+    base = next(run for run in priced if run.policy is not None)
     sentences = []
-    for run in unsimulated:
-        extra = priced[run][0] - priced[base][0]
-        more = "more" if extra > 0 else "less"
-        risk = "" if spare[run] else " has no spare replica and"
+    for run in sorted(priced, key=lambda run: run.number):
+        if run.policy is not None:
+            continue
+        extra = figure(abs(run.usd - base.usd), "$")
+        more = "more" if run.usd > base.usd else "less"
+        risk = "" if run.has_spare else " has no spare replica and"
         sentences.append(
-            f"Run {run} costs {figure(abs(extra), '$')} {more} than run {base} as planned, "
+            f"Run {run.number} costs {extra} {more} than run {base.number} as planned, "
             f"but{risk} is not simulated"
         )
     return ". ".join(sentences)
@@ -301,19 +352,22 @@ def _change_text(row: ComparedFigure, change: float | None) -> str:
 
 
 def replica_chart(
-    runs: Sequence[Run], comparison: RunComparison, clock: str, *, apart: bool
+    runs: Sequence[Run], comparison: RunComparison, results: Sequence[StoredResult]
 ) -> Figure | None:
     """Return the chart of ready replicas over time, with a line per run; None if few have them.
 
-    ``comparison`` says which policy of each run counts. With ``apart``, the runs have different
-    windows, so each line begins at hour 0.
+    ``comparison`` says which policy of each run counts. If the windows or clocks of the runs
+    differ, each line begins at hour 0.
     """
-    courses = [
-        course
-        for run, compared in zip(runs, comparison.runs, strict=True)
-        if (course := course_of(run, compared.policy)) is not None
-    ]
-    return course_figure(courses, "ready", "replicas", clock=clock, apart=apart)
+    windows = {(compared.start, compared.end) for compared in comparison.runs}
+    clocks = [result.clock for result in results]
+    courses = []
+    for run, compared in zip(runs, comparison.runs, strict=True):
+        course = course_of(run, compared.policy)
+        if course is not None:
+            courses.append(course)
+    apart = len(windows) > 1 or len(set(clocks)) > 1
+    return course_figure(courses, "ready", "replicas", clock=clocks[0], apart=apart)
 
 
 def replica_steps(run: Run) -> tuple[pl.DataFrame | None, dict[str, str]]:
