@@ -5,6 +5,8 @@ from functools import cache
 
 from django.conf import settings
 
+from planner.selectors.lookup import matches
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -138,10 +140,9 @@ def how_to_text(name: str) -> str:
 
 
 def how_tos_with(text: str) -> list[tuple[str, str]]:
-    """Return (name, title) of the how-to pages with ``text``, those with it in the title first."""
-    text = text.lower()
-    matching = [item for item in how_tos().items() if text in how_to_text(item[0]).lower()]
-    return sorted(matching, key=lambda item: text not in item[1].lower())
+    """Return (name, title) of the pages with all words of ``text``, those in the title first."""
+    matching = [item for item in how_tos().items() if matches(text, how_to_text(item[0]))]
+    return sorted(matching, key=lambda item: not matches(text, item[1]))
 
 
 def help_of(page: str) -> str:

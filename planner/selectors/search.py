@@ -9,10 +9,12 @@ from django.db.models import Q, QuerySet
 from planner.models import Proposal, Run, Scenario, Schedule, Source, Trace
 from planner.selectors.glossary import glossary
 from planner.selectors.hardware import gpus_list, models_list
+from planner.selectors.lookup import matches
 from planner.selectors.places import how_tos_with
 from planner.selectors.profiles import profiles_list
 
 MOST = 5  # most results of one kind
+GPU_FACTS = ("gpu", "price", "prices", "cost", "memory")  # words for what a GPU's page has
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,33 +29,41 @@ class Found:
 
 
 def things_found(text: str) -> list[Found]:
-    """Return objects with ``text`` in their name, how-to pages and terms, MOST of each kind."""
-    if not text:
+    """Return objects whose name has every word of ``text``, how-to pages and terms.
+
+    There are MOST of each kind.
+    """
+    words = text.lower().split()
+    if not words:
         return []
-    kinds = [kind for kind, label in Run.Kind.choices if text.lower() in label.lower()]
-    runs = Run.objects.filter(Q(name__icontains=text) | Q(kind__in=kinds), sweep=None)
+    named, titled, runs = Q(), Q(), Run.objects.filter(sweep=None)
+    for word in words:
+        named, titled = named & Q(name__icontains=word), titled & Q(title__icontains=word)
+        kinds = [kind for kind, label in Run.Kind.choices if word in label.lower()]
+        runs = runs.filter(Q(name__icontains=word) | Q(kind__in=kinds))
     rows = (
-        *_rows(Scenario.objects.filter(name__icontains=text), "Scenario", "scenario"),
+        *_rows(Scenario.objects.filter(named), "Scenario", "scenario"),
         *(
             Found(f"{row.get_kind_display()}, run {row.pk}", row.name, "run", row.pk)
             for row in runs.only("pk", "name", "kind")[:MOST]
         ),
         *(
             Found("Proposal", row.title, "proposal", row.pk)
-            for row in Proposal.objects.filter(title__icontains=text)[:MOST]
+            for row in Proposal.objects.filter(titled)[:MOST]
         ),
-        *_rows(Schedule.objects.filter(name__icontains=text), "Schedule", "schedule"),
-        *_rows(Trace.objects.filter(name__icontains=text), "Trace", "trace", named=True),
-        *_rows(Source.objects.filter(name__icontains=text), "Live source", "source", named=True),
+        *_rows(Schedule.objects.filter(named), "Schedule", "schedule"),
+        *_rows(Trace.objects.filter(named), "Trace", "trace", named=True),
+        *_rows(Source.objects.filter(named), "Live source", "source", named=True),
     )
+    gpu = " ".join(word for word in words if word not in GPU_FACTS) or text
     built_in = (
-        *(Found("GPU", row.name, "gpu", row.name) for row in gpus_list(text)[:MOST]),
+        *(Found("GPU", row.name, "gpu", row.name) for row in gpus_list(gpu)[:MOST]),
         *(Found("Model", row.name, "model", row.name)
           for row in models_list(text)[:MOST]),
         *(Found("Profile", row.name, "profile", row.name) for row in profiles_list(text)[:MOST]),
         *(Found("Help", title, "help-page", name) for name, title in how_tos_with(text)[:MOST]),
         *[Found("Glossary", term.name, "glossary", part=term.anchor)
-          for term in glossary() if text.lower() in f"{term.name} {term.also}".lower()][:MOST],
+          for term in glossary() if matches(text, term.name, term.also)][:MOST],
     )  # fmt: skip
     return [*rows, *built_in]
 

@@ -99,11 +99,11 @@ def quick_size(question: SizeQuestion) -> QuickSize:
         recommended_gpus=gpus,
         recommended_cost_usd_per_hour=gpus * price.usd if known else None,
         tpot_ms=size.tbt_ms,
-        assumptions=(
+        assumptions=(  # the price first: the page shows it next to the cost
+            f"A GPU-hour costs ${price.usd:,.2f} ({offers})." if known else f"Cost: {offers}.",
             f"Every request has {question.isl:,} input and {question.osl:,} output tokens.",
             *([f"A prefix cache has {cached:.0%} of the input tokens."] if cached else []),
             f"Limits: TTFT {milliseconds(question.ttft_ms)}, TPOT {milliseconds(question.tbt_ms)}.",
-            f"A GPU-hour costs ${price.usd:,.2f} ({offers})." if known else f"Cost: {offers}.",
             *size.assumptions,
         ),
     )

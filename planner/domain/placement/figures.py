@@ -237,7 +237,7 @@ def region_trees(problem: PlacementProblem) -> Iterator[RegionTree]:
 
 
 def headline(methods: Mapping[str, MethodFigures], has_kv_transfers: bool) -> str:
-    """Return the main sentence of a placement run: the KV bandwidth that is lost.
+    """Return the main sentence of a placement run: the KV bandwidth that is left.
 
     Without KV transfers between prefill and decode, it is on the GPUs left over.
     """
@@ -249,8 +249,11 @@ def headline(methods: Mapping[str, MethodFigures], has_kv_transfers: bool) -> st
             "partly used nodes"
         )
     blind = None if best.label == LABELS[BLIND] else methods.get(BLIND)
-    comparison = f", {blind.start.bandwidth_lost:.0%} without topology" if blind else ""
-    return f"{best.label} placement loses {start.bandwidth_lost:.0%} of KV bandwidth{comparison}"
+    comparison = (
+        f", {1 - blind.start.bandwidth_lost:.0%} if placed without topology" if blind else ""
+    )
+    kept = f"{1 - start.bandwidth_lost:.0%}"
+    return f"Best placement: prefill and decode keep {kept} of their bandwidth{comparison}"
 
 
 def warnings(methods: Mapping[str, MethodFigures], has_kv_transfers: bool) -> Iterator[str]:

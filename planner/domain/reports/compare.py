@@ -68,6 +68,7 @@ from planner.domain.results.equal_attainment_savings import EqualSlo
 from planner.domain.results.ranking import PolicyComparison
 from planner.inputs.scenario.schema.test_days import LEVELS
 from planner.policies.base import TODAY
+from planner.policies.base import Group as PolicyGroup
 from planner.policies.registry import traits_of
 
 STATIC = "static"  # name of the static fleet among the plans to choose from
@@ -348,7 +349,9 @@ def _deciding_facts(view: ComparisonView, schedule: Schedule | None) -> Iterator
     if saved:  # the comparison is part of the text of the change
         saved["change"], compared = f"{saved['change']} {compared}", ""
     static = "" if view.equal_slo(view.key) else _static_comparison(view)
-    note = " · ".join(filter(None, (compared, static)))
+    fixed = traits_of(view.key).group is PolicyGroup.FIXED
+    untuned = "" if fixed or view.tests.levels or view.tests.days else "not tuned on test days"
+    note = " · ".join(filter(None, (compared, static, untuned)))
     yield Fact(f"Cost {view.window_words}", outcome.cost_usd, "$", **saved, note=note)
     yield from _attainment_fact(view)
     energy_saving = None

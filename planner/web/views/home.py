@@ -11,6 +11,7 @@ from planner.inputs.demo import DEMO_NAME
 from planner.models import Run
 from planner.outputs.render.html import display_charts
 from planner.outputs.reports import run_report, tables_of
+from planner.selectors.lookup import matches
 from planner.selectors.places import ACCOUNT, FOOTER, PLACES
 from planner.selectors.runs import recent_runs, runs_list, stored_result
 from planner.selectors.scenarios import scenarios_list
@@ -89,11 +90,7 @@ def find(request: Request) -> HttpResponse:
     """List jobs (links to pages) and stored objects whose name contains the text."""
     text = request.GET.get("q", "").strip()[:MOST_LETTERS]
     every = (*(job for place in (*PLACES, ACCOUNT) for job in place.jobs), *FOOTER)
-    jobs = [
-        job
-        for job in jobs_of(request.user, every)
-        if text.lower() in f"{job.label} {job.words}".lower()
-    ]
+    jobs = [job for job in jobs_of(request.user, every) if matches(text, job.label, job.words)]
     context = {"text": text, "jobs": jobs, "found": things_found(text)}
     return render(request, "web/_found.html" if request.htmx else "web/find.html", context)
 

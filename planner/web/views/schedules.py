@@ -48,6 +48,7 @@ from planner.web.request import Request, TemplateContext
 FIELDS = ("name", "scenario", "zone", "kind", "policy")
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 HOURLY = "*"
+CLOCK = r"([01]?\d|2[0-3]):[0-5]\d"  # a time of day, 24 hours
 # Choices in words, by the cron fields after minute and hour.
 REPEATS = {
     HOURLY: "Every hour", "* * *": "Every day", "* * 1-5": "Monday to Friday",
@@ -234,7 +235,8 @@ class ScheduleForm(forms.Form):
         label="At",
         required=False,
         initial=time(6),
-        widget=forms.TimeInput(attrs={"type": "time"}, format="%H:%M"),
+        # A field of type "time" may show 12 hours, as the browser's language does.
+        widget=forms.TimeInput(attrs={"pattern": CLOCK, "placeholder": "06:00"}, format="%H:%M"),
     )
     zone = forms.ChoiceField(
         label="Time zone",

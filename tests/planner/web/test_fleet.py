@@ -62,6 +62,8 @@ def test_names_of_all_kinds_are_found(client: Client, planner: User, run: Run) -
         "two pools": reverse("web:run", args=[run.pk]),
         "plan and comp": reverse("web:run", args=[run.pk]),
         "h100-sxm": reverse("web:gpu", args=["H100-SXM"]),
+        "H200 price": reverse("web:gpu", args=["H200"]),
+        "pools two": reverse("web:run", args=[run.pk]),
         "pareto": f"{reverse('web:glossary')}#trade-off",
         "disaggregated": reverse("web:pd-ratio"),
     }
