@@ -104,11 +104,18 @@ def schema_field(
         widget = forms.TextInput(attrs | ({"list": options} if options else {}))
         most = schema.get("maxLength", 80)
         return forms.CharField(label=label, required=required, max_length=most, widget=widget)
-    is_integer = schema["type"] == "integer"
     attrs |= {"placeholder": empty or (f"{default / per:.12g}" if default else "")}
+    return _number_field(schema, label, per, required=required, attrs=attrs)
+
+
+def _number_field(
+    schema: JsonSchema, label: str, per: float, *, required: bool, attrs: dict[str, str]
+) -> forms.Field:
+    """Return the field of a number, whose unit is ``per`` units of the document, with its range."""
+    is_integer = schema["type"] == "integer"
+    kind: Any = forms.IntegerField if is_integer else forms.FloatField
     least = schema.get("minimum", schema.get("exclusiveMinimum"))
     most = schema.get("maximum", schema.get("exclusiveMaximum"))
-    kind: Any = forms.IntegerField if is_integer else forms.FloatField
     field: forms.Field = kind(
         label=label,
         required=required,

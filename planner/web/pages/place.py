@@ -1,7 +1,7 @@
 """Build the part of a placement page beside its report: the tree filled by one method."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
@@ -119,37 +119,47 @@ def page_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     result = typed_result(run, PlaceResult)
     labels = {name: result.methods[name].label for name in METHODS if name in result.methods}
     methods = Select.of(params, "method", "Placed by", labels, default=list(labels)[-1])
-    method = methods.chosen
-    placed = result.methods[method]
+    placed = result.methods[methods.chosen]
     by_state = {"start": placed.start, "grown": placed.grown, "shrunk": placed.shrunk}
-    figures = {name: shown for name, shown in by_state.items() if shown is not None}
-    states = Select.of(params, "state", "Moment", {name: STATES[name] for name in figures})
-    state = states.chosen
-    all_regions = {tree.region: tree.region for tree in result.topology}
-    regions = Select.of(params, "region", "Region", all_regions)
-    region = regions.chosen
-    nodes = run_table(run, "nodes").filter(pl.col("region") == region)
-    of_method = run_table(run, "instances").filter(
-        (pl.col("method") == method) & pl.col("node").is_in(nodes["node"].to_list())
+    labels = {name: STATES[name] for name, figures in by_state.items() if figures is not None}
+    states = Select.of(params, "state", "Moment", labels)
+    labels = {tree.region: tree.region for tree in result.topology}
+    regions = Select.of(params, "region", "Region", labels)
+
+    nodes = run_table(run, "nodes").filter(pl.col("region") == regions.chosen)
+    on_nodes = pl.col("node").is_in(nodes["node"].to_list())
+    placed_instances = run_table(run, "instances").filter(
+        (pl.col("method") == methods.chosen) & on_nodes
     )
-    instances = _sorted_instances(of_method.filter(pl.col("state") == state))
-    at_start = set(of_method.filter(pl.col("state") == "start")["instance"])
-    shown_services = {instance.service for instance in instances}
-    letters = sorted({instance.letter for instance in instances}, key="PDMAF".index)
+    instances = _sorted_instances(placed_instances.filter(pl.col("state") == states.chosen))
+    first_numbers = None
+    if states.chosen == "grown":
+        first_rows = placed_instances.filter(pl.col("state") == "start")
+        first_numbers = set(first_rows["instance"])
     colour = {row.name: f"place-{i % COLOURS}" for i, row in enumerate(result.services)}
+    shown = by_state[states.chosen]
     return {
         "run": run,
         "selects": (methods, states, regions),
-        "state": state,
-        "region": region,
-        "many_regions": len(all_regions) > 1,
+        "state": states.chosen,
+        "region": regions.chosen,
+        "many_regions": len(regions.choices) > 1,
         "used": sum(instance.gpus for instance in instances),
-        "unplaced": figures[state].unplaced_units,  # over all regions
+        "unplaced": shown.unplaced_units if shown else 0,  # over all regions
         "services": display_table(services_table(placed.services), "utc", live=True),
-        "legend": [(name, of_name) for name, of_name in colour.items() if name in shown_services],
-        "letters": [(letter, MEANINGS[letter]) for letter in letters],
         "grouped": nodes.height > MANY,
-        "tree": _tree(nodes, instances, colour, at_start if state == "grown" else None),
+        "tree": _tree(nodes, instances, colour, first_numbers),
+        **_legend(instances, colour),
+    }
+
+
+def _legend(instances: Sequence[_Instance], colour: Mapping[str, str]) -> TemplateContext:
+    """Return the services with their colours, and the letters with their meanings, of a picture."""
+    services = {instance.service for instance in instances}
+    letters = {instance.letter for instance in instances}
+    return {
+        "legend": [(name, of_name) for name, of_name in colour.items() if name in services],
+        "letters": [(letter, MEANINGS[letter]) for letter in MEANINGS if letter in letters],
     }
 
 

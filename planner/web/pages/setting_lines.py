@@ -113,33 +113,50 @@ def setting_lines(
     ``scenarios`` has the scenario of each run as plain data. Entries of a list that a run lacks, or
     that differ in many fields, share one line with their names.
     """
+    plain: list[Row] = [
+        {} if each is None else each.model_dump(mode="json", by_alias=True) for each in scenarios
+    ]
+    sections = dict.fromkeys(section for section, _ in _settings_by_entry(differences))
+    entries = {section: [_entries(each, section) for each in plain] for section in sections}
+    lines: list[Line] = []
+    in_a_line: dict[str, set[str]] = {}  # entries that share a line, by section
+    for section, names in _entries_as_a_whole(differences, entries).items():
+        line = _line_of_entries(LISTS[section], entries[section])
+        if line is not None:  # else their names do not tell them apart
+            lines.append(line)
+            in_a_line[section] = names
+    for row in differences:
+        match = _ENTRY.fullmatch(row.key)
+        if match is None or match[2] not in in_a_line.get(match[1], ()):
+            lines.append(setting_line(row))
+    return lines
+
+
+def _settings_by_entry(differences: Sequence[Setting]) -> dict[tuple[str, str], list[Setting]]:
+    """Return the settings of entries of lists by (section, name of the entry)."""
     by_entry: dict[tuple[str, str], list[Setting]] = {}
     for row in differences:
         match = _ENTRY.fullmatch(row.key)
         if match and match[1] in LISTS:
             by_entry.setdefault((match[1], match[2]), []).append(row)
-    plain: list[Row] = [
-        {} if each is None else each.model_dump(mode="json", by_alias=True) for each in scenarios
-    ]
-    entries = {section: [_entries(each, section) for each in plain] for section, _ in by_entry}
-    whole: dict[str, set[str]] = {}
-    for (section, name), rows in by_entry.items():
-        missing = any(name not in of_run for of_run in entries[section])
-        if missing and name.isdecimal():  # an index means another entry in each run
-            whole.setdefault(section, set()).update(*entries[section])
-        elif missing or len(rows) > MOST_FIELDS:
-            whole.setdefault(section, set()).add(name)
-    lines: list[Line] = []
-    for section in list(whole):
-        if line := _line_of_entries(LISTS[section], entries[section]):
-            lines.append(line)
-        else:
-            whole.pop(section)  # their names do not tell them apart
-    for row in differences:
-        match = _ENTRY.fullmatch(row.key)
-        if match is None or match[2] not in whole.get(match[1], ()):
-            lines.append(setting_line(row))
-    return lines
+    return by_entry
+
+
+def _entries_as_a_whole(
+    differences: Sequence[Setting], entries: Mapping[str, Sequence[Mapping[str, Row]]]
+) -> dict[str, set[str]]:
+    """Return the names of the entries that a run lacks or that differ in many fields, by section.
+
+    ``entries`` has those of each run, by section.
+    """
+    names: dict[str, set[str]] = {}
+    for (section, name), rows in _settings_by_entry(differences).items():
+        is_missing = any(name not in of_run for of_run in entries[section])
+        if is_missing and name.isdecimal():  # an index means another entry in each run
+            names.setdefault(section, set()).update(*entries[section])
+        elif is_missing or len(rows) > MOST_FIELDS:
+            names.setdefault(section, set()).add(name)
+    return names
 
 
 def _entries(scenario: Row, section: str) -> dict[str, Row]:

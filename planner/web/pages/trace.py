@@ -34,37 +34,46 @@ def trace_context(trace: Trace, params: Mapping[str, str]) -> TemplateContext:
     """
     character = trace_character(trace)
     labels_of_kind = Counter(volume.by for volume in character.volumes)
-    kinds = list(labels_of_kind)
-    chosen = params.get("by", "")
-    several = [kind for kind in kinds if labels_of_kind[kind] > 1]  # they split the traffic
-    by = chosen if chosen in kinds else next(iter([*several, *kinds]), "all")
+    by = _chosen_kind(labels_of_kind, params.get("by", ""))
     volumes = [volume for volume in character.volumes if volume.by == by]
-    report = trace_report(character, by)
     all_series = trace.report.get("series", ())
     series = all_series
     if len(all_series) > LISTED:
         series = sorted(all_series, key=lambda each: -(each["requests"] or 0.0))[:LISTED]
     assumptions = trace.report.get("assumptions", ())
+    days = character.days.days
     return {
         "format": OFFERED["format"].choices.get(trace.format, trace.format),
         "chosen": list(chosen_options(trace.options)),
         "notes": [note for note in trace.report["notes"] if note not in assumptions],
         "series": series,
         "more_series": len(all_series) > len(series),
-        "kinds": kinds,
+        "kinds": list(labels_of_kind),
         "by": by,
         "facts": list(_facts(character)),
         "stands_out": [*_model_limits(trace.report), *_unusual_traits(character)],
-        "sections": display_sections(report, live=True),
+        "sections": display_sections(trace_report(character, by), live=True),
         "rates": _rates(trace, character, by),
         # seconds over which each point of the charts is averaged
         "stretch_s": float(trace_rates(trace, by)["seconds"][0]),
         "week": _week(character),
         "lengths": _lengths(character, by, volumes),
-        "days": days_figure(character.days.days, character.unit, character.clock)
-        if len(character.days.days) > 1
-        else None,
+        "days": days_figure(days, character.unit, character.clock) if len(days) > 1 else None,
     }
+
+
+def _chosen_kind(labels_of_kind: Mapping[str, int], chosen: str) -> str:
+    """Return the kind of label by which the page splits the traffic.
+
+    ``labels_of_kind`` counts the labels of each kind. Without a valid choice, it is the first kind
+    with several labels, else the first kind.
+    """
+    if chosen in labels_of_kind:
+        return chosen
+    for kind, labels in labels_of_kind.items():
+        if labels > 1:
+            return kind
+    return next(iter(labels_of_kind), "all")
 
 
 def amounts_figure(trace: Trace) -> Figure:

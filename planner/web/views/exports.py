@@ -199,16 +199,8 @@ def _form(sent: QueryDict, run: Run, plan: Plan | None, current: ActivePlan | No
     Defaults are those of the active plan ``current`` if it is of this run.
     """
     if run.kind == Run.Kind.SHARE:
-        others = tuple(ExportOptions.model_fields.keys() - {"namespace", "footprints"})
-        form = OptionsForm(ExportOptions, without=others, initial={"footprints": ""} | sent.dict())
-        form.fields["footprints"].widget.attrs["placeholder"] = FOOTPRINTS
-        for field in form.fields.values():
-            field.widget.attrs["data-for"] = CLAIMS
-        return form
-    initial = {"timezone": zone_name()}
-    limit = MOST_OF_PEAK * max((pool.max_replicas for pool in plan.pools), default=0) if plan else 0
-    if plan and any(pool.max_with_guard > limit for pool in plan.pools):
-        initial["most"] = str(max(limit, 1))
+        return _claims_form(sent)
+    initial = {"timezone": zone_name()} | _usual_limit(plan)
     if current and current.run_id == run.pk:  # an export repeats as the active plan does
         initial["repeat"] = current.repeat
     # Names are edited in the table of deployments, for every export.
@@ -222,12 +214,32 @@ def _form(sent: QueryDict, run: Run, plan: Plan | None, current: ActivePlan | No
     make_select(form, "form", FORMS)
     form.fields["form"].label = "Form"
     form.fields["at"].widget.attrs["placeholder"] = "default: start of the plan"
-    special = {name for manifest in MANIFESTS.values() for name in manifest.own}
     for name, field in form.fields.items():  # static/js/page.js hides those of other formats
-        formats = [
-            format_name
-            for format_name, manifest in MANIFESTS.items()
-            if name not in special or name in manifest.own
-        ]
-        field.widget.attrs["data-for"] = " ".join(formats)
+        field.widget.attrs["data-for"] = " ".join(_formats_with(name))
     return form
+
+
+def _claims_form(sent: QueryDict) -> OptionsForm:
+    """Return the form for resource claims of shared GPUs: namespace and footprints of models."""
+    others = tuple(ExportOptions.model_fields.keys() - {"namespace", "footprints"})
+    form = OptionsForm(ExportOptions, without=others, initial={"footprints": ""} | sent.dict())
+    form.fields["footprints"].widget.attrs["placeholder"] = FOOTPRINTS
+    for field in form.fields.values():
+        field.widget.attrs["data-for"] = CLAIMS
+    return form
+
+
+def _usual_limit(plan: Plan | None) -> dict[str, str]:
+    """Return the option ``most`` if a guard of the plan may add very many replicas, else {}."""
+    if plan is None:
+        return {}
+    limit = MOST_OF_PEAK * max((pool.max_replicas for pool in plan.pools), default=0)
+    if all(pool.max_with_guard <= limit for pool in plan.pools):
+        return {}
+    return {"most": str(max(limit, 1))}
+
+
+def _formats_with(option: str) -> list[str]:
+    """Return the formats of manifests that have an option: all, unless it is one's own."""
+    own = [name for name, manifest in MANIFESTS.items() if option in manifest.own]
+    return own or list(MANIFESTS)

@@ -124,43 +124,52 @@ def _draft(request: Request, trace: Trace) -> HttpResponse:
 
     It plans the time after the trace, unless the query asks for a window of the past.
     """
-    choices = window_choices(trace) if trace.state == Trace.State.READY else ()
-    past = request.GET.get("door") == PAST or "window" in request.GET
-    key = request.GET.get("window", DEFAULT_WINDOW)
-    chosen = next((choice for choice in choices if choice.key == key), next(iter(choices), None))
-    horizon = HORIZONS.get(request.GET.get("horizon", ""), HORIZONS["day"])
-    serving = choose_serving(trace, request.GET.get("model", ""), request.GET.get("gpu", ""))
-    window, ahead = (chosen, None) if past else (None, horizon)
-    fleet = CurrentFleetForm(request.GET)
+    query = request.GET
+    serving = choose_serving(trace, query.get("model", ""), query.get("gpu", ""))
+    fleet = CurrentFleetForm(query)
     today = fleet.cleaned_data["today"] if fleet.is_valid() else None
-    text = scenario_draft(trace, window, ahead, serving, today)
+    past = query.get("door") == PAST or "window" in query
+    if past:
+        choices = window_choices(trace) if trace.state == Trace.State.READY else ()
+        key = query.get("window", DEFAULT_WINDOW)
+        window = {choice.key: choice for choice in reversed(choices)}.get(key)
+        window = window or next(iter(choices), None)
+        text = scenario_draft(trace, window, None, serving, today)
+        requested_s = DAY_S
+        times: TemplateContext = {
+            "choices": choices,
+            "chosen": window,
+            "horizons": (),
+            "horizon": None,
+        }
+    else:
+        horizon = HORIZONS.get(query.get("horizon", ""), HORIZONS["day"])
+        text = scenario_draft(trace, None, horizon, serving, today)
+        requested_s = horizon.replayed_s
+        times = {"choices": (), "horizons": HORIZONS.values(), "horizon": horizon}
     planned = yaml.parse(text).horizon
-    requested_s = DAY_S if past else horizon.replayed_s
     is_shorter = (planned.duration_s or requested_s) < requested_s
-    draft = {
+    draft = times | {
         "title": f"Draft for {trace.name}",
         "trace": trace,
         "past": past,
         "short": past and planned.start == "end",  # too short for a window of the past
         "shorter_s": planned.duration_s if is_shorter else None,
-        "choices": choices if past else (),
-        "chosen": chosen,
-        "horizons": () if past else HORIZONS.values(),
-        "horizon": None if past else horizon,
         "serving": serving,
         "today": fleet["today"],
         "apart": model_labels(trace),
         "models": list(dict.fromkeys(model for model, _ in built_in_profiles())),
-        "gpus": sorted(
-            {
-                serving.profile.gpu,
-                *(gpu for name, gpu in built_in_profiles() if name == serving.profile.model),
-            }
-        ),
+        "gpus": _gpus_of_model(serving.profile.model, serving.profile.gpu),
         "assumed": draft_assumptions(trace, text, serving),
     }
     problems = scenario_warnings(text)
     return _show(request, None, text, editor=Editor(text), draft=draft, problems=problems)
+
+
+def _gpus_of_model(model: str, chosen: str) -> list[str]:
+    """Return the GPU types with a built-in profile of the model, and the chosen one, sorted."""
+    gpus = {gpu for name, gpu in built_in_profiles() if name == model}
+    return sorted(gpus | {chosen})
 
 
 def _launch(request: Request) -> HttpResponse:
@@ -224,9 +233,7 @@ def _handle_post(request: Request, scenario: Scenario | None) -> HttpResponse:
         return _show(request, scenario, base, editor=editor, problems=problems, status=status)
     obstacles = scenario_warnings(saved.document)  # to a run
     if action == "run" and not obstacles:
-        if (horizon := request.POST.get("outlook", "")) in OUTLOOKS:
-            return _start(request, saved, Run.Kind.OUTLOOK, {"horizon": horizon})
-        return _start(request, saved, Run.Kind.COMPARE, {})
+        return _start_plan(request, saved)
     if obstacles:
         words = f"{saved.name} is saved, but cannot run yet: {' '.join(obstacles)}"
         messages.warning(request, words)
@@ -234,6 +241,14 @@ def _handle_post(request: Request, scenario: Scenario | None) -> HttpResponse:
         messages.success(request, f"{saved.name} is saved.")
     url = reverse("web:scenario", args=[saved.pk])
     return redirect(f"{url}?view={YAML}" if mode == YAML else url)
+
+
+def _start_plan(request: Request, saved: Scenario) -> HttpResponse:
+    """Start the outlook that the form asks for, else the comparison of policies."""
+    horizon = request.POST.get("outlook", "")
+    if horizon in OUTLOOKS:
+        return _start(request, saved, Run.Kind.OUTLOOK, {"horizon": horizon})
+    return _start(request, saved, Run.Kind.COMPARE, {})
 
 
 def _faults_as_json(text: str, posted: Any) -> HttpResponse:
@@ -383,26 +398,30 @@ def _show(
         "editor": editor,
         "problems": problems or [],
     }
-    only_editor = request.htmx and request.htmx.target == "editor"
-    if scenario and not only_editor:
-        states = analyses_of(scenario)
-        plan = next(state for state in states if state.analysis.kind == Run.Kind.COMPARE)
-        report = _report_of(plan.result)
-        # The page's head has the figures of the newest plan.
-        others = [state for state in states if not report or state is not plan]
-        context |= {
-            "analyses": others if plan.run == plan.result else states,
-            "plan_seconds": plan.seconds,
-            "newest": plan.result if report else None,
-            "report": report,
-            "against_active": against_active(plan.result) if plan.result and report else None,
-            "short_kinds": SHORT_KINDS,
-            "policies": [(name, label) for _, rows in policy_groups() for name, label, _ in rows],
-            "last_runs": runs_with_answers().filter(scenario=scenario)[:5],
-        }
-    return render(
-        request, "web/_editor.html" if only_editor else "web/scenario.html", context, status=status
-    )
+    if request.htmx and request.htmx.target == "editor":
+        return render(request, "web/_editor.html", context, status=status)
+    if scenario:
+        context |= _analyses(scenario)
+    return render(request, "web/scenario.html", context, status=status)
+
+
+def _analyses(scenario: Scenario) -> TemplateContext:
+    """Return the analyses of a saved scenario: its newest plan, all others, and its last runs."""
+    states = analyses_of(scenario)
+    plan = next(state for state in states if state.analysis.kind == Run.Kind.COMPARE)
+    report = _report_of(plan.result)
+    if report and plan.run == plan.result:  # the page's head has the figures of the newest plan
+        states = [state for state in states if state is not plan]
+    return {
+        "analyses": states,
+        "plan_seconds": plan.seconds,
+        "newest": plan.result if report else None,
+        "report": report,
+        "against_active": against_active(plan.result) if plan.result and report else None,
+        "short_kinds": SHORT_KINDS,
+        "policies": [(name, label) for _, rows in policy_groups() for name, label, _ in rows],
+        "last_runs": runs_with_answers().filter(scenario=scenario)[:5],
+    }
 
 
 def _report_of(run: Run | None) -> Report | None:

@@ -169,31 +169,35 @@ def _figure(bins: pl.DataFrame, source: Source, fields: tuple[str, ...], y: str)
     all_bins = (end - start) // source.bin_s + 1
     step_s = source.bin_s * ceil(all_bins / MAX_POINTS)
     grid = pl.DataFrame({"at": pl.int_range(start - start % step_s, end + 1, step_s, eager=True)})
-    courses = []
+    ranked: list[tuple[float, Series]] = []  # with the sum of the field
     for (model, region, tier), group in bins.group_by("model", "region", "tier"):
+        name = series_name(str(model), str(region), str(tier), source.name)
         for field in fields:
             known = group.drop_nulls(field)
-            if known.is_empty():
-                continue
-            # Requests are counts per bin, all others are means.
-            value = pl.col(field).mean() / (source.bin_s if field == "requests" else 1)
-            course = (
-                known.group_by((pl.col("bin_start") // step_s * step_s).alias("at"))
-                .agg(value.alias("y"))
-                .join(grid, on="at", how="right")
-                .sort("at")
-            )
-            name = series_name(str(model), str(region), str(tier), source.name)
-            label = name if len(fields) == 1 else f"{name}, {field}"
-            courses.append((float(known[field].sum()), label, course))
-    if not courses:
+            if not known.is_empty():
+                # Requests are counts per bin, all others are means.
+                value = pl.col(field).mean() / (source.bin_s if field == "requests" else 1)
+                label = name if len(fields) == 1 else f"{name}, {field}"
+                series = _averaged(known, value, grid, step_s, label)
+                ranked.append((float(known[field].sum()), series))
+    if not ranked:
         return None
-    courses.sort(key=lambda ranked: (-ranked[0], ranked[1]))
-    series = tuple(
-        Series(label, tuple(pl.from_epoch(course["at"], "s")), tuple(course["y"].round(4)))
-        for _, label, course in courses[:LINES]
-    )
-    return figure_of(Chart("", Axis(), Axis(y, y.split(",")[0]), series))
+    ranked.sort(key=lambda pair: (-pair[0], pair[1].label))
+    largest = tuple(series for _, series in ranked[:LINES])
+    return figure_of(Chart("", Axis(), Axis(y, y.split(",")[0]), largest))
+
+
+def _averaged(
+    known: pl.DataFrame, value: pl.Expr, grid: pl.DataFrame, step_s: int, label: str
+) -> Series:
+    """Return ``value`` of the known bins over the steps of ``grid``; empty steps have no value.
+
+    ``grid`` has the start ``at`` of each step of ``step_s`` seconds.
+    """
+    step_start = (pl.col("bin_start") // step_s * step_s).alias("at")
+    values = known.group_by(step_start).agg(value.alias("y"))
+    on_grid = values.join(grid, on="at", how="right").sort("at")
+    return Series(label, tuple(pl.from_epoch(on_grid["at"], "s")), tuple(on_grid["y"].round(4)))
 
 
 class SourceForm(forms.Form):
