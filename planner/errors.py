@@ -61,6 +61,12 @@ class OptionsRefused(PlannerError):
         return cls(" ".join(sentences), faults)
 
 
+class FieldsRefused(PlannerError):
+    """Fields of a form are not valid. Each field shows its own error, so the message is empty."""
+
+    title = "The form is not valid"
+
+
 class IngestError(PlannerError):
     """A file cannot be read; the message names the file, the line and the remedy."""
 

@@ -4,27 +4,38 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from django import forms
-from django.http import HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 
-from planner.errors import EXPECTED
-from planner.web.request import Request
+from planner.errors import EXPECTED, FieldsRefused, status_of
+from planner.web.request import Request, TemplateContext
 
 T = TypeVar("T")
 CSV = "text/csv; charset=utf-8"
 
 
-def attempt(form: forms.Form, save: Callable[[], T]) -> tuple[T | None, str]:
-    """Return the result of ``save`` for a valid form, and the message of an expected error.
+def attempt(form: forms.Form, save: Callable[[], T]) -> tuple[T | None, Exception | None]:
+    """Return the result of ``save`` for a valid form, or else None and the expected error.
 
-    For an invalid form, which shows its errors at its fields, they are None and "".
+    The error of an invalid form is FieldsRefused, without a message.
     """
     if not form.is_valid():
-        return None, ""
+        return None, FieldsRefused()
     try:
-        return save(), ""
+        return save(), None
     except EXPECTED as problem:
-        return None, str(problem)
+        return None, problem
+
+
+def render_form(
+    request: HttpRequest, template: str, context: TemplateContext, problem: Exception | None = None
+) -> HttpResponse:
+    """Show a page with a form; ``problem`` is the error for which the form was refused, if any.
+
+    The page has its message, and the status with which the API answers it.
+    """
+    status = 200 if problem is None else status_of(problem)
+    return render(request, template, {**context, "problem": str(problem or "")}, status=status)
 
 
 def go(request: Request, url: str) -> HttpResponse:
@@ -33,16 +44,17 @@ def go(request: Request, url: str) -> HttpResponse:
 
 
 def form_with_errors(
-    request: Request, template: str, form: forms.Form, problem: str, **context: Any
+    request: Request, template: str, form: forms.Form, problem: Exception | None, **context: Any
 ) -> HttpResponse:
     """Show the form again with its errors and ``problem``; for upload.js, return only messages."""
-    if _is_sent_by_script(request):
+    if problem is not None and _is_sent_by_script(request):
         faults = [
             f"{form[name].label}: {' '.join(map(str, errors))}"
             for name, errors in form.errors.items()
         ]
-        return JsonResponse({"problem": "\n".join(faults) or problem}, status=400)
-    return render(request, template, {"form": form, "problem": problem, **context}, status=400)
+        words = "\n".join(faults) or str(problem)
+        return JsonResponse({"problem": words}, status=status_of(problem))
+    return render_form(request, template, {"form": form, **context}, problem)
 
 
 def attachment(content: str | bytes, media: str, name: str) -> HttpResponse:

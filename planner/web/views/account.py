@@ -36,7 +36,7 @@ from planner.services.refused_requests import limits_reached
 from planner.services.second_factor import factor_of
 from planner.services.sessions import row_key_of
 from planner.services.tokens import DEFAULT_DAYS, MAX_DAYS
-from planner.web.form_responses import attempt
+from planner.web.form_responses import attempt, render_form
 from planner.web.forms.widgets import DressedForm, ZoneForm, dress
 from planner.web.request import Request, TemplateContext
 from planner.web.views.second_factor import half_signed_in
@@ -89,15 +89,15 @@ class PasswordChange(PasswordChangeView):
 def forgotten(request: HttpRequest) -> HttpResponse:
     """Send a password mail, or say who can give a new password."""
     context: TemplateContext = {"mails": mail_configured()}
+    problem: PlannerError | None = None
     if request.method == "POST":
         try:
             name = request.POST.get("username", "")
             password_forgotten(name=name, network=client_network(request))
             context["sent"] = True
-        except PlannerError as problem:
-            context["problem"] = str(problem)
-    status = 400 if "problem" in context else 200
-    return render(request, "web/forgotten.html", context, status=status)
+        except PlannerError as refusal:
+            problem = refusal
+    return render_form(request, "web/forgotten.html", context, problem)
 
 
 @never_cache
@@ -113,7 +113,7 @@ def token(request: Request) -> HttpResponse:
     form = TokenForm(request.POST)
     new, problem = attempt(form, lambda: _create_token(request, form))
     if new is None:
-        return _tokens(request, form, problem=problem, status=400)
+        return _tokens(request, form, problem=problem)
     return _tokens(request, TokenForm(), key=new.key)
 
 
@@ -141,17 +141,16 @@ def _create_token(request: Request, form: TokenForm) -> tokens.NewToken:
 
 
 def _tokens(
-    request: Request, form: TokenForm, *, key: str = "", problem: str = "", status: int = 200
+    request: Request, form: TokenForm, *, key: str = "", problem: Exception | None = None
 ) -> HttpResponse:
     """Show the page of API tokens; ``key`` is a new token, shown only now."""
     context = {
         "tokens": tokens.tokens_of(request.user),
         "form": form,
         "key": key,
-        "problem": problem,
         "again": needs_password(request),
     }
-    return render(request, "web/token.html", context, status=status)
+    return render_form(request, "web/token.html", context, problem)
 
 
 class TokenForm(DressedForm):

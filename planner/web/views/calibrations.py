@@ -22,7 +22,7 @@ from planner.selectors.measured_corrections import (
 from planner.services import calibrations
 from planner.services.profile_fits import profile_compare, profile_fit
 from planner.web.errors import planners_only, require_planner
-from planner.web.form_responses import attempt, form_with_errors, go
+from planner.web.form_responses import attempt, form_with_errors, go, render_form
 from planner.web.forms.calibration import (
     CompareForm,
     FitForm,
@@ -80,7 +80,7 @@ def detail(request: Request, pk: int) -> HttpResponse:
             form, lambda: profile_fit(user=request.user, calibration=calibration, spec=form.spec())
         )
         if version is None:
-            return _show(request, calibration, fit=form, problem=problem, status=400)
+            return _show(request, calibration, fit=form, problem=problem)
         messages.success(request, f"{version.profile.name}, version {version.version}, is created.")
         return redirect("web:profile", version.profile.name)
     if "profile" in request.GET:
@@ -112,7 +112,7 @@ def _compare(request: Request, calibration: Calibration) -> HttpResponse:
     form = compare_form(calibration, request.GET)
     compared, problem = attempt(form, lambda: _comparison_context(form, calibration))
     if compared is None:
-        return _show(request, calibration, compare=form, problem=problem, status=400)
+        return _show(request, calibration, compare=form, problem=problem)
     return _show(request, calibration, compare=form, **compared)
 
 
@@ -136,11 +136,10 @@ def _comparison_context(form: CompareForm, calibration: Calibration) -> Template
 
 
 def _show(
-    request: Request, calibration: Calibration, *, status: int = 200, **more: Any
+    request: Request, calibration: Calibration, problem: Exception | None = None, **more: Any
 ) -> HttpResponse:
     """Show the page of a measurement file; ``more`` replaces values of its context."""
-    context = page_context(calibration) | more
-    return render(request, "web/calibration.html", context, status=status)
+    return render_form(request, "web/calibration.html", page_context(calibration) | more, problem)
 
 
 def page_context(calibration: Calibration) -> TemplateContext:

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_POST, require_safe
 from planner.domain.formats import zone_name
 from planner.domain.options import options_of
 from planner.domain.reports.policies import span_text
-from planner.errors import NotReady, PlannerError, status_of
+from planner.errors import NotReady, PlannerError
 from planner.models import ActivePlan, Run
 from planner.outputs.files import FIGURES, FORMATS, export_file, formats_of
 from planner.outputs.manifests.kinds import MANIFESTS, USUAL
@@ -23,7 +23,7 @@ from planner.selectors.runs import run_get, run_result, stored_result
 from planner.services.active_plans import plan_activate
 from planner.services.exports import deployment_names_save, run_export
 from planner.web.errors import planners_only
-from planner.web.form_responses import attachment
+from planner.web.form_responses import attachment, render_form
 from planner.web.forms.options import OptionsForm, make_select, options_posted
 from planner.web.request import Request, TemplateContext
 
@@ -67,8 +67,7 @@ def page(request: Request, pk: int) -> HttpResponse:
             problem = refused
         else:
             return attachment(file.content, file.media, file.name)
-    status = status_of(problem) if problem else 200
-    return render(request, "web/runs/export.html", _context(request, run, problem), status=status)
+    return render_form(request, "web/runs/export.html", _context(request, run, problem), problem)
 
 
 def _preview(request: Request, run: Run) -> HttpResponse:

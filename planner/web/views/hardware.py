@@ -23,7 +23,7 @@ from planner.selectors.profiles import profiles_list
 from planner.selectors.scenarios import models_of_scenarios
 from planner.services import hardware, imports
 from planner.web.errors import planners_only
-from planner.web.form_responses import attempt, form_with_errors
+from planner.web.form_responses import attempt, form_with_errors, render_form
 from planner.web.forms.widgets import DressedForm, dress
 from planner.web.paging import page_of
 from planner.web.request import Request, TemplateContext
@@ -69,7 +69,7 @@ def prices(request: Request) -> HttpResponse:
     return _prices(request)
 
 
-def _prices(request: Request, problem: str = "") -> HttpResponse:
+def _prices(request: Request, problem: Exception | None = None) -> HttpResponse:
     """Show the table of prices, with the error of an upload if there is one.
 
     Without own lists and filters, it has the cheapest offers of a usual GPU type.
@@ -89,9 +89,8 @@ def _prices(request: Request, problem: str = "") -> HttpResponse:
             for name in ("provider", "region", "gpu")
         },
         "lists": lists,
-        "problem": problem,
     }
-    return _list(request, "prices", context, status=400 if problem else 200)
+    return _list(request, "prices", context, problem)
 
 
 @require_POST
@@ -100,7 +99,7 @@ def price_list_add(request: Request) -> HttpResponse:
     """Add a price list from a file, or show the form with the error if it cannot be read."""
     file = request.FILES.get("file")
     if not isinstance(file, UploadedFile):
-        return _prices(request, "Choose a CSV or YAML file.")
+        return _prices(request, PlannerError("Choose a CSV or YAML file."))
     try:
         row = hardware.price_list_save(
             user=request.user,
@@ -109,7 +108,7 @@ def price_list_add(request: Request) -> HttpResponse:
             name=request.POST.get("name", ""),
         )
     except PlannerError as problem:
-        return _prices(request, str(problem))
+        return _prices(request, problem)
     count = len(row.facts["prices"])
     messages.success(request, f"{row.name} has {count:,} prices. Name it in a scenario to use it.")
     return redirect("web:prices")
@@ -224,11 +223,13 @@ def model_delete(request: Request, name: str) -> HttpResponse:
     return redirect("web:models")
 
 
-def _list(request: Request, what: str, context: TemplateContext, status: int = 200) -> HttpResponse:
+def _list(
+    request: Request, what: str, context: TemplateContext, problem: Exception | None = None
+) -> HttpResponse:
     """Show a tab of the catalogue; during a search, htmx gets only its rows."""
     only_rows = request.htmx and request.htmx.target == "rows"
     template = f"web/_{what}_rows.html" if only_rows else f"web/{what}.html"
-    return render(request, template, context, status=status)
+    return render_form(request, template, context, problem)
 
 
 def _usual_gpu() -> str:
@@ -291,13 +292,14 @@ def _edit(
     described = {"name": row.name, "kind": row.kind, "source": row.source} if row else {}
     posted = request.POST if request.method == "POST" else None
     form = form_class(posted, initial=quantities | described)
+    context = {"form": form, "row": row, "what": what}
+    if request.method != "POST":
+        return render(request, "web/hardware_edit.html", context)
     saved, problem = attempt(form, lambda: _save(request, row, form, what, shaped))
-    if saved is not None:
-        messages.success(request, f"{saved.name} is saved.")
-        return redirect(f"web:{what}", saved.name)
-    context = {"form": form, "row": row, "what": what, "problem": problem}
-    status = 400 if request.method == "POST" else 200
-    return render(request, "web/hardware_edit.html", context, status=status)
+    if saved is None:
+        return render_form(request, "web/hardware_edit.html", context, problem)
+    messages.success(request, f"{saved.name} is saved.")
+    return redirect(f"web:{what}", saved.name)
 
 
 def _save(request: Request, row: Any, form: Any, what: str, shaped: ModelSpec | None) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.http import HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
@@ -15,7 +15,7 @@ from planner.models import Channel, Event
 from planner.selectors.notifications import channels_of, deliveries_of
 from planner.services import notifications
 from planner.services.passwords import check_verified, mailbox_set, needs_password
-from planner.web.form_responses import attempt
+from planner.web.form_responses import attempt, render_form
 from planner.web.forms.widgets import DressedForm, dress
 from planner.web.request import Request, TemplateContext
 
@@ -34,7 +34,7 @@ def listing(request: Request) -> HttpResponse:
         form, lambda: notifications.channel_add(user=request.user, **form.chosen())
     )
     if channel is None:
-        return _render_channels(request, form, _mailbox(request), problem=problem, status=400)
+        return _render_channels(request, form, _mailbox(request), problem)
     messages.success(request, f"{channel.address} receives notifications.")
     return redirect("web:notices")
 
@@ -56,21 +56,18 @@ def change(request: Request, pk: int) -> HttpResponse:
 def mailbox(request: Request) -> HttpResponse:
     """Save the user's mail address."""
     form = MailboxForm(request.POST)
-    saved, problem = attempt(form, lambda: _save_mailbox(request, form.cleaned_data["email"]))
-    if saved is None:
-        shared = request.user.may_administer
-        return _render_channels(
-            request, ChannelForm(shared=shared), form, problem=problem, status=400
-        )
+    _, problem = attempt(form, lambda: _save_mailbox(request, form.cleaned_data["email"]))
+    if problem is not None:
+        channel_form = ChannelForm(shared=request.user.may_administer)
+        return _render_channels(request, channel_form, form, problem)
     messages.success(request, "Your mail address is saved.")
     return redirect("web:notices")
 
 
-def _save_mailbox(request: Request, email: str) -> bool:
-    """Save the mail address of a user who proved the password; True, as ``attempt`` needs."""
+def _save_mailbox(request: Request, email: str) -> None:
+    """Save the mail address of a user who proved the password recently or does now."""
     check_verified(request, request.user, request.POST.get("again", ""))
     mailbox_set(user=request.user, email=email)
-    return True
 
 
 def _mailbox(request: Request) -> MailboxForm:
@@ -81,9 +78,7 @@ def _render_channels(
     request: Request,
     form: ChannelForm,
     mailbox: MailboxForm,
-    *,
-    problem: str = "",
-    status: int = 200,
+    problem: Exception | None = None,
 ) -> HttpResponse:
     """Show the page of channels, with the error of a form if there is one."""
     shared = request.user.may_administer
@@ -91,12 +86,11 @@ def _render_channels(
     context: TemplateContext = {
         "form": form,
         "mailbox": mailbox if notifications.mail_configured() else None,
-        "problem": problem,
         "again": needs_password(request),
         "channels": [(channel, notifications.signing_key(channel)) for channel in channels],
         "deliveries": deliveries_of(request.user, shared=shared)[:20],
     }
-    return render(request, "web/notices.html", context, status=status)
+    return render_form(request, "web/notices.html", context, problem)
 
 
 class ChannelForm(forms.Form):

@@ -9,7 +9,7 @@ from django.contrib import messages
 from django.contrib.auth.views import PasswordResetConfirmView
 from django.db.models import QuerySet
 from django.http import HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.urls import reverse, reverse_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
@@ -22,7 +22,7 @@ from planner.services.access import check_may_administer
 from planner.services.account_removal import account_remove, owned_row_count
 from planner.services.passwords import password_changed
 from planner.services.second_factor import factor_reset
-from planner.web.form_responses import attempt
+from planner.web.form_responses import attempt, render_form
 from planner.web.forms.widgets import DressedForm, ZoneForm, dress
 from planner.web.paging import page_of
 from planner.web.request import Request
@@ -57,7 +57,7 @@ def listing(request: Request) -> HttpResponse:
         return _join(request, form)
     invited, problem = attempt(form, lambda: people.person_invite(by=request.user, **form.chosen()))
     if invited is None:
-        return _render_people(request, form, problem=problem, status=400)
+        return _render_people(request, form, problem=problem)
     return _render_people(request, InviteForm(), invited=invited.person, path=invited.path)
 
 
@@ -99,7 +99,7 @@ def remove(request: Request, name: str) -> HttpResponse:
     person = person_get(name)
     people.check_may_change_account(request.user, person, "remove")
     form = RemovalForm(request.POST or None, heirs=people_list().exclude(pk=person.pk))
-    problem = ""
+    problem: Exception | None = None
     if request.method == "POST":
         removed, problem = attempt(
             form,
@@ -113,11 +113,8 @@ def remove(request: Request, name: str) -> HttpResponse:
         if removed is not None:
             messages.success(request, f"{person.username} is removed.")
             return redirect("web:people")
-    context = {
-        "person": person, "owned": owned_row_count(person), "form": form, "problem": problem
-    }  # fmt: skip
-    status = 400 if request.method == "POST" else 200
-    return render(request, "web/person_remove.html", context, status=status)
+    context = {"person": person, "owned": owned_row_count(person), "form": form}
+    return render_form(request, "web/person_remove.html", context, problem)
 
 
 def _join(request: Request, form: InviteForm) -> HttpResponse:
@@ -126,7 +123,7 @@ def _join(request: Request, form: InviteForm) -> HttpResponse:
         form, lambda: workspaces.person_join(by=request.user, **form.chosen())
     )
     if joined is None:
-        return _render_people(request, form, problem=problem, status=400)
+        return _render_people(request, form, problem=problem)
     messages.success(request, f"{joined.username} belongs to this workspace now.")
     return redirect("web:people")
 
@@ -135,10 +132,9 @@ def _render_people(
     request: Request,
     form: InviteForm,
     *,
-    problem: str = "",
+    problem: Exception | None = None,
     invited: User | None = None,
     path: str = "",
-    status: int = 200,
 ) -> HttpResponse:
     """Show the list of people, with a new invitation or an error if there is one.
 
@@ -148,13 +144,12 @@ def _render_people(
         "page": page_of(request, people_list()),
         "form": form,
         "zone_form": ZoneForm(current_workspace().time_zone),
-        "problem": problem,
         "roles": User.Role.choices,
         "invited": invited,
         "address": request.build_absolute_uri(path) if path else "",
         "here": reverse("web:people"),
     }
-    return render(request, "web/people.html", context, status=status)
+    return render_form(request, "web/people.html", context, problem)
 
 
 class InviteForm(DressedForm):

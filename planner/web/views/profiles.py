@@ -14,7 +14,7 @@ from planner.selectors.lookup import version_of
 from planner.services import profiles
 from planner.services.profile_fits import profile_compute, profile_tune
 from planner.web.errors import planners_only
-from planner.web.form_responses import CSV, attachment, attempt
+from planner.web.form_responses import CSV, attachment, attempt, render_form
 from planner.web.forms.calibration import ComputedForm
 from planner.web.hardware_names import choice_names, kernel_choices
 from planner.web.pages.profile import page_context
@@ -47,7 +47,7 @@ def detail(request: Request, name: str) -> HttpResponse:
 def new(request: Request) -> HttpResponse:
     """Create an operator or roofline profile, which needs no benchmark row."""
     choices = kernel_choices()
-    problem, status = "", 200
+    problem: Exception | None = None
     if request.method == "POST":
         form = ComputedForm(request.POST, kernels=choices)
         version, problem = attempt(
@@ -55,13 +55,12 @@ def new(request: Request) -> HttpResponse:
         )
         if version is not None:
             return _to_profile(request, version)
-        status = 400
     else:
         chosen = request.GET.getlist("kernels")
         kind = "operator" if chosen else "roofline"
         form = ComputedForm(initial={"kind": kind, "kernels": chosen}, kernels=choices)
-    context = {"form": form, "problem": problem, **choice_names()}
-    return render(request, "web/profile_new.html", context, status=status)
+    context = {"form": form, **choice_names()}
+    return render_form(request, "web/profile_new.html", context, problem)
 
 
 @require_safe

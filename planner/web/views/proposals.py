@@ -11,7 +11,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from planner.errors import PlannerError, status_of
+from planner.errors import PlannerError
 from planner.models import Proposal, Run, User
 from planner.outputs.options import ExportOptions
 from planner.outputs.reports import policy_report
@@ -31,6 +31,7 @@ from planner.services.access import check_may_administer
 from planner.services.active_plans import activatable_plan, plans_replaced_by
 from planner.services.approval import MAX_APPROVALS, rules_change
 from planner.web.errors import planners_only
+from planner.web.form_responses import attempt, render_form
 from planner.web.forms.widgets import DressedForm
 from planner.web.pages.proposal import STATE_COLOURS, Verdict, proposal_context, verdict_of
 from planner.web.paging import SHORT, is_short, page_of
@@ -149,8 +150,7 @@ def _proposal_form(
         "reviewers": [person for person in people if person.may_approve and person != request.user],
         "replaced": replaced,
     }
-    status = status_of(problem) if problem else 200
-    return render(request, "web/proposal_new.html", context, status=status)
+    return render_form(request, "web/proposal_new.html", context, problem)
 
 
 @require_safe
@@ -212,14 +212,15 @@ def act(request: Request, pk: int) -> HttpResponse:
 def rules(request: Request) -> HttpResponse:
     """Show the rules for approval, which admins may change."""
     form = RulesForm(request.POST or None, initial=model_to_dict(review_rules()))
+    problem: Exception | None = None
     if request.method == "POST":
         check_may_administer(request.user)
-        if form.is_valid():
-            rules_change(by=request.user, **form.cleaned_data)
+        _, problem = attempt(form, lambda: rules_change(by=request.user, **form.cleaned_data))
+        if problem is None:
             messages.success(request, "Rules saved.")
             return redirect("web:review-rules")
     context = {"form": form, "may_change": request.user.may_administer, "rules": review_rules()}
-    return render(request, "web/review_rules.html", context, status=400 if form.errors else 200)
+    return render_form(request, "web/review_rules.html", context, problem)
 
 
 def _comment(request: Request, proposal: Proposal) -> None:

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from planner.domain.kinds.registry import KINDS
 from planner.domain.report import Report
-from planner.errors import PlannerError, ScenarioError, status_of
+from planner.errors import FieldsRefused, PlannerError, ScenarioError
 from planner.files.documents import utf8_text
 from planner.inputs import catalogue
 from planner.inputs.scenario import document as yaml
@@ -37,7 +37,7 @@ from planner.services.launch_drafts import launch_assumptions, launch_draft
 from planner.services.run_queue import SHORT_KINDS
 from planner.services.scenarios import scenario_warnings
 from planner.web.errors import planners_only, require_planner
-from planner.web.form_responses import attachment
+from planner.web.form_responses import attachment, attempt, render_form
 from planner.web.forms.deployment_search import chosen_deployments
 from planner.web.forms.editor import Editor
 from planner.web.forms.launch import CurrentFleetForm, LaunchForm
@@ -87,19 +87,17 @@ def new(request: Request) -> HttpResponse:
     return _begin(request, LaunchForm())
 
 
-def _begin(request: Request, launch: LaunchForm, problem: str = "") -> HttpResponse:
+def _begin(request: Request, launch: LaunchForm, problem: Exception | None = None) -> HttpResponse:
     """Show the ways to start a scenario: from a trace, without one, or from a file."""
     ready = sorted(traces_list().filter(state=Trace.State.READY), key=_is_short)
     context = {
         "traces": [(trace, _longest_window_text(trace)) for trace in ready],
         **(_context_of_trace(ready[0]) if ready else {}),
         "launch": launch,
-        "problem": problem,
         "built_in_regions": list(catalogue.regions()),
         "horizons": HORIZONS.values(),
     } | choice_names()
-    status = 400 if problem or (launch.is_bound and launch.errors) else 200
-    return render(request, "web/scenario_new.html", context, status=status)
+    return render_form(request, "web/scenario_new.html", context, problem)
 
 
 def _context_of_trace(trace: Trace) -> TemplateContext:
@@ -175,13 +173,10 @@ def _gpus_of_model(model: str, chosen: str) -> list[str]:
 def _launch(request: Request) -> HttpResponse:
     """Show a draft scenario for traffic without a trace, made from the launch form."""
     form = LaunchForm(request.GET)
-    if not form.is_valid():
-        return _begin(request, form)
-    launch = form.description()
-    try:
-        text = launch_draft(launch)
-    except PlannerError as problem:
-        return _begin(request, form, str(problem))
+    drafted, problem = attempt(form, lambda: (launch := form.description(), launch_draft(launch)))
+    if drafted is None:
+        return _begin(request, form, problem)
+    launch, text = drafted
     draft = {
         "title": f"Draft for the launch of {launch.model}",
         "horizon": launch.horizon,
@@ -216,8 +211,10 @@ def _handle_post(request: Request, scenario: Scenario | None) -> HttpResponse:
     if mode == FORM:
         posted = _with_row(request.POST, action)
         editor = Editor(text, posted)
-        if action.startswith("add-") or not editor.is_valid():
-            return _show(request, scenario, text, editor=editor, status=_status(request))
+        if action.startswith("add-"):
+            return _show(request, scenario, text, editor=editor)
+        if not editor.is_valid():
+            return _show(request, scenario, text, editor=editor, problem=FieldsRefused())
         text = editor.document()
     else:
         editor = None
@@ -229,8 +226,7 @@ def _handle_post(request: Request, scenario: Scenario | None) -> HttpResponse:
         problems = editor.attach(problem) if editor else str(problem).splitlines()
         # The form keeps its own base text: its fields already hold the changes.
         base = request.POST["document"] if editor else text
-        status = status_of(problem)
-        return _show(request, scenario, base, editor=editor, problems=problems, status=status)
+        return _show(request, scenario, base, editor=editor, problems=problems, problem=problem)
     obstacles = scenario_warnings(saved.document)  # to a run
     if action == "run" and not obstacles:
         return _start_plan(request, saved)
@@ -356,15 +352,10 @@ def _edit(request: Request, scenario: Scenario | None, text: str, mode: str) -> 
             editor = Editor(text)
         except ScenarioError as problem:
             problems = str(problem).splitlines()
-            status = 200 if request.method == "GET" else _status(request)
-            return _show(request, scenario, text, problems=problems, status=status)
+            refused = None if request.method == "GET" else problem
+            return _show(request, scenario, text, problems=problems, problem=refused)
         return _show(request, scenario, text, editor=editor)
     return _show(request, scenario, text)
-
-
-def _status(request: Request) -> int:
-    """Return the HTTP status of a refused change: 200 for htmx, which shows it, else 400."""
-    return 200 if request.htmx else 400
 
 
 def _outlook(request: Request, draft: TemplateContext | None) -> str:
@@ -381,12 +372,14 @@ def _show(
     *,
     editor: Editor | None = None,
     problems: list[str] | None = None,
-    status: int = 200,
+    problem: Exception | None = None,
     draft: TemplateContext | None = None,
 ) -> HttpResponse:
     """Show the page of a new or saved scenario: as form with an ``editor``, else as YAML.
 
-    ``problems`` are the faults of ``text``. ``draft`` describes the assumptions of a new scenario.
+    ``problems`` are the faults of ``text``, and ``problem`` is the error for which a change was
+    refused. htmx, which shows the editor again, gets it with the status of success. ``draft``
+    describes the assumptions of a new scenario.
     """
     context: TemplateContext = {
         "scenario": scenario,
@@ -399,10 +392,10 @@ def _show(
         "problems": problems or [],
     }
     if request.htmx and request.htmx.target == "editor":
-        return render(request, "web/_editor.html", context, status=status)
+        return render(request, "web/_editor.html", context)
     if scenario:
         context |= _analyses(scenario)
-    return render(request, "web/scenario.html", context, status=status)
+    return render_form(request, "web/scenario.html", context, problem)
 
 
 def _analyses(scenario: Scenario) -> TemplateContext:

@@ -40,7 +40,7 @@ from planner.services.schedules import (
 )
 from planner.web.charts.retrospective import demand_figure, hours_figure, weeks_figure
 from planner.web.errors import planners_only
-from planner.web.form_responses import attempt
+from planner.web.form_responses import attempt, render_form
 from planner.web.forms.widgets import LongSelect, dress, zone_choices
 from planner.web.paging import is_short, page_of
 from planner.web.request import Request, TemplateContext
@@ -181,12 +181,14 @@ def delete(request: Request, pk: int) -> HttpResponse:
 
 
 def _form(
-    request: Request, form: ScheduleForm, schedule: Schedule | None, problem: str = ""
+    request: Request,
+    form: ScheduleForm,
+    schedule: Schedule | None,
+    problem: Exception | None = None,
 ) -> HttpResponse:
     """Show the form of a new schedule (None) or of an existing one."""
-    context = {"form": form, "schedule": schedule, "problem": problem}
-    status = 400 if form.is_bound else 200
-    return render(request, "web/schedule_form.html", context, status=status)
+    context = {"form": form, "schedule": schedule}
+    return render_form(request, "web/schedule_form.html", context, problem)
 
 
 def _moment(text: str, zone: tzinfo) -> datetime | None:

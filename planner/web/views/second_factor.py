@@ -18,6 +18,7 @@ from planner.errors import PlannerError
 from planner.models import User
 from planner.services import second_factor
 from planner.services.passwords import check_verified, needs_password
+from planner.web.form_responses import render_form
 from planner.web.forms.widgets import DressedForm
 from planner.web.request import Request
 
@@ -48,7 +49,7 @@ def ask(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         return render(request, "web/login_code.html", {"form": CodeForm()})
     form = CodeForm(request.POST)
-    problem = NOT_CODE
+    problem = PlannerError(NOT_CODE)
     if form.is_valid():
         try:
             second_factor.factor_check(user=user, code=form.cleaned_data["code"])
@@ -56,9 +57,8 @@ def ask(request: HttpRequest) -> HttpResponse:
             login(request, user, backend=BACKEND)
             return redirect(goal)
         except PlannerError as refusal:
-            problem = str(refusal)
-    context = {"form": form, "problem": problem}
-    return render(request, "web/login_code.html", context, status=400)
+            problem = refusal
+    return render_form(request, "web/login_code.html", {"form": form}, problem)
 
 
 @never_cache
@@ -76,7 +76,7 @@ def own(request: Request) -> HttpResponse:
             second_factor.factor_begin(user=user)
             return redirect("web:second-factor")
         if not form.is_valid():
-            return _render_second_factor(request, form=form, problem=NOT_CODE, status=400)
+            return _render_second_factor(request, problem=PlannerError(NOT_CODE), form=form)
         code = form.cleaned_data["code"]
         if action == "end":
             second_factor.factor_end(user=user, code=code)
@@ -86,7 +86,7 @@ def own(request: Request) -> HttpResponse:
             request, recovery=second_factor.factor_confirm(user=user, code=code)
         )
     except PlannerError as refusal:
-        return _render_second_factor(request, form=form, problem=str(refusal), status=400)
+        return _render_second_factor(request, problem=refusal, form=form)
 
 
 def _half_signed_in_user(request: HttpRequest) -> User | None:
@@ -103,7 +103,9 @@ def _half_signed_in_user(request: HttpRequest) -> User | None:
     return user
 
 
-def _render_second_factor(request: Request, *, status: int = 200, **context: Any) -> HttpResponse:
+def _render_second_factor(
+    request: Request, *, problem: Exception | None = None, **context: Any
+) -> HttpResponse:
     """Show the user's second factor, with a QR code while its set-up waits for the first code."""
     begun = second_factor.pending_enrolment(request.user)
     picture = ""
@@ -116,7 +118,7 @@ def _render_second_factor(request: Request, *, status: int = 200, **context: Any
         "again": needs_password(request),
         "picture": picture,
     }  # fmt: skip
-    return render(request, "web/second_factor.html", context, status=status)
+    return render_form(request, "web/second_factor.html", context, problem)
 
 
 class CodeForm(DressedForm):

@@ -16,7 +16,7 @@ from planner.domain.kinds.registry import KINDS
 from planner.domain.options import options_in, options_of
 from planner.domain.provisioning.figures import LEVEL_NAMES
 from planner.domain.sizing.arrivals import MOST_BURSTY, POISSON, TRACE
-from planner.errors import EXPECTED, NotAllowed, PlannerError, ScenarioError, status_of
+from planner.errors import EXPECTED, NotAllowed, PlannerError, ScenarioError
 from planner.inputs.scenario.document import parse
 from planner.models import Run
 from planner.selectors.analyses import usual_seconds
@@ -25,6 +25,7 @@ from planner.selectors.scenarios import scenario_get, scenarios_list
 from planner.services.quick_size import SizeQuestion, quick_size
 from planner.services.scenarios import scenario_run
 from planner.web.errors import require_planner
+from planner.web.form_responses import render_form
 from planner.web.forms.options import OptionsForm, make_select, options_posted
 from planner.web.forms.widgets import dress
 from planner.web.hardware_names import choice_names
@@ -148,7 +149,7 @@ def _page(request: Request, kind: Run.Kind, template: str) -> HttpResponse:
     }
     if kind == Run.Kind.PD_RATIO:
         context["services"] = [(row, _models(row.document)) for row in scenarios]
-    return render(request, template, context, status=status_of(problem) if problem else 200)
+    return render_form(request, template, context, problem)
 
 
 def _start(request: Request, kind: Run.Kind) -> HttpResponse:

@@ -32,7 +32,7 @@ from planner.selectors.traces import (
 from planner.services.source_reading import source_preview, source_request_reading
 from planner.services.sources import source_change, source_create, source_delete
 from planner.web.errors import planners_only
-from planner.web.form_responses import attempt
+from planner.web.form_responses import attempt, render_form
 from planner.web.forms.options import option_field
 from planner.web.forms.widgets import dress
 from planner.web.paging import page_of
@@ -87,7 +87,7 @@ def new(request: Request) -> HttpResponse:
         preview, problem = attempt(
             form, lambda: source_preview(user=request.user, kind=form.kind, fields=form.settings())
         )
-        return _form(request, form, context | {"preview": preview, "problem": problem})
+        return _form(request, form, context | {"preview": preview}, problem)
     source, problem = attempt(
         form,
         lambda: source_create(
@@ -99,7 +99,7 @@ def new(request: Request) -> HttpResponse:
         ),
     )
     if source is None:
-        return _form(request, form, context | {"problem": problem}, status=400)
+        return _form(request, form, context, problem)
     return redirect("web:source", source.name)
 
 
@@ -135,9 +135,9 @@ def delete(request: Request, name: str) -> HttpResponse:
 
 
 def _form(
-    request: Request, form: forms.Form, context: TemplateContext, status: int = 200
+    request: Request, form: forms.Form, context: TemplateContext, problem: Exception | None = None
 ) -> HttpResponse:
-    return render(request, "web/source_new.html", {**context, "form": form}, status=status)
+    return render_form(request, "web/source_new.html", {**context, "form": form}, problem)
 
 
 def source_context(source: Source) -> TemplateContext:

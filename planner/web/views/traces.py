@@ -24,8 +24,7 @@ from planner.services import traces
 from planner.services.quota import disk_usages
 from planner.services.retention import removal_sentence
 from planner.web.errors import planners_only
-from planner.web.form_responses import attempt, go
-from planner.web.form_responses import form_with_errors as form_refused
+from planner.web.form_responses import attempt, form_with_errors, go, render_form
 from planner.web.forms.widgets import dress
 from planner.web.pages.trace import amounts_figure, trace_context
 from planner.web.paging import is_short, page_of
@@ -93,7 +92,7 @@ def upload(request: Request) -> HttpResponse:
     form = UploadForm(request.POST, request.FILES)
     stored, problem = attempt(form, lambda: _store_upload(request, form))
     if stored is None:
-        return form_refused(request, "web/trace_upload.html", form, problem)
+        return form_with_errors(request, "web/trace_upload.html", form, problem)
     trace, _, is_new = stored
     if not is_new:
         messages.info(request, f"This file was already imported as {trace.name}. Nothing changed.")
@@ -142,10 +141,10 @@ def read_again(request: Request, name: str) -> HttpResponse:
         ),
     )
     if run is None:
-        if problem:
-            form.add_error(None, problem)
+        if message := str(problem):
+            form.add_error(None, message)
         context = {"trace": trace, "run": None, "report": trace.report, "mapping": form}
-        return render(request, "web/trace.html", context, status=400)
+        return render_form(request, "web/trace.html", context, problem)
     return redirect("web:trace", name)
 
 

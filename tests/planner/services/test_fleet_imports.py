@@ -127,7 +127,7 @@ def test_page_and_api_store_a_new_version(planner):
     page = reverse("web:scenario-fleet", args=[scenario.pk])
     client = signed_in(planner)
     assert client.get(page).status_code == 200
-    assert client.post(page, {"text": LINE}).status_code == 400
+    assert client.post(page, {"text": LINE}).status_code == 422
     assert client.post(page, {"text": ""}).status_code == 400
     assert client.post(page, {"text": LINE, "gpu": "H100"}).status_code == 302
     answer = client_of(planner).post(

@@ -247,8 +247,8 @@ def test_who_has_no_password_is_asked_by_the_provider_once_more(idp: Provider) -
     """Before a token is made; that the provider let in whom it knew already is not enough."""
     client, token = Client(), {"name": "x", "scope": "read", "days": 5}
     signed_in_by(idp, client)
-    assert client.post("/account/token/", token).status_code == 400
-    for age, status in ((3600, 400), (0, 200)):
+    assert client.post("/account/token/", token).status_code == 403
+    for age, status in ((3600, 403), (0, 200)):
         idp.claims["auth_time"] = int(time.time()) - age
         away = client.get("/login/provider/?next=/account/token/")["Location"]
         assert "prompt=login" in away and "max_age=0" in away

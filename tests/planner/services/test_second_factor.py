@@ -93,7 +93,7 @@ def test_a_sign_in_asks_for_the_code_before_anything_is_shown(enrolled, clock) -
     half = client.post("/login/?next=/runs/", {"username": "pia", "password": "pia-secret"})
     assert half["Location"] == "/login/code/"
     assert client.get("/runs/").status_code == 302  # to the login: nobody is signed in
-    assert client.post("/login/code/", {"code": "000000"}).status_code == 400
+    assert client.post("/login/code/", {"code": "000000"}).status_code == 403
     into = client.post("/login/code/", {"code": code_at(key, clock[0])})
     assert into["Location"] == "/runs/" and client.get("/runs/").status_code == 200
     assert Client().get("/login/code/")["Location"] == "/login/"

@@ -97,7 +97,7 @@ def test_an_own_gpu_is_kept_shown_changed_and_removed(client: Client) -> None:
     assert edited.status_code == 302
     assert OwnGpu.objects.get().facts["idle_w"] == 80
     stale = client.post(reverse("web:gpu-edit", args=["X100"]), GPU | {"version": 1})
-    assert stale.status_code == 400 and "another person" in text_of(stale)
+    assert stale.status_code == 412 and "another person" in text_of(stale)
     assert client.post(reverse("web:gpu-delete", args=["X100"])).status_code == 302
     assert not OwnGpu.objects.exists()
 
@@ -127,7 +127,7 @@ def test_models_and_gpus_come_from_a_file(client: Client) -> None:
     page = text_of(client.get(reverse("web:model", args=["m1"])))
     assert "8 GB" in page and "Y1" in page
     broken = client.post(reverse("web:hardware-import"), {"file": _file("own.yaml", "gpus: [1]")})
-    assert broken.status_code == 400 and "gpus[0]" in text_of(broken)
+    assert broken.status_code == 422 and "gpus[0]" in text_of(broken)
     assert OwnGpu.objects.count() == 1
 
 
@@ -136,7 +136,7 @@ def test_a_file_that_cannot_be_read_says_where(client: Client) -> None:
     answer = client.post(
         reverse("web:calibration-new"), sent, headers={"Accept": "application/json"}
     )
-    assert answer.status_code == 400
+    assert answer.status_code == 422
     assert "line 2" in answer.json()["problem"] and "batch" in answer.json()["problem"]
 
 

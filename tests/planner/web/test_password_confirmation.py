@@ -52,7 +52,7 @@ def test_a_browser_left_open_changes_nothing_of_the_account(mails: User, page, s
     assert "password once more" in text_of(asked) and nothing()
     assert 'name="again"' in asked.content.decode()
     for _ in range(MAX_WRONG):
-        assert client.post(page, sent | {"again": "wrong"}).status_code == 400
+        assert client.post(page, sent | {"again": "wrong"}).status_code == 403
     locked = client.post(page, sent | {"again": "pia-secret"})
     assert "Too many wrong passwords" in text_of(locked) and nothing()
     AttemptWindow.objects.all().delete()

@@ -23,7 +23,7 @@ def test_prices_are_filtered_ordered_and_ones_own_kept(client: Client) -> None:
     for wrong, sentence in ((b"a,b\n", "is not known"), (b"region,gpu\n", "no price")):
         sent = {"file": SimpleUploadedFile("wrong.csv", wrong)}
         answer = client.post(reverse("web:price-list-add"), sent)
-        assert answer.status_code == 400 and sentence in text_of(answer)
+        assert answer.status_code == 422 and sentence in text_of(answer)
     kept = client.post(reverse("web:price-list-add"), {"file": SimpleUploadedFile("dc.csv", CSV)})
     assert kept["Location"] == page
     rows = client.get(page, {"gpu": "H100-SXM", "order": "usd_per_gpu_hour"}).context["prices"]

@@ -105,7 +105,7 @@ def test_text_that_no_form_can_show_stays_text(
     client: Client, pools: Scenario, text: str, says: str
 ) -> None:
     answer = client.post(url(pools), {"mode": "yaml", "document": text, "action": "form"})
-    assert answer.status_code == 400
+    assert answer.status_code == 422
     assert "line" in text_of(answer) and says in text_of(answer)
     assert form_values(answer)["document"] == [text] and 'id="document"' in str(answer.content)
 
