@@ -25,6 +25,14 @@ def row_slices(rows: int) -> Iterator[slice]:
     return (slice(i, min(i + BLOCK_ROWS, rows)) for i in range(0, rows, BLOCK_ROWS))
 
 
+def ratio(amounts: Array, per: Array, otherwise: float) -> FloatArray:
+    """Return ``amounts / per``, element by element; ``otherwise`` where ``per`` is not above 0."""
+    shape = np.broadcast_shapes(amounts.shape, per.shape)
+    result = np.full(shape, otherwise)
+    np.divide(amounts, per, out=result, where=per > 0)
+    return result
+
+
 def count_codes(codes: Array, kinds: int) -> IntArray:
     """Return how often each of the codes 0 to ``kinds - 1`` occurs in ``codes``, ``[kinds]``.
 

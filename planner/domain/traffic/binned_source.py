@@ -9,7 +9,7 @@ from planner.domain.traffic.demand import Demand
 from planner.domain.traffic.lengths import cached_part
 from planner.inputs.ingest.store import DemandColumns
 from planner.inputs.scenario.schema import Launch, Lengths
-from simulation.arrays import FloatArray, Int32Array
+from simulation.arrays import FloatArray, Int32Array, ratio
 from simulation.synthesis import (
     IndependentLengths,
     LengthDistribution,
@@ -66,17 +66,15 @@ class BinnedSource:
         missing bins.
         """
         columns = self.columns
+        inputs, outputs = self.input_lengths, self.output_lengths
         if not np.isnan(columns.requests).all():
             return columns.requests
-        inputs, outputs = self.input_lengths, self.output_lengths
-        for tokens, lengths in (
-            (columns.input_tokens, [inputs]),
-            (columns.output_tokens, [outputs]),
-            (columns.total_tokens, [inputs, outputs]),
-        ):
-            means = [stated.mean for stated in lengths if stated]
-            if tokens is not None and len(means) == len(lengths):
-                return np.asarray(tokens / sum(means), np.float64)
+        if columns.input_tokens is not None and inputs:
+            return np.asarray(columns.input_tokens / inputs.mean)
+        if columns.output_tokens is not None and outputs:
+            return np.asarray(columns.output_tokens / outputs.mean)
+        if columns.total_tokens is not None and inputs and outputs:
+            return np.asarray(columns.total_tokens / (inputs.mean + outputs.mean))
         return columns.requests
 
     def tokens(self) -> tuple[FloatArray, FloatArray]:
@@ -117,25 +115,18 @@ class BinnedSource:
         Their shape is that of the file's sample of lengths, if it has one and the scenario states
         no lengths. Otherwise they are log-normal.
         """
-        columns = self.columns
-        requests = self.requests()[between]
-        all_inputs, all_outputs = self.tokens()
-        inputs, outputs = all_inputs[between], all_outputs[between]
+        columns, requests = self.columns, self.requests()[between]
 
         def distribution_around(
             tokens: FloatArray, stated: Lengths | None, sample: FloatArray | None
         ) -> LengthDistribution | SampledLength:
-            """Return a distribution of lengths with the mean of ``tokens [bins]`` per request.
-
-            The mean is at least 1. The shape is that of ``sample``, unless lengths are ``stated``.
-            """
-            both_known = ~np.isnan(requests) & ~np.isnan(tokens)
-            total = float(requests[both_known].sum())
-            mean = max(1.0, float(tokens[both_known].sum()) / total) if total else 1.0
+            """Return a distribution of lengths with the mean of ``tokens [bins]`` per request."""
+            mean = _mean_per_request(tokens[between], requests)
             if sample is not None and stated is None:
                 return SampledLength(sample, mean)
             return LengthDistribution(mean, stated.cv if stated else FILE_CV)
 
+        inputs, outputs = self.tokens()
         return IndependentLengths(
             distribution_around(inputs, self.input_lengths, columns.input_lengths),
             distribution_around(outputs, self.output_lengths, columns.output_lengths),
@@ -147,39 +138,34 @@ class BinnedSource:
         ``edge_s`` is in epoch s. ``template`` has the scenario's names of models, regions and
         tiers. A bin is a gap (NaN) if any of the source's shorter bins within it is missing.
         """
-        columns = self.columns
-        first = (columns.start_s - edge_s) / bin_s
-        bin_index = np.floor(
-            first + np.arange(len(columns.requests)) * columns.bin_s / bin_s + 1e-9
-        )
-        inside = (bin_index >= 0) & (bin_index < bins)
-        wider_bin = bin_index[inside].astype(np.int64)  # of each of the source's bins
-        per_bin = round(bin_s / columns.bin_s)
         pairs = np.argwhere(self.weights > 0)  # pairs of region and tier
         weight = self.weights[tuple(pairs.T)][:, None]
-
-        def coarse(values: FloatArray) -> FloatArray:
-            """Return ``values`` summed over wider bins, by region and tier, ``[pairs, bins]``.
-
-            A wider bin with a missing value is NaN.
-            """
-            known = ~np.isnan(values[inside])
-            total = np.bincount(wider_bin, np.nan_to_num(values[inside]), minlength=bins)
-            known_count = np.bincount(wider_bin, known, minlength=bins)
-            return np.asarray(weight * np.where(known_count >= per_bin, total, np.nan))
-
-        input_tokens, output_tokens = self.tokens()
+        model = template.models[self.model]
+        requests, (input_tokens, output_tokens) = self.requests(), self.tokens()
         return Demand(
-            keys=tuple(
-                SeriesKey(template.models[self.model], template.regions[r], template.tiers[t])
-                for r, t in pairs
-            ),
+            keys=tuple(SeriesKey(model, template.regions[r], template.tiers[t]) for r, t in pairs),
             start_s=edge_s,
             bin_s=bin_s,
-            requests=coarse(self.requests()),
-            input_tokens=coarse(input_tokens),
-            output_tokens=coarse(output_tokens),
+            requests=weight * self._in_wider_bins(requests, edge_s, bin_s, bins),
+            input_tokens=weight * self._in_wider_bins(input_tokens, edge_s, bin_s, bins),
+            output_tokens=weight * self._in_wider_bins(output_tokens, edge_s, bin_s, bins),
         )
+
+    def _in_wider_bins(
+        self, values: FloatArray, edge_s: float, bin_s: float, bins: int
+    ) -> FloatArray:
+        """Return the sums of ``values`` over the wider bins of ``demand``, ``[bins]``.
+
+        A wider bin with a missing value is NaN.
+        """
+        columns = self.columns
+        first = (columns.start_s - edge_s) / bin_s
+        bin_of = np.floor(first + np.arange(len(values)) * columns.bin_s / bin_s + 1e-9)
+        inside = (bin_of >= 0) & (bin_of < bins)
+        wider_bin, values = bin_of[inside].astype(np.int64), values[inside]
+        total = np.bincount(wider_bin, np.nan_to_num(values), minlength=bins)
+        known = np.bincount(wider_bin, ~np.isnan(values), minlength=bins)
+        return np.where(known >= round(bin_s / columns.bin_s), total, np.nan)
 
     def expected_requests(self, start_s: float, end_s: float) -> float:
         """Return the expected number of requests in the bins that overlap ``[start_s, end_s)``."""
@@ -191,7 +177,7 @@ class BinnedSource:
 
         With ``whole``, return only bins that lie in it.
         """
-        # Both in bins since the start of the series. 1e-9 is more than the rounding error.
+        # In bins since the start of the series. 1e-9 is more than the rounding error.
         start = (start_s - self.columns.start_s) / self.columns.bin_s
         end = (end_s - self.columns.start_s) / self.columns.bin_s
         if whole:
@@ -217,41 +203,46 @@ class BinnedSource:
         """
         columns, between = self.columns, self.between(start_s, end_s)
         counts = self.requests()[between]
+        begin_s = columns.start_s + between.start * columns.bin_s - start_s
+        # Of one in ``parts`` requests, chosen at random, the variance over mean exceeds 1 by that
+        # part of the excess.
+        dispersion = 1.0 + (self.dispersion - 1.0) / parts
         traces = []
         for region, tier in np.argwhere(self.weights > 0):
             # The count of a region and tier is rounded up or down at random: the mean is exact.
             drawn = round_at_random(counts * self.weights[region, tier] / parts, rng)
-            share = np.divide(drawn, counts, out=np.zeros_like(drawn), where=counts > 0)
-            # The same share of the tokens in each bin, if the file counts tokens.
-            prompt_tokens = answer_tokens = None
-            if columns.input_tokens is not None:
-                prompt_tokens = np.round(columns.input_tokens[between] * share)
-            if columns.output_tokens is not None:
-                answer_tokens = np.round(columns.output_tokens[between] * share)
-                # An answer of one token at least, as in ``tokens``.
-                answer_tokens = np.maximum(answer_tokens, drawn)
+            tokens = self._tokens_of(drawn, counts, between)
             arrival, isl, osl = requests_from_bins(
-                drawn,
-                columns.bin_s,
-                columns.start_s + between.start * columns.bin_s - start_s,
-                self.lengths(),
-                rng,
-                (prompt_tokens, answer_tokens),
-                # Of one in ``parts`` requests, chosen at random, the variance over mean exceeds 1
-                # by that part of the excess.
-                dispersion=1.0 + (self.dispersion - 1.0) / parts,
+                drawn, columns.bin_s, begin_s, self.lengths(), rng, tokens, dispersion=dispersion
             )
             # The outermost bins can overlap the window only in part: drop arrivals outside it.
             order = np.argsort(arrival, kind="stable")
             order = order[(arrival[order] >= 0) & (arrival[order] < end_s - start_s)]
             codes = self.model, int(region), int(tier)
-            trace = trace_of_one_pool(
-                template, codes, start_s, arrival[order], isl[order], osl[order]
-            )
-            if cached := self.cached_share:
-                trace = replace(trace, blocks=cached_part(trace.input_tokens, cached))
-            traces.append(trace)
+            arrival, isl, osl = arrival[order], isl[order], osl[order]
+            traces.append(trace_of_one_pool(template, codes, start_s, arrival, isl, osl))
+        if self.cached_share:
+            return [self._with_cached_tokens(trace) for trace in traces]
         return traces
+
+    def _with_cached_tokens(self, trace: Trace) -> Trace:
+        """Return ``trace`` with cached tokens, the source's share of each prompt."""
+        return replace(trace, blocks=cached_part(trace.input_tokens, self.cached_share))
+
+    def _tokens_of(
+        self, drawn: FloatArray, counts: FloatArray, between: slice
+    ) -> tuple[FloatArray | None, FloatArray | None]:
+        """Return (input tokens, output tokens) of ``drawn [bins]`` of ``counts [bins]`` requests.
+
+        They are the same share of the file's tokens in bins ``between``; None if it counts none.
+        """
+        share = ratio(drawn, counts, 0.0)
+        inputs, outputs = self.columns.input_tokens, self.columns.output_tokens
+        prompts = None if inputs is None else np.round(inputs[between] * share)
+        if outputs is None:
+            return prompts, None
+        # An answer of one token at least, as in ``tokens``.
+        return prompts, np.maximum(np.round(outputs[between] * share), drawn)
 
     def arrivals(
         self, start_s: float, end_s: float, rng: np.random.Generator
@@ -319,9 +310,17 @@ def with_shorter_bins(columns: DemandColumns, bin_s: float) -> DemandColumns:
     amounts = {name: values for name, values in columns_by_name.items() if values is not None}
     # One amount divides all, so that tokens per request do not change. It is requests, if counted.
     counted = [values for values in amounts.values() if not np.isnan(values).all()]
-    shares = _shares_of_parts(counted[0] if counted else columns.requests, parts)  # [bins, parts]
+    divider = counted[0] if counted else columns.requests
+    shares = _shares_of_parts(divider, parts)
     cut = {name: (values[:, None] * shares).ravel() for name, values in amounts.items()}
     return replace(columns, bin_s=columns.bin_s / parts, **cut)
+
+
+def _mean_per_request(tokens: FloatArray, requests: FloatArray) -> float:
+    """Return the mean tokens per request in bins that count both, at least 1."""
+    both_known = ~np.isnan(requests) & ~np.isnan(tokens)
+    total = float(requests[both_known].sum())
+    return max(1.0, float(tokens[both_known].sum()) / total) if total else 1.0
 
 
 def _shares_of_parts(totals: FloatArray, parts: int) -> FloatArray:
@@ -330,30 +329,30 @@ def _shares_of_parts(totals: FloatArray, parts: int) -> FloatArray:
     The shares follow a smooth curve through the neighbouring bins. ``totals [bins]`` are amounts;
     NaN is a gap, whose shares are equal. If all totals are whole numbers, so are their parts.
     """
-    known = np.nan_to_num(totals)
-
-    def slope_to(neighbour: FloatArray) -> FloatArray:
-        """Return the slope of the curve at the edge between each bin and its neighbour."""
-        # The first and last bin, and one beside a gap, continue at their own rate.
-        return _harmonic_mean(known, np.where(np.isnan(neighbour), known, neighbour))[:, None]
-
-    slope_at_begin = slope_to(np.r_[totals[:1], totals[:-1]])
-    slope_at_end = slope_to(np.r_[totals[1:], totals[-1:]])
+    known = np.nan_to_num(totals)[:, None]
     s = np.arange(parts + 1) / parts  # edges of the parts, in bins
     # Cubic Hermite piece: the count since the bin's begin, from 0 to the total, with these slopes.
     since_begin = (
-        known[:, None] * (3 * s**2 - 2 * s**3)
-        + slope_at_begin * (s**3 - 2 * s**2 + s)
-        + slope_at_end * (s**3 - s**2)
+        known * (3 * s**2 - 2 * s**3)
+        + _slope_to(np.r_[totals[:1], totals[:-1]], known) * (s**3 - 2 * s**2 + s)
+        + _slope_to(np.r_[totals[1:], totals[-1:]], known) * (s**3 - s**2)
     )
     if (known == np.round(known)).all():
         since_begin = np.round(since_begin)
     counts = np.diff(since_begin, axis=1)  # [bins, parts]
-    equal = np.full_like(counts, 1 / parts)
-    return np.divide(counts, known[:, None], out=equal, where=known[:, None] > 0)
+    return ratio(counts, known, 1 / parts)
+
+
+def _slope_to(neighbour: FloatArray, known: FloatArray) -> FloatArray:
+    """Return the slope at the edge between each bin and its ``neighbour [bins]``, ``[bins, 1]``.
+
+    ``known [bins, 1]`` are the amounts, 0 in a gap. The first and last bin, and one beside a gap,
+    continue at their own rate.
+    """
+    neighbour = neighbour[:, None]
+    return _harmonic_mean(known, np.where(np.isnan(neighbour), known, neighbour))
 
 
 def _harmonic_mean(one: FloatArray, other: FloatArray) -> FloatArray:
     """Return the harmonic mean of two amounts >= 0, element by element; 0 if one of them is 0."""
-    total = one + other
-    return 2 * np.divide(one * other, total, out=np.zeros_like(total), where=total > 0)
+    return 2 * ratio(one * other, one + other, 0.0)

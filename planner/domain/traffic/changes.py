@@ -10,7 +10,7 @@ from planner.domain.traffic.demand import Demand
 from planner.domain.traffic.sessions import Groups
 from planner.domain.traffic.traffic import merge
 from planner.domain.traffic.window import Window
-from simulation.arrays import IntArray
+from simulation.arrays import FloatArray, IntArray
 from simulation.trace import Trace
 
 
@@ -23,35 +23,35 @@ def with_times_requests(
     copies on average. A copy arrives at most half of ``within_s`` before or after the original.
     Sessions are kept or copied as a whole.
     """
-    groups = Groups.of(trace.session, len(trace))
-    drawn = np.flatnonzero(rng.random(len(groups.first)) < factor % 1.0)
-
-    def copy_groups(picked: IntArray, *, moves: bool) -> Trace:
-        """Return copies of the groups (sessions) number ``picked``.
-
-        With ``moves``, shift each group at random by at most half of ``within_s``.
-        """
-        begin = trace.arrival_s[groups.begins[picked]]  # of each group
-        first, last = float(trace.arrival_s[0]), float(trace.arrival_s[-1])
-        if moves:
-            begin = begin + rng.uniform(-within_s / 2, within_s / 2, len(picked))
-            # Reflected at the ends, since clipped times would pile up there to a burst.
-            begin = np.where(begin < first, 2 * first - begin, begin)
-            begin = np.where(begin > last, 2 * last - begin, begin)
-        arrival, rows, session = groups.copies(trace.arrival_s, picked, np.clip(begin, first, last))
-        order = np.argsort(arrival, kind="stable")
-        order = order[arrival[order] <= last]
-        new_ids = None if trace.session is None else session[order]
-        return trace.select_with_arrivals(rows[order], arrival[order], new_ids)
-
     if not len(trace):
         return trace
+    groups = Groups.of(trace.session, len(trace))
+    drawn = np.flatnonzero(rng.random(len(groups.first)) < factor % 1.0)
     if factor < 1.0:
-        return copy_groups(drawn, moves=False)
+        return _copy_groups(trace, groups, drawn, trace.arrival_s[groups.begins[drawn]])
     # A factor of 2.3 adds one copy of all groups, and one of the 30% that were drawn.
     to_copy = [*[np.arange(len(groups.first))] * (int(factor) - 1), drawn]
-    copies = [copy_groups(picked, moves=True) for picked in to_copy if len(picked)]
+    copies = []
+    for picked in to_copy:
+        if len(picked):
+            begin_s = trace.arrival_s[groups.begins[picked]]
+            begin_s = begin_s + rng.uniform(-within_s / 2, within_s / 2, len(picked))
+            copies.append(_copy_groups(trace, groups, picked, begin_s))
     return merge([trace, *copies], trace.provenance) if copies else trace
+
+
+def _copy_groups(trace: Trace, groups: Groups, picked: IntArray, begin_s: FloatArray) -> Trace:
+    """Return copies of the groups (sessions) number ``picked`` that begin at ``begin_s``."""
+    first, last = float(trace.arrival_s[0]), float(trace.arrival_s[-1])
+    # Reflected at the ends, since clipped times would pile up there to a burst.
+    begin_s = np.where(begin_s < first, 2 * first - begin_s, begin_s)
+    begin_s = np.where(begin_s > last, 2 * last - begin_s, begin_s)
+    begin_s = np.clip(begin_s, first, last)
+    arrival, rows, session = groups.copies(trace.arrival_s, picked, begin_s)
+    order = np.argsort(arrival, kind="stable")
+    order = order[arrival[order] <= last]
+    new_ids = None if trace.session is None else session[order]
+    return trace.select_with_arrivals(rows[order], arrival[order], new_ids)
 
 
 def busier(

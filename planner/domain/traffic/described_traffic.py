@@ -13,7 +13,7 @@ from planner.errors import ScenarioError
 from planner.inputs.catalogue.shapes import DayShape, shapes
 from planner.inputs.ingest.store import DemandColumns
 from planner.inputs.scenario.schema.traffic import Launch, Source
-from simulation.arrays import FloatArray
+from simulation.arrays import FloatArray, IntArray
 from simulation.performance.specs import Provenance
 
 WEEKS = 4  # weeks drawn before the described traffic begins, if there is no trace
@@ -48,19 +48,24 @@ def expected_counts(
     The rate is constant within each hour of local time. ``clock`` is UTC_CLOCK if times have dates.
     Otherwise day 1 counts as a Monday.
     """
-    shape, weekend_share = shape_of(launch), weekend_of(launch)
-    weekday_rps = mean_rps(launch) * 7 / (5 + 2 * weekend_share)
     local_s = start_s + HOUR_S * launch.utc_offset_h
     first_hour = floor(local_s / HOUR_S)
     hours = first_hour + np.arange(ceil((local_s + bins * bin_s) / HOUR_S) - first_hour)
     first_weekday = EPOCH_WEEKDAY if clock == UTC_CLOCK else 0  # of time 0; 0 is Monday
-    weekday = (hours // 24 + first_weekday) % 7
-    day_factor = np.where(weekday >= 5, weekend_share, 1.0)
-    rate = weekday_rps * np.asarray(shape.by_hour)[hours % 24] * day_factor
+    rate = _hourly_rates(launch, hours, first_weekday)
     # Requests up to each hour; the counts are the differences at the edges of bins.
     arrived = np.concatenate([[0.0], np.cumsum(rate * HOUR_S)])
     edges = (local_s + bin_s * np.arange(bins + 1)) / HOUR_S - first_hour
-    return np.asarray(np.diff(np.interp(edges, np.arange(len(arrived)), arrived)), np.float64)
+    return np.diff(np.interp(edges, np.arange(len(arrived)), arrived))
+
+
+def _hourly_rates(launch: Launch, hours: IntArray, first_weekday: int) -> FloatArray:
+    """Return the requests/s of a launch in ``hours``, counted from a midnight of that weekday."""
+    shape, weekend_share = shape_of(launch), weekend_of(launch)
+    weekday_rps = mean_rps(launch) * 7 / (5 + 2 * weekend_share)
+    weekday = (hours // 24 + first_weekday) % 7
+    day_factor = np.where(weekday >= 5, weekend_share, 1.0)
+    return np.asarray(weekday_rps * np.asarray(shape.by_hour)[hours % 24] * day_factor)
 
 
 def draw_counts(
@@ -98,22 +103,22 @@ def described_bins(
     if launch is None:
         raise ValueError("a launch is needed")
     width = bin_s or BIN_S
-    if span is None:
-        if launch.begins is None:
-            raise ScenarioError(
-                f"{where}.launch.begins: no trace says when this begins. Give a date, such as "
-                "2027-01-04."
-            )
+    if span is not None:
+        start_s, end_s = floor(span[0] / width) * width, ceil(span[1] / width) * width
+    elif launch.begins is not None:
         begins = launch.begins if launch.begins.tzinfo else launch.begins.replace(tzinfo=UTC)
         end_s = floor(begins.timestamp() / width) * width
         start_s = end_s - ceil(WEEKS * 7 * DAY_S / width) * width
     else:
-        start_s, end_s = floor(span[0] / width) * width, ceil(span[1] / width) * width
+        raise ScenarioError(
+            f"{where}.launch.begins: no trace says when this begins. Give a date, such as "
+            "2027-01-04."
+        )
     bins = round((end_s - start_s) / width)
     expected = expected_counts(launch, start_s, width, bins, clock)
     counts = draw_counts(launch, expected, width, rng)
-    name = source.model or "launch"
-    return DemandColumns(name, source.model, None, None, start_s, width, counts, None, None, None)
+    name, model = source.model or "launch", source.model
+    return DemandColumns(name, model, None, None, start_s, width, counts, None, None, None)
 
 
 def words_of(source: Source) -> str:

@@ -15,11 +15,12 @@ from planner.domain.random_streams import Stream, generator
 from planner.domain.traffic.binned_source import trace_of_one_pool
 from planner.domain.traffic.demand import Demand
 from planner.domain.traffic.forecast_requests import draw_requests
+from planner.domain.traffic.forecasts import lead_bins
 from planner.domain.traffic.prefixes import SESSION_TOKENS, blocks_of_sessions
 from planner.domain.traffic.sessions import Groups
 from planner.domain.traffic.traffic import AMOUNTS, Traffic, merge
 from planner.domain.traffic.window import HOUR_S, Window
-from simulation.arrays import BoolArray, FloatArray, IntArray
+from simulation.arrays import BoolArray, FloatArray, IntArray, ratio
 from simulation.trace import PrefixBlocks, Trace
 
 
@@ -51,14 +52,15 @@ def busiest_hours(demand: Demand, window: Window, days: DrawnDays) -> FloatArray
     """
     requests = np.nansum(demand.requests, axis=1)
     tokens = np.nansum(demand.input_tokens, axis=1) + np.nansum(demand.output_tokens, axis=1)
-    tokens_per_request = np.divide(tokens, requests, out=np.ones_like(tokens), where=requests > 0)
     bins_before = round((window.start_s - days.start_s) / window.bin_s)
-    # Tokens [path, bin] of all keys together, in the window.
-    path_tokens = np.einsum("k,pkb->pb", tokens_per_request, days.requests[:, :, bins_before:])
-    bins_per_hour = min(path_tokens.shape[1], max(1, round(HOUR_S / window.bin_s)))
+    in_window = days.requests[:, :, bins_before:]
+    # Tokens [path, bin] of all keys together.
+    path_tokens = np.einsum("k,pkb->pb", ratio(tokens, requests, 1.0), in_window)
+    per_hour = max(1, round(HOUR_S / window.bin_s))  # bins
+    per_hour = min(per_hour, path_tokens.shape[1])
     # The sum of each hour is the difference of two cumulative sums.
     total = np.cumsum(np.pad(path_tokens, ((0, 0), (1, 0))), axis=1)
-    tokens_of_hours = total[:, bins_per_hour:] - total[:, :-bins_per_hour]
+    tokens_of_hours = total[:, per_hour:] - total[:, :-per_hour]
     return np.asarray(tokens_of_hours.max(axis=1))
 
 
@@ -72,16 +74,13 @@ def with_path(demand: Demand, days: DrawnDays, path: int) -> Demand:
     bins = min(demand.bins - first, days.requests.shape[2])
     if bins <= 0:
         return demand
-    before = demand.requests[:, :first]
     drawn = days.requests[path][:, :bins]
-    requests = np.nansum(before, axis=1)
+    requests = np.nansum(demand.requests[:, :first], axis=1)
     arrays: dict[str, Any] = {}
     for name in AMOUNTS:  # for requests themselves, the ratio is 1
-        amounts = getattr(demand, name)[:, :first]
-        per_request = np.divide(
-            np.nansum(amounts, axis=1), requests, out=np.ones_like(requests), where=requests > 0
-        )
-        arrays[name] = np.concatenate([amounts, drawn * per_request[:, None]], axis=1)
+        before = getattr(demand, name)[:, :first]
+        per_request = ratio(np.nansum(before, axis=1), requests, 1.0)
+        arrays[name] = np.concatenate([before, drawn * per_request[:, None]], axis=1)
     return replace(demand, **arrays)
 
 
@@ -101,26 +100,37 @@ def requests_of_path(
     expected = days.requests[path][:, bins_before:] / cells
     # Round at random, up as often as the fraction says.
     counts = np.floor(expected + rng.random(expected.shape)).astype(np.int64)  # [key, bin]
-    bins = counts.shape[1]
-    pattern_bin = np.minimum(pattern.arrival_s // window.bin_s, bins - 1).astype(np.int64)
     pieces: list[Trace] = []
     for key, key_counts in zip(traffic.demand.keys, counts, strict=True):
-        model = traffic.models.index(key.model)
-        region = traffic.regions.index(key.region)
-        tier = traffic.tiers.index(key.tier)
-        rows = np.flatnonzero(
-            (pattern.model == model) & (pattern.region == region) & (pattern.tier == tier)
-        )
-        pieces.append(_resample_requests(pattern, rows, pattern_bin[rows], key_counts, window, rng))
-        pattern_counts = np.bincount(pattern_bin[rows], minlength=bins)[:bins]
-        missing = np.where(pattern_counts == 0, key_counts, 0)
-        if missing.any():
-            codes = model, region, tier
-            pieces.append(_uniform_requests(traffic, pattern, codes, missing, window, rng))
+        pieces += _requests_of_key(traffic, pattern, traffic.codes(key), key_counts, window, rng)
     pieces = [piece for piece in pieces if len(piece)]
     if not pieces:
         return replace(pattern.rows(slice(0)), start_s=window.start_s, provenance="drawn")
     return _merged_with_prefixes(pieces, pattern)
+
+
+def _requests_of_key(
+    traffic: Traffic,
+    pattern: Trace,
+    codes: tuple[int, int, int],
+    counts: IntArray,
+    window: Window,
+    rng: np.random.Generator,
+) -> list[Trace]:
+    """Return about ``counts [bins]`` requests: of ``pattern``, and uniform where it has none.
+
+    ``codes`` are the indices of their model, region and tier.
+    """
+    model, region, tier = codes
+    of_key = (pattern.model == model) & (pattern.region == region) & (pattern.tier == tier)
+    rows = np.flatnonzero(of_key)
+    bin_of = (pattern.arrival_s[rows] // window.bin_s).astype(np.int64)
+    bin_of = np.minimum(bin_of, len(counts) - 1)
+    resampled = _resample_requests(pattern, rows, bin_of, counts, window, rng)
+    missing = np.where(np.bincount(bin_of, minlength=len(counts)) == 0, counts, 0)
+    if not missing.any():
+        return [resampled]
+    return [resampled, _uniform_requests(traffic, pattern, codes, missing, window, rng)]
 
 
 def _merged_with_prefixes(pieces: list[Trace], pattern: Trace) -> Trace:
@@ -172,33 +182,43 @@ def _resample_requests(
     Only the requests number ``rows`` of the pattern are drawn, and ``bin_of`` is the bin of each. A
     session is kept, repeated or left out as a whole. It counts in the bin in which it begins.
     """
-    bins = len(counts)
     arrived = pattern.arrival_s[rows]
     session = None if pattern.session is None else pattern.session[rows]
     groups = Groups.of(session, len(rows))  # a group is a session, or a single request without one
     begin_bin = bin_of[groups.begins]
-    groups_in_bin = np.bincount(begin_bin, minlength=bins)[:bins]
+    groups_in_bin = np.bincount(begin_bin, minlength=len(counts))
     groups_to_draw = counts  # by bin
     if session is not None:
-        requests_in_bin = np.bincount(bin_of, minlength=bins)[:bins]
-        share = np.divide(counts, requests_in_bin, out=np.zeros(bins), where=requests_in_bin > 0)
-        groups_to_draw = np.floor(groups_in_bin * share + rng.random(bins)).astype(np.int64)
+        share = ratio(counts, np.bincount(bin_of, minlength=len(counts)), 0.0)
+        groups_to_draw = np.floor(groups_in_bin * share + rng.random(len(counts))).astype(np.int64)
     drawn, is_repeat = _draw_groups(begin_bin, groups_in_bin, groups_to_draw, rng)
-    # A repeat begins within a twentieth of a bin of its original, in the same bin.
     begin_s = arrived[groups.begins[drawn]]
-    jitter_s = rng.uniform(-0.05, 0.05, len(drawn)) * window.bin_s
-    bin_start_s = begin_bin[drawn] * window.bin_s
-    begin_s = np.where(is_repeat, begin_s + jitter_s, begin_s)
-    begin_s = np.clip(begin_s, bin_start_s, bin_start_s + window.bin_s * (1 - 1e-9))
+    begin_s = _move_repeats(begin_s, is_repeat, begin_bin[drawn], window.bin_s, rng)
     arrival_s, original, new_session = groups.copies(arrived, drawn, begin_s)
     in_order = np.argsort(arrival_s, kind="stable")
-    in_order = in_order[arrival_s[in_order] < bins * window.bin_s]  # no turns after the window
-    resampled = pattern.select_with_arrivals(
-        rows[original[in_order]],
-        arrival_s[in_order],
-        None if session is None else new_session[in_order],
-    )
+    # No turns after the window.
+    in_order = in_order[arrival_s[in_order] < len(counts) * window.bin_s]
+    new_ids = None if session is None else new_session[in_order]
+    picked = rows[original[in_order]]
+    resampled = pattern.select_with_arrivals(picked, arrival_s[in_order], new_ids)
     return replace(resampled, start_s=window.start_s)
+
+
+def _move_repeats(
+    begin_s: FloatArray,
+    is_repeat: BoolArray,
+    bin_of: IntArray,
+    bin_s: float,
+    rng: np.random.Generator,
+) -> FloatArray:
+    """Return the begins of groups, with repeats a twentieth of a bin or less from the original.
+
+    They stay in their bin, which has the number ``bin_of [groups]`` and lasts ``bin_s`` seconds.
+    """
+    jitter_s = rng.uniform(-0.05, 0.05, len(begin_s)) * bin_s
+    bin_start_s = bin_of * bin_s
+    moved = np.where(is_repeat, begin_s + jitter_s, begin_s)
+    return np.clip(moved, bin_start_s, bin_start_s + bin_s * (1 - 1e-9))
 
 
 def _draw_groups(
@@ -209,22 +229,14 @@ def _draw_groups(
     ``bin_of`` is the bin of each group, and ``in_bin [bins]`` counts the groups. All groups of a
     bin are drawn equally often. To reach ``to_draw``, some are chosen at random once more.
     """
-    # List the groups bin by bin, in random order within a bin.
-    by_bin = np.argsort(bin_of, kind="stable")
-    random_rank = rng.random(len(bin_of))[by_bin]
+    # The groups bin by bin, in random order within a bin.
+    shuffled = np.lexsort((rng.random(len(bin_of)), bin_of))
     first_in_bin = np.cumsum(in_bin) - in_bin
-    shuffled_bins = []
-    for begin, count in zip(first_in_bin, in_bin, strict=True):
-        span = slice(begin, begin + count)
-        shuffled_bins.append(by_bin[span][np.argsort(random_rank[span])])
-    shuffled = np.concatenate(shuffled_bins)
-
-    # How often to draw each group: all of a bin equally often, and the first ones once more.
     position_in_bin = np.arange(len(bin_of)) - np.repeat(first_in_bin, in_bin)
+    # How often to draw each group: all of a bin equally often, and the first ones once more.
     available = in_bin[bin_of[shuffled]]
     needed = to_draw[bin_of[shuffled]]
     copies = needed // available + (position_in_bin < needed % available)
-
     drawn = np.repeat(shuffled, copies)
     first_copy = np.repeat(np.cumsum(copies) - copies, copies)  # position of each group's first
     return drawn, np.arange(len(drawn)) > first_copy
@@ -242,17 +254,16 @@ def demand_paths(
     """
     known_s = float(window.origins_s[0])
     bins = round(window.duration_s / window.bin_s)
-    lead = 0 if window.ahead else round((window.start_s - known_s) / window.bin_s)
-    keys = traffic.demand.keys
-    series = [_requests_since_launch(traffic.demand, i, known_s) for i in range(len(keys))]
+    lead = lead_bins(window)
+    demand = traffic.demand
+    series = [_requests_since_launch(demand, i, known_s) for i in range(len(demand.keys))]
     forecast = panel_forecast(series, method, window.bins_per_period, lead + bins)
     paths = joint_paths(forecast, count, seed)
-    for i, key in enumerate(keys):
+    for i, key in enumerate(demand.keys):
         described = traffic.described_demand(key.model, key.region, {key.tier}, REQUESTS, window)
         if described is not None:
-            mean, drawn = forecast.mean[i, lead:], paths[:, i, lead:]
-            ratio = np.divide(drawn, mean, out=np.ones_like(drawn), where=mean > 0)
-            paths[:, i, lead:] = described * ratio
+            deviation = ratio(paths[:, i, lead:], forecast.mean[i, lead:], 1.0)
+            paths[:, i, lead:] = described * deviation
     paths[:, :, lead:] *= window.grown
     return np.asarray(paths, np.float64)
 

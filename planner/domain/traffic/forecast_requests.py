@@ -12,6 +12,7 @@ from forecasting.errors import SeriesTooShort
 from forecasting.selection import forecaster
 from planner.domain.random_streams import Stream, generator
 from planner.domain.traffic.binned_source import trace_of_one_pool
+from planner.domain.traffic.demand import Demand
 from planner.domain.traffic.sources import MAX_DRAWN, check_requests
 from planner.domain.traffic.traffic import FORECAST, Traffic, merge
 from planner.domain.traffic.window import Window
@@ -42,33 +43,42 @@ def requests_ahead(
     ScenarioError if more than ``MAX_DRAWN`` requests are expected.
     """
     rng = generator(seed, Stream.AHEAD)
-    bins = round(window.duration_s / window.bin_s)
     pieces: list[Trace] = []
     notes = [DRAWN]
     expected = 0.0
     for i, key in enumerate(traffic.demand.keys):
         mean = traffic.described_demand(key.model, key.region, {key.tier}, REQUESTS, window)
         if mean is None:
-            series = traffic.demand.series(i, REQUESTS).since_launch(traffic.demand.end_s)
-            model = forecaster(method, horizon_bins=window.bins_per_period)
-            try:
-                mean = model.fit(series).predict(bins).mean
-            except SeriesTooShort:
-                mean = forecaster("last-value").fit(series).predict(bins).mean
-                notes.append(
-                    f"{key} is too short for {method}: later times are drawn at its last value."
-                )
+            mean = _mean_ahead(traffic.demand, i, window, method, notes)
         mean = mean * window.grown / cells
         expected += float(mean.sum())
         check_requests(expected, "horizon.duration_s", "horizon.duration_s or scale", MAX_DRAWN)
-        m = traffic.models.index(key.model)
+        codes = traffic.codes(key)
+        m = codes[0]
         burstiness = traffic.arrivals[m] if traffic.arrivals else 1.0
         arrival = _arrivals(mean, window.bin_s, burstiness, rng)
         isl, osl, prefixes = draw_requests(traffic, m, len(arrival), rng)
-        codes = m, traffic.regions.index(key.region), traffic.tiers.index(key.tier)
         piece = trace_of_one_pool(traffic.measured, codes, window.start_s, arrival, isl, osl)
         pieces.append(replace(piece, blocks=prefixes))
     return merge(pieces, replay=FORECAST), tuple(notes)
+
+
+def _mean_ahead(
+    demand: Demand, index: int, window: Window, method: str, notes: list[str]
+) -> FloatArray:
+    """Return the mean forecast of key number ``index`` in requests per bin of ``window``.
+
+    If its history is too short for ``method``, forecast the last value, and append a note.
+    """
+    bins = round(window.duration_s / window.bin_s)
+    series = demand.series(index, REQUESTS).since_launch(demand.end_s)
+    try:
+        fitted = forecaster(method, horizon_bins=window.bins_per_period).fit(series)
+        return fitted.predict(bins).mean
+    except SeriesTooShort:
+        key = demand.keys[index]
+        notes.append(f"{key} is too short for {method}: later times are drawn at its last value.")
+        return forecaster("last-value").fit(series).predict(bins).mean
 
 
 def draw_requests(

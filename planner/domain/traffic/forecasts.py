@@ -17,7 +17,7 @@ from planner.domain.traffic.groups import Group, series_of
 from planner.domain.traffic.traffic import Traffic
 from planner.domain.traffic.window import Window
 from planner.second_process import result_of
-from simulation.arrays import FloatArray
+from simulation.arrays import FloatArray, ratio
 
 QUANTILES = (0.1, 0.9)
 DESCRIBED = "described"  # method of a series that the scenario describes
@@ -121,10 +121,7 @@ class RolledForecast:
         """
         values = self._join_pieces(level)
         if self.described is not None:
-            mean = self._join_pieces(None)
-            values = self.described * np.divide(
-                values, mean, out=np.ones_like(mean), where=mean > 0
-            )
+            values = self.described * ratio(values, self._join_pieces(None), 1.0)
         return np.asarray(values * self.window.grown, np.float64)
 
     def _join_pieces(self, level: float | None) -> FloatArray:
@@ -135,11 +132,14 @@ class RolledForecast:
     def at_height(self, height: Height) -> SeriesForecast:
         """Return the forecast with its past errors, and its planned demand at ``height``."""
         mean, low, high = self.level(None), self.level(QUANTILES[0]), self.level(QUANTILES[1])
-        first = self.pieces[0]
+        first, last = self.pieces[0], self.pieces[-1]
+        method, order, compared = first.method, first.order, last.compared
+        if self.described is not None:
+            method, order, compared = DESCRIBED, f"errors as of {first.method}", ()
         return SeriesForecast(
             key=self.series.key,
-            method=first.method if self.described is None else DESCRIBED,
-            order=first.order if self.described is None else f"errors as of {first.method}",
+            method=method,
+            order=order,
             fit_seconds=first.fit_seconds,
             start_s=self.window.start_s,
             bin_s=self.window.bin_s,
@@ -150,10 +150,10 @@ class RolledForecast:
             high=high,
             height=height,
             errors=_errors(self.series, self.window, self.actual, mean, low, high),
-            past=self.pieces[-1].past,
+            past=last.past,
             levels=first.levels,
             quantiles=np.stack([self.level(level) for level in first.levels]),
-            compared=self.pieces[-1].compared if self.described is None else (),
+            compared=compared,
         )
 
     def planned_demand(self, height: Height) -> FloatArray:

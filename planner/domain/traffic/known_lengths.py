@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.domain.random_streams import Stream, generator
+from planner.domain.traffic.binned_source import BinnedSource
 from planner.domain.traffic.lengths import SAMPLE, DrawnLengths, Lengths, LengthSample, mix_lengths
 from planner.domain.traffic.sources import StoredTrace
 from planner.domain.traffic.traffic import Traffic, build_traffic
@@ -53,36 +54,43 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
     note says so.
     """
     rng, first_decision_s = generator(seed, Stream.KNOWN), float(window.origins_s[0])
-    models = range(len(traffic.models))
-    samples_of, index_of_period = [], []  # of each model: its samples, and the one of each period
-    for m in models:
-        model_samples, at_period = _samples_of_model(traffic, m, window, rng)
-        samples_of.append(model_samples)
-        index_of_period.append(at_period)
-    # By period, the index of each model's sample. Periods with equal indices share an entry.
-    sample_indices = list(map(tuple, np.stack(index_of_period, axis=1).tolist()))
-    distinct = list(dict.fromkeys(sample_indices))
-    samples, shared = [], []
-    for indices in distinct:
-        by_model = [samples_of[m][indices[m]] for m in models]
-        samples.append(tuple(sample.lengths for sample in by_model))
-        shared.append(tuple(_known_prompts(traffic, m, window, by_model[m]) for m in models))
+    samples, sample_of_period = _samples_by_model(traffic, window, rng)
+    shared = []
+    for by_model in samples:
+        prompts = [_known_prompts(traffic, m, window, by_model[m]) for m in range(len(by_model))]
+        shared.append(tuple(prompts))
     notes = tuple(
-        f"No request of {traffic.models[m]} came before the first decision: its lengths come from "
-        "all traffic, the window included."
-        for m in models
-        if samples_of[m][0].lengths is traffic.lengths[m]
+        f"No request of {model} came before the first decision: its lengths come from all "
+        "traffic, the window included."
+        for m, model in enumerate(traffic.models)
+        if samples[0][m].lengths is traffic.lengths[m]
     )
     return KnownLengths(
-        samples=tuple(samples),
-        sample_of_period=np.array(
-            [distinct.index(indices) for indices in sample_indices], np.int64
-        ),
+        samples=tuple(tuple(sample.lengths for sample in by_model) for by_model in samples),
+        sample_of_period=sample_of_period,
         notes=notes,
         shared=tuple(shared),
         tiers_in_use=requested_tiers(traffic, first_decision_s),
         arrivals=arrival_patterns(traffic, first_decision_s, seed),
     )
+
+
+def _samples_by_model(
+    traffic: Traffic, window: Window, rng: np.random.Generator
+) -> tuple[list[list[LengthSample]], IntArray]:
+    """Return distinct sets of samples, one sample per model, and the set of each period."""
+    samples_of, index_of_period = [], []  # of each model: its samples, and the one of each period
+    for m in range(len(traffic.models)):
+        model_samples, at_period = _samples_of_model(traffic, m, window, rng)
+        samples_of.append(model_samples)
+        index_of_period.append(at_period)
+    # Each column has the index of each model's sample in a period.
+    columns = [tuple(column) for column in np.stack(index_of_period, axis=1).tolist()]
+    distinct = list(dict.fromkeys(columns))
+    sets = [
+        [samples[i] for samples, i in zip(samples_of, column, strict=True)] for column in distinct
+    ]
+    return sets, np.array([distinct.index(column) for column in columns], np.int64)
 
 
 def traffic_with_known_lengths(traffic: Traffic, known: KnownLengths) -> Traffic:
@@ -154,30 +162,47 @@ def _samples_of_model(
 ) -> tuple[list[LengthSample], IntArray]:
     """Return samples of the request lengths of model ``m``, and the index of each period's sample.
 
-    The first sample is of the day before the first decision, or of all earlier requests if that day
-    has too few. If the lengths right before a later decision differ from the current sample
-    (``lengths_differ``), its period uses an earlier similar sample, or else a new one.
+    The first sample is ``_first_sample``. If the lengths right before a later decision differ from
+    the current sample (``lengths_differ``), its period uses an earlier similar sample, or else a
+    new one.
     """
-    origins = window.origins_s
-    begin = float(origins[0])
-    sample = observed_lengths(traffic, m, begin - DAY_S, begin, rng)
+    samples = [_first_sample(traffic, m, float(window.origins_s[0]), rng)]
+    sample_of = []
+    current, decided_s = 0, -np.inf
+    for origin in window.origins_s.tolist():
+        if origin != decided_s:  # else ahead of the trace: nothing new is known
+            recent = observed_lengths(traffic, m, origin - window.period_s, origin, rng)
+            current = _index_of_similar(samples, current, recent)
+        decided_s = origin
+        sample_of.append(current)
+    return samples, np.array(sample_of, np.int64)
+
+
+def _first_sample(
+    traffic: Traffic, m: int, before_s: float, rng: np.random.Generator
+) -> LengthSample:
+    """Return a sample of the lengths of model ``m`` on the day before ``before_s`` (epoch s).
+
+    If that day has too few requests, it is of all earlier requests. Without such, of all traffic.
+    """
+    sample = observed_lengths(traffic, m, before_s - DAY_S, before_s, rng)
     if sample.requests < LEAST:
-        sample = observed_lengths(traffic, m, traffic.demand.start_s, begin, rng)
-    samples = [sample if sample.requests else sample_of_model(traffic, m)]
-    sample_of = np.zeros(len(origins), np.int64)
-    current = 0
-    for p, origin in enumerate(origins.tolist()):
-        if p and origin == origins[p - 1]:  # ahead of the trace: nothing new is known
-            sample_of[p] = current
-            continue
-        recent = observed_lengths(traffic, m, origin - window.period_s, origin, rng)
-        if recent.requests >= LEAST and lengths_differ(samples[current], recent):
-            similar = (s for s, known in enumerate(samples) if not lengths_differ(known, recent))
-            current = next(similar, len(samples))
-            if current == len(samples):  # none is similar
-                samples.append(recent)
-        sample_of[p] = current
-    return samples, sample_of
+        sample = observed_lengths(traffic, m, traffic.demand.start_s, before_s, rng)
+    return sample if sample.requests else sample_of_model(traffic, m)
+
+
+def _index_of_similar(samples: list[LengthSample], current: int, recent: LengthSample) -> int:
+    """Return the index of a sample like ``recent``: ``current`` if possible, else any.
+
+    If none is similar, append ``recent``. If it has too few requests, return ``current``.
+    """
+    if recent.requests < LEAST or not lengths_differ(samples[current], recent):
+        return current
+    for index, known in enumerate(samples):
+        if not lengths_differ(known, recent):
+            return index
+    samples.append(recent)
+    return len(samples) - 1
 
 
 def sample_of_model(traffic: Traffic, m: int) -> LengthSample:
@@ -280,13 +305,17 @@ def _arrivals(
     for source in traffic.binned:
         if source.model != m or end_s <= start_s:
             continue
-        expected = source.expected_requests(start_s, end_s)
-        # Draw at most about MOST_DRAWN requests: the last ones of the span.
-        share = min(1.0, MOST_DRAWN / max(expected, 1.0))
-        drawn_from_s = max(start_s, end_s - (end_s - start_s) * share)
+        drawn_from_s = _drawn_from_s(source, start_s, end_s)
         for region, tier, arrival in source.arrivals(drawn_from_s, end_s, rng):
             if tier in interactive:
                 inside = arrival[(arrival >= drawn_from_s) & (arrival < end_s)]
                 arrivals.append(inside)
                 regions.append(np.full(len(inside), region, np.int64))
     return np.concatenate(arrivals), np.concatenate(regions)
+
+
+def _drawn_from_s(source: BinnedSource, start_s: float, end_s: float) -> float:
+    """Return the begin of the last ``MOST_DRAWN`` requests, about, in ``[start_s, end_s)``."""
+    expected = source.expected_requests(start_s, end_s)
+    share = min(1.0, MOST_DRAWN / max(expected, 1.0))
+    return max(start_s, end_s - (end_s - start_s) * share)

@@ -58,22 +58,29 @@ def mix_lengths(
     if not total:
         return LengthSample((np.ones(1, np.int32), np.ones(1, np.int32)), 0.0)
     sizes = np.ceil(SAMPLE * volumes / total).astype(int)  # of the log, then of each source
-    picked = rng.choice(rows, size=sizes[0]) if len(rows) else rows
-    isl_parts, osl_parts = [trace.input_tokens[picked]], [trace.output_tokens[picked]]
+    parts = [_sample_of_log(trace, rows, sizes[0], rng)]
     for source, size in zip(counted, sizes[1:], strict=True):
-        source_isl, source_osl = source.lengths.sample(size, rng)
-        isl_parts.append(source_isl)
-        osl_parts.append(source_osl)
-    isl, osl = np.concatenate(isl_parts), np.concatenate(osl_parts)
-    logged = trace.blocks.tokens[picked] if isinstance(trace.blocks, CachedTokens) else None
-    if logged is None and not any(source.cached_share for source in counted):
+        isl, osl = source.lengths.sample(size, rng)
+        cached = cached_part(isl, source.cached_share) if source.cached_share else None
+        parts.append(LengthSample((isl, osl), source.requests, cached))
+    isl = np.concatenate([part.lengths[0] for part in parts])
+    osl = np.concatenate([part.lengths[1] for part in parts])
+    if all(part.cached is None for part in parts):
         return LengthSample((isl, osl), total)
-    cached = [np.zeros(len(picked), np.int32) if logged is None else logged]
-    cached += [
-        cached_part(source_isl, source.cached_share).tokens
-        for source, source_isl in zip(counted, isl_parts[1:], strict=True)
+    tokens = [
+        np.zeros_like(part.prefill) if part.cached is None else part.cached.tokens for part in parts
     ]
-    return LengthSample((isl, osl), total, CachedTokens(np.concatenate(cached)))
+    return LengthSample((isl, osl), total, CachedTokens(np.concatenate(tokens)))
+
+
+def _sample_of_log(
+    trace: Trace, rows: IntArray, size: int, rng: np.random.Generator
+) -> LengthSample:
+    """Return the lengths of ``size`` requests, drawn from the requests ``rows`` of a log."""
+    picked = rng.choice(rows, size=size) if len(rows) else rows
+    lengths = trace.input_tokens[picked], trace.output_tokens[picked]
+    cached = trace.blocks.rows(picked) if isinstance(trace.blocks, CachedTokens) else None
+    return LengthSample(lengths, float(len(rows)), cached)
 
 
 def cached_part(isl: Int32Array, share: float) -> CachedTokens:

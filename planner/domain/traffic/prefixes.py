@@ -7,7 +7,7 @@ import numpy as np
 
 from planner.domain.traffic.lengths import cached_part
 from planner.inputs.ingest.store import RequestColumns
-from simulation.arrays import Int32Array
+from simulation.arrays import Int32Array, IntArray
 from simulation.trace import CachedTokens, PrefixBlocks, Trace
 
 # Tokens per block in Mooncake's traces, the only published ones with ids.
@@ -26,13 +26,11 @@ def blocks_from_hash_ids(columns: RequestColumns) -> PrefixBlocks | None:
     if ids is None or start is None or isl is None or not len(ids):
         return None
     count = np.diff(start)
-    named = count > 0
-    several = count > 1
     # n ids need (n - 1) * size < isl <= n * size, which bounds the size from both sides.
+    named, several = count > 0, count > 1
     min_size = int(np.ceil(isl[named] / count[named]).max())
-    max_size = (
-        int(((isl[several] - 1) // (count[several] - 1)).min()) if several.any() else min_size
-    )
+    largest = (isl[several] - 1) // (count[several] - 1)
+    max_size = int(largest.min()) if several.any() else min_size
     if min_size > max_size:
         return None
     size = USUAL_TOKENS if min_size <= USUAL_TOKENS <= max_size else max_size
@@ -67,18 +65,28 @@ def blocks_of_sessions(trace: Trace) -> PrefixBlocks | None:
     rows = rows[trace.session[rows] >= 0]
     if not len(rows):
         return None
-    session, isl = trace.session[rows], trace.input_tokens[rows].astype(np.int64)
-    begins_context = np.ones(len(rows), np.bool_)
-    begins_context[1:] = (session[1:] != session[:-1]) | (isl[1:] < isl[:-1])
-    context = np.cumsum(begins_context) - 1  # number of each prompt's context
+    isl = trace.input_tokens[rows].astype(np.int64)
     blocks = -(-isl // SESSION_TOKENS)  # of each prompt, rounded up
-    # The last prompt of a context has the most blocks. The others have the first of these.
-    last_prompt = np.append(np.flatnonzero(begins_context)[1:], len(rows)) - 1  # of each context
-    first_id = np.cumsum(blocks[last_prompt]) - blocks[last_prompt]  # of each context
     # In the order of the trace, where requests without a session have no blocks.
     counts, first_ids = np.zeros((2, len(trace)), np.int64)
-    counts[rows], first_ids[rows] = blocks, first_id[context]
+    counts[rows] = blocks
+    first_ids[rows] = _first_ids(trace.session[rows], isl, blocks)
     start = np.concatenate([[0], np.cumsum(counts)])
     # Ids of a prompt count up from the first one of its context.
     ids = np.repeat(first_ids - start[:-1], counts) + np.arange(start[-1])
     return PrefixBlocks(start, ids.astype(np.int32), SESSION_TOKENS)
+
+
+def _first_ids(session: Int32Array, isl: IntArray, blocks: IntArray) -> IntArray:
+    """Return the first id of each prompt's context, with the prompts session by session.
+
+    ``isl`` are the prompts' tokens, and ``blocks`` their numbers of blocks.
+    """
+    begins_context = np.ones(len(session), np.bool_)
+    begins_context[1:] = (session[1:] != session[:-1]) | (isl[1:] < isl[:-1])
+    context = np.cumsum(begins_context) - 1  # number of each prompt's context
+    # The last prompt of a context has the most blocks. The others have the first of these.
+    last_prompt = np.append(np.flatnonzero(begins_context)[1:], len(session)) - 1  # of each context
+    most_blocks = blocks[last_prompt]
+    first_id: IntArray = np.cumsum(most_blocks) - most_blocks  # of each context
+    return np.asarray(first_id[context])

@@ -63,9 +63,9 @@ def measured_source(
         raise ValueError("arrivals and lengths must have been read")
     kept = _scaled_requests(source, columns, where, rng, sampled=sampled)
     one_model = {source.model: 1.0} if source.model else {}
-    blocks: Prefixes | None = blocks_from_hash_ids(columns) if source.scale == 1 else None
-    if blocks is None or source.cached_share is not None:
-        blocks = cached_tokens_of(columns, source.cached_share, isl)
+    blocks = _prefixes_of(source, columns, isl)
+    if blocks is not None and kept.rows is not None:
+        blocks = blocks.rows(kept.rows)
     think_s = None if kept.session is None else columns.think_s
     return replace(
         template,
@@ -73,14 +73,25 @@ def measured_source(
         input_tokens=kept.values(isl),
         # A request without an answer counts as one of one token, which the prefill makes.
         output_tokens=np.maximum(kept.values(osl), 1),
-        model=_codes(kept, one_model, template, columns, "model", where, rng),
-        region=_codes(kept, source.regions, template, columns, "region", where, rng),
-        tier=_codes(kept, source.tiers, template, columns, "tier", where, rng),
+        model=_codes(kept, one_model, template.models, columns, "model", where, rng),
+        region=_codes(kept, source.regions, template.regions, columns, "region", where, rng),
+        tier=_codes(kept, source.tiers, template.tiers, columns, "tier", where, rng),
         start_s=columns.start_s,
-        blocks=blocks if blocks is None or kept.rows is None else blocks.rows(kept.rows),
+        blocks=blocks,
         session=kept.session,
         think_s=None if think_s is None else kept.values(think_s),
     )
+
+
+def _prefixes_of(source: Source, columns: RequestColumns, isl: Int32Array) -> Prefixes | None:
+    """Return the prompt blocks of a file, or else its cached tokens.
+
+    A source with a scale other than 1 has no blocks. A stated share of cached tokens replaces them.
+    """
+    blocks = blocks_from_hash_ids(columns) if source.scale == 1 else None
+    if blocks is None or source.cached_share is not None:
+        return cached_tokens_of(columns, source.cached_share, isl)
+    return blocks
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,64 +114,73 @@ def _scaled_requests(
 
     ``where`` and ``sampled`` are those of ``measured_source``.
     """
-    arrived = columns.arrival_s
-    if arrived is None:
+    if columns.arrival_s is None:
         raise ValueError("arrivals and lengths must have been read")
-    rows, arrival, session = None, arrived, columns.session
-    if source.series is not None:
-        code = index_of_name(columns.models, source.series, f"{where}.series", "series")
-        rows = np.flatnonzero(columns.model == code)
-        arrival = arrived[rows]
-        session = None if session is None else session[rows]
+    kept = _requests_of_series(source, columns, columns.arrival_s, where)
     if source.dispersion != 1:
         raise ScenarioError(
             f"{where}.dispersion: the trace has arrival times, so its bursts are known. Leave "
             "dispersion out; it is for counts per bin."
         )
     max_requests = MAX_REQUESTS if source.scale == 1 else MAX_DRAWN
-    check_requests(len(arrival) * source.scale, where, "scale", max_requests)
+    check_requests(len(kept.arrival_s) * source.scale, where, "scale", max_requests)
     if source.scale == 1:
         # Draw and discard one number per request, as a scale below 1 does. Later draws then do not
         # depend on the scale.
-        for piece in row_slices(len(arrival)):
+        for piece in row_slices(len(kept.arrival_s)):
             rng.random(piece.stop - piece.start)
-        return _KeptRequests(rows, arrival, session)
-    clock = columns.start_s, float(arrived[-1])
+        return kept
+    clock = source.scale, columns.start_s, float(columns.arrival_s[-1]), rng
+    arrival, session = kept.arrival_s, kept.session
     if session is None:
-        arrival, original = scaled_arrivals(arrival, source.scale, *clock, rng, sampled=sampled)
+        arrival, original = scaled_arrivals(arrival, *clock, sampled=sampled)
     else:
-        arrival, original, session = scaled_sessions(
-            arrival, session, source.scale, *clock, rng, sampled=sampled
-        )
-    return _KeptRequests(original if rows is None else rows[original], arrival, session)
+        arrival, original, session = scaled_sessions(arrival, session, *clock, sampled=sampled)
+    return _KeptRequests(original if kept.rows is None else kept.rows[original], arrival, session)
+
+
+def _requests_of_series(
+    source: Source, columns: RequestColumns, arrived: FloatArray, where: str
+) -> _KeptRequests:
+    """Return the requests of the series that ``source`` names, or all requests of the file."""
+    session = columns.session
+    if source.series is None:
+        return _KeptRequests(None, arrived, session)
+    code = index_of_name(columns.models, source.series, f"{where}.series", "series")
+    rows = np.flatnonzero(columns.model == code)
+    return _KeptRequests(rows, arrived[rows], None if session is None else session[rows])
 
 
 def _codes(
     kept: _KeptRequests,
     shares: dict[str, float],
-    template: Trace,
+    names: tuple[str, ...],
     columns: RequestColumns,
     what: Literal["model", "region", "tier"],
     where: str,
     rng: np.random.Generator,
 ) -> CodeArray:
-    """Return the index of each request's model, region or tier (``what``) in the scenario's names.
+    """Return the index in ``names`` of each request's model, region or tier (``what``).
 
     If the scenario gives ``shares`` of the names, it is drawn by them. Otherwise it is found by the
     file's label. All turns of a session have the same drawn index. Raises ScenarioError if a label
     is missing or unknown.
     """
-    names: tuple[str, ...] = getattr(template, f"{what}s")
     file_codes: CodeArray | None = getattr(columns, what)
     labels: tuple[str, ...] = getattr(columns, f"{what}s")
     if shares:
         return _draw_codes(kept, names, shares, rng)
-    request_codes = np.zeros(len(kept.arrival_s), np.int16)
-    if file_codes is None or not any(labels):
-        if len(names) == 1:
-            return request_codes
+    if file_codes is not None and any(labels):
+        return _codes_by_label(kept.values(file_codes), labels, names, where, what)
+    if len(names) > 1:
         raise ScenarioError(f"{where}: the file does not say the {what}. Give it here.")
-    file_codes = kept.values(file_codes)
+    return np.zeros(len(kept.arrival_s), np.int16)
+
+
+def _codes_by_label(
+    file_codes: CodeArray, labels: tuple[str, ...], names: tuple[str, ...], where: str, what: str
+) -> CodeArray:
+    """Return the index in ``names`` of each request's label, from its index in ``labels``."""
     used = count_codes(file_codes, len(labels)) > 0
     # A label that no request has may be unknown to the scenario.
     index_of_label = [
@@ -169,9 +189,10 @@ def _codes(
     ]
     if index_of_label == list(range(len(labels))):
         return file_codes  # same names in the same order: no copy is needed
-    for piece in row_slices(len(request_codes)):
-        request_codes[piece] = np.array(index_of_label, np.int16)[file_codes[piece]]
-    return request_codes
+    codes = np.zeros(len(file_codes), np.int16)
+    for piece in row_slices(len(codes)):
+        codes[piece] = np.array(index_of_label, np.int16)[file_codes[piece]]
+    return codes
 
 
 def check_requests(count: float, where: str, field: str, maximum: int) -> None:
@@ -209,14 +230,10 @@ def binned_sources(
     sources = []
     for series in columns:
         model = source.model or series.model or series.name
-        regions = source.regions or _only_name(series.region, template.regions, where, "region")
-        tiers = source.tiers or _only_name(series.tier, template.tiers, where, "tier")
-        region_shares = _shares(regions, template.regions, where, "region")
-        tier_shares = _shares(tiers, template.tiers, where, "tier")
         binned = BinnedSource(
             columns=series,
             model=index_of_name(template.models, model, where, "model"),
-            weights=np.outer(region_shares, tier_shares) * source.scale,
+            weights=_weights(template, source, series, where),
             input_lengths=source.input_tokens,
             output_lengths=source.output_tokens,
             launch=source.launch,
@@ -226,6 +243,15 @@ def binned_sources(
         _check_tokens(binned, source, where)
         sources.append(binned)
     return sources
+
+
+def _weights(template: Trace, source: Source, series: DemandColumns, where: str) -> FloatArray:
+    """Return the requests for one request in the file, ``[regions, tiers]``: share times scale."""
+    regions = source.regions or _only_name(series.region, template.regions, where, "region")
+    tiers = source.tiers or _only_name(series.tier, template.tiers, where, "tier")
+    region_shares = _shares(regions, template.regions, where, "region")
+    tier_shares = _shares(tiers, template.tiers, where, "tier")
+    return np.outer(region_shares, tier_shares) * source.scale
 
 
 def _check_tokens(binned: BinnedSource, source: Source, where: str) -> None:
@@ -321,15 +347,14 @@ def scaled_arrivals(
     # The fraction of the scale is the probability of one more copy.
     copies = int(scale) + (rng.random(len(arrived)) < scale % 1.0)
     original = np.repeat(np.arange(len(arrived)), copies)
-    repeats = np.zeros(len(original), np.bool_)
-    repeats[1:] = np.diff(original) == 0
+    is_repeat = np.diff(original, prepend=-1) == 0
     arrival = arrived[original]
     if scale < SAMPLE_SCALE and not sampled:
-        arrival[repeats] += rng.uniform(-REPEAT_JITTER_S, REPEAT_JITTER_S, int(repeats.sum()))
+        arrival[is_repeat] += rng.uniform(-REPEAT_JITTER_S, REPEAT_JITTER_S, is_repeat.sum())
     else:  # a sample: copies within seconds would be a burst that the traffic never had
         low, high = _repeat_span(arrived, start_s, last_s)
-        repeated = original[repeats]
-        arrival[repeats] = rng.uniform(low[repeated], high[repeated])
+        repeated = original[is_repeat]
+        arrival[is_repeat] = rng.uniform(low[repeated], high[repeated])
     arrival = np.clip(arrival, 0.0, last_s)
     order = np.argsort(arrival, kind="stable")
     return arrival[order], original[order]

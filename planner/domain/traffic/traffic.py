@@ -1,13 +1,13 @@
 """Combine the scenario's sources on one time line, as demand per bin and as requests."""
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from forecasting.demand import INPUT_TOKENS, OUTPUT_TOKENS
+from forecasting.demand import INPUT_TOKENS, OUTPUT_TOKENS, SeriesKey
 from forecasting.holidays import Holidays, unusual_month_ends
 from planner.domain.random_streams import Stream, generator
 from planner.domain.traffic.binned_source import BinnedSource, with_shorter_bins
@@ -36,7 +36,7 @@ from planner.domain.traffic.sources import (
 )
 from planner.domain.traffic.window import UTC_CLOCK, Window, resolve_window
 from planner.errors import ScenarioError
-from planner.inputs.ingest.store import COLUMNS, read_requests, read_whole_demand
+from planner.inputs.ingest.store import COLUMNS, DemandColumns, read_requests, read_whole_demand
 from planner.inputs.scenario.holidays import holidays_in_words, holidays_of
 from planner.inputs.scenario.schema import Source
 from planner.inputs.scenario.settings import Settings, TrafficSettings
@@ -47,9 +47,7 @@ from simulation.trace import (
     CachedTokens,
     PrefixBlocks,
     Trace,
-    joined_prefixes,
-    joined_sessions,
-    joined_think,
+    join_traces,
 )
 
 MEASURED = "requests as measured"
@@ -59,6 +57,11 @@ FORECAST = "requests synthesised from the forecast"
 LAUNCHED = (
     "Traffic without a trace follows the scenario, without observations. It is drawn at random "
     "to show how much hours vary."
+)
+
+COUNTED = (
+    "Demand files hold counts, not requests: arrivals within a bin and lengths are drawn at random "
+    "with the scenario's seed."
 )
 
 GROWING = (
@@ -124,19 +127,21 @@ class Traffic:
         if (measured & np.isin(self.measured.tier, tier_indices)).any():
             return None
         bins = round(window.duration_s / window.bin_s)
-        total: FloatArray | None = None
+        amounts = []
         for source in self.binned:
-            weight = source.weights[r, tier_indices].sum() if source.model == m else 0.0
-            if not weight:
+            weight = source.weights[r, tier_indices].sum()
+            if source.model != m or not weight:
                 continue
             if source.launch is None:
                 return None
             counts = expected_counts(source.launch, window.start_s, window.bin_s, bins, self.clock)
-            lengths = {INPUT_TOKENS: source.input_lengths, OUTPUT_TOKENS: source.output_lengths}
-            per_request = lengths.get(unit)
-            amounts = counts * weight * (per_request.mean if per_request else 1.0)
-            total = amounts if total is None else total + amounts
-        return total
+            amounts.append(counts * weight * _amount_per_request(source, unit))
+        return np.asarray(np.sum(amounts, axis=0)) if amounts else None
+
+    def codes(self, key: SeriesKey) -> tuple[int, int, int]:
+        """Return the indices of the model, region and tier of ``key``."""
+        model, region = self.models.index(key.model), self.regions.index(key.region)
+        return model, region, self.tiers.index(key.tier)
 
     def requests(self, start_s: float, end_s: float, seed: int, *, cells: int = 1) -> Trace:
         """Return the requests that arrive in ``[start_s, end_s)``, in epoch seconds.
@@ -159,6 +164,12 @@ class Traffic:
         return merge(parts, replay=self.replay)
 
 
+def _amount_per_request(launch: BinnedSource, unit: str) -> float:
+    """Return the mean amount of a described source's request in ``unit``; 1 in requests."""
+    lengths = {INPUT_TOKENS: launch.input_lengths, OUTPUT_TOKENS: launch.output_lengths}.get(unit)
+    return lengths.mean if lengths else 1.0
+
+
 def _in_cell(trace: Trace, cells: int, rng: np.random.Generator) -> BoolArray:
     """Return which requests go to one of ``cells`` equal cells (shards) of the fleet, as a mask.
 
@@ -170,6 +181,32 @@ def _in_cell(trace: Trace, cells: int, rng: np.random.Generator) -> BoolArray:
         session_drawn = rng.random(int(trace.session.max()) + 1)
         drawn[turns] = session_drawn[trace.session[turns]]
     return np.asarray(drawn * cells < 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sources:
+    """The sources of a scenario as read, and sentences on what they change or assume."""
+
+    template: Trace  # empty, with the scenario's names
+    files: tuple[StoredTrace, ...]  # of all sources
+    measured: list[MeasuredSource] = field(default_factory=list)  # logs of requests
+    binned: list[BinnedSource] = field(default_factory=list)  # counts per bin
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def all(self) -> list[MeasuredSource | BinnedSource]:
+        """Return the sources of both kinds."""
+        return [*self.binned, *self.measured]
+
+    @property
+    def first_start_s(self) -> float:
+        """Return the earliest start of a source, in epoch s."""
+        return min(source.start_s for source in self.all)
+
+    @property
+    def first_end_s(self) -> float:
+        """Return the earliest end of a source, in epoch s."""
+        return min(source.end_s for source in self.all)
 
 
 def traffic_and_window(
@@ -191,82 +228,61 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
     Everything that a source changes or assumes becomes a note. ``traces`` are by name. Raises
     ScenarioError if the sources do not fit the scenario or each other.
     """
-    template = empty_trace(settings.models, settings.regions, settings.tiers)
     rng = generator(settings.seed, Stream.SOURCES)
-    notes: list[str] = []
-    measured, binned = _read_sources(settings, traces, template, rng, notes)
-    used = {source.trace or "" for source in settings.sources if source.launch is None}
-    files = [stored for key, stored in traces.items() if key in used]
-    notes += [f"{stored.name}: {words}" for stored in files for words in stored.assumptions]
-    clock = _common_clock(files)
-    if binned:
-        notes.append(
-            "Demand files hold counts, not requests: arrivals within a bin and lengths are drawn "
-            "at random with the scenario's seed."
-        )
-    launched = _draw_described(settings, template, measured, binned, clock, rng)
-    binned += launched
-    if launched:
-        notes.append(LAUNCHED)
-    trace = merge([read.trace for read in measured], replay=MEASURED) if measured else template
-    notes += _prefix_notes(settings, trace, measured, binned)
-    demand = _total_demand(settings, measured, binned, template, notes)
-    demand = _with_calendar(demand, settings, clock, notes)
-    lengths = [_sample_lengths(m, trace, binned, rng) for m in range(len(settings.models))]
+    sources = _read_sources(settings, traces, rng)
+    clock = _common_clock(sources.files)
+    _draw_described(sources, settings, clock, rng)
+    logs = [log.trace for log in sources.measured]
+    trace = merge(logs, replay=MEASURED) if logs else sources.template
+    sources.notes.extend(_prefix_notes(settings, trace, sources))
+    demand = _total_demand(settings, sources)
+    demand = _with_calendar(demand, settings, clock, sources.notes)
+    lengths = [_sample_lengths(m, trace, sources, rng) for m in range(len(settings.models))]
     return Traffic(
         models=settings.models,
         regions=settings.regions,
         tiers=settings.tiers,
         demand=demand,
         clock=clock,
-        replay=SYNTHESISED if binned else MEASURED,
-        notes=tuple(dict.fromkeys(notes)),  # sources of one file share its notes
+        replay=SYNTHESISED if sources.binned else MEASURED,
+        notes=tuple(dict.fromkeys(sources.notes)),  # sources of one file share its notes
         measured=trace,
-        binned=tuple(binned),
+        binned=tuple(sources.binned),
         lengths=tuple(sample.lengths for sample in lengths),
         shared=tuple(sample.shared_prompts for sample in lengths),
         deferrable=settings.deferrable,
         prefix_caching=settings.prefix_caching,
-        samples=tuple(Sample.of(stored) for stored in files if stored.sample > 1),
+        samples=tuple(Sample.of(stored) for stored in sources.files if stored.sample > 1),
     )
 
 
 def _read_sources(
-    settings: TrafficSettings,
-    traces: dict[str, StoredTrace],
-    template: Trace,
-    rng: np.random.Generator,
-    notes: list[str],
-) -> tuple[list[MeasuredSource], list[BinnedSource]]:
-    """Return (logs of requests, counts per bin) of the sources that name a trace.
-
-    ``template`` is an empty trace with the scenario's names. Sentences on what the sources change
-    or assume are appended to ``notes``.
-    """
-    measured: list[MeasuredSource] = []
-    binned: list[BinnedSource] = []
+    settings: TrafficSettings, traces: dict[str, StoredTrace], rng: np.random.Generator
+) -> _Sources:
+    """Return the logs and counts of the sources that name a trace, with notes on them."""
+    used = {source.trace for source in settings.sources if source.launch is None}
+    sources = _Sources(
+        empty_trace(settings.models, settings.regions, settings.tiers),
+        files=tuple(stored for key, stored in traces.items() if key in used),
+    )
     read_once = cache(read_whole_demand)  # several sources may name one trace
     for index, source in enumerate(settings.sources):
-        where = f"traffic.sources[{index}]"
         if source.launch is not None:
             continue  # drawn later, over the time of the other sources
         stored = traces[source.trace or ""]
+        where = f"traffic.sources[{index}]"
         if stored.kind == "requests":
-            measured.append(_read_log(template, settings, source, stored, where, rng, notes))
+            _add_log(sources, settings, source, stored, where, rng)
         else:
             columns, absent = read_once(stored.store)
-            notes += [f"{stored.name}: {words}" for words in absent]
-            known = [bins_before(series, settings.until_s) for series in columns]
-            series_of_file = binned_sources(template, source, known, where)
-            sampling = _sampling_variance(source, stored)
-            binned += [
-                replace(series, sampling=sampling)
-                for series in _in_wanted_bins(series_of_file, settings, stored.name, notes)
-            ]
+            sources.notes.extend(f"{stored.name}: {words}" for words in absent)
+            _add_counts(sources, settings, source, stored, columns, where)
         if source.scale != 1:
             name = f"{source.series} of {stored.name}" if source.series else stored.name
-            notes.append(f"{name} is scaled to {source.scale:g} times its requests.")
-    return measured, binned
+            sources.notes.append(f"{name} is scaled to {source.scale:g} times its requests.")
+    for stored in sources.files:
+        sources.notes.extend(f"{stored.name}: {words}" for words in stored.assumptions)
+    return sources
 
 
 def _common_clock(files: Sequence[StoredTrace]) -> str:
@@ -305,32 +321,51 @@ def _with_calendar(
     return replace(demand, holidays=holidays_of(settings.holidays, begin, end))
 
 
-def _read_log(
-    template: Trace,
+def _add_counts(
+    sources: _Sources,
+    settings: TrafficSettings,
+    source: Source,
+    stored: StoredTrace,
+    columns: list[DemandColumns],
+    where: str,
+) -> None:
+    """Add the series ``columns`` of the demand file ``stored`` to ``sources``.
+
+    ``source`` is its source in the scenario, with the key ``where`` for errors.
+    """
+    known = [bins_before(series, settings.until_s) for series in columns]
+    counted = binned_sources(sources.template, source, known, where)
+    sampling = _sampling_variance(source, stored)
+    for series in _in_wanted_bins(counted, settings, stored.name, sources.notes):
+        sources.binned.append(replace(series, sampling=sampling))
+
+
+def _add_log(
+    sources: _Sources,
     settings: TrafficSettings,
     stated: Source,
     stored: StoredTrace,
     where: str,
     rng: np.random.Generator,
-    notes: list[str],
-) -> MeasuredSource:
-    """Return the requests of the log ``stored``, and append notes on the prefixes of its prompts.
+) -> None:
+    """Add the requests of the log ``stored`` to ``sources``, and notes on prefixes of its prompts.
 
-    ``stated`` is its source in the scenario, with the key ``where`` for errors. ``template`` is an
-    empty trace with the scenario's names. If prefix caching is on and the log has sessions but no
-    blocks, each prompt is assumed to begin with the session's earlier turns.
+    ``stated`` is its source in the scenario, with the key ``where`` for errors. If prefix caching
+    is on and the log has sessions but no blocks, each prompt is assumed to begin with the session's
+    earlier turns.
     """
+    sampled, name = stored.sample > 1, stored.name
     columns = read_requests(stored.store, READ)
     source = stated.model_copy(update={"scale": stated.scale * stored.sample})
-    requests = measured_source(template, source, columns, where, rng, sampled=stored.sample > 1)
+    requests = measured_source(sources.template, source, columns, where, rng, sampled=sampled)
     if settings.prefix_caching and requests.blocks is None and requests.session is not None:
         requests = replace(requests, blocks=blocks_of_sessions(requests))
-        notes.append(f"{stored.name}: {GROWING}")
+        sources.notes.append(f"{name}: {GROWING}")
     if columns.hash_ids is not None and not isinstance(requests.blocks, PrefixBlocks):
         reason = "it is scaled" if source.scale != 1 else "its hash_ids fit no size of blocks"
-        notes.append(f"{stored.name}: its hash_ids are not used, since {reason}.")
+        sources.notes.append(f"{name}: its hash_ids are not used, since {reason}.")
     measured = MeasuredSource(requests, *span(columns), _sampling_variance(stated, stored))
-    return requests_before(measured, settings.until_s)
+    sources.measured.append(requests_before(measured, settings.until_s))
 
 
 def _in_wanted_bins(
@@ -363,31 +398,28 @@ def _sampling_variance(source: Source, stored: StoredTrace) -> float:
 
 
 def _draw_described(
-    settings: TrafficSettings,
-    template: Trace,
-    measured: list[MeasuredSource],
-    binned: list[BinnedSource],
-    clock: str,
-    rng: np.random.Generator,
-) -> list[BinnedSource]:
-    """Return the sources that the scenario only describes (launches), with counts drawn at random.
+    sources: _Sources, settings: TrafficSettings, clock: str, rng: np.random.Generator
+) -> None:
+    """Add the sources that the scenario only describes (launches), with counts drawn at random.
 
-    They last from the earliest start to the earliest end of the ``measured`` and ``binned``
-    sources.
+    They last from the earliest start to the earliest end of the other ``sources``. Notes say which
+    counts are drawn.
     """
-    traced: list[MeasuredSource | BinnedSource] = [*measured, *binned]
-    span, bin_s = None, settings.bin_s
-    if traced:
-        span = min(source.start_s for source in traced), min(source.end_s for source in traced)
-        bin_s = _bin_width(settings, span[1] - span[0], binned)
-    sources = []
+    if sources.binned:
+        sources.notes.append(COUNTED)
+    span_s, bin_s = None, settings.bin_s
+    if sources.all:
+        start_s, end_s = sources.first_start_s, sources.first_end_s
+        span_s, bin_s = (start_s, end_s), _bin_width(settings, end_s - start_s, sources.binned)
+    launched = []
     for index, source in enumerate(settings.sources):
-        if source.launch is None:
-            continue
-        where = f"traffic.sources[{index}]"
-        columns = described_bins(source, where, span, bin_s, clock, rng)
-        sources += binned_sources(template, source, [columns], where)
-    return sources
+        if source.launch is not None:
+            where = f"traffic.sources[{index}]"
+            columns = described_bins(source, where, span_s, bin_s, clock, rng)
+            launched += binned_sources(sources.template, source, [columns], where)
+    if launched:
+        sources.binned.extend(launched)
+        sources.notes.append(LAUNCHED)
 
 
 def empty_trace(
@@ -408,75 +440,59 @@ def merge(parts: Sequence[Trace], replay: str) -> Trace:
     start_s = min(part.start_s for part in parts)
     arrival_s = np.concatenate([part.arrival_s + (part.start_s - start_s) for part in parts])
     order = np.argsort(arrival_s, kind="stable")
-    joined: dict[str, Any] = {
-        name: np.concatenate([getattr(part, name) for part in parts])[order]
-        for name in ("input_tokens", "output_tokens", "model", "region", "tier")
-    }
-    blocks, session, think_s = joined_prefixes(parts), joined_sessions(parts), joined_think(parts)
-    return replace(
-        parts[0],
-        arrival_s=arrival_s[order],
-        **joined,
-        start_s=start_s,
-        blocks=None if blocks is None else blocks.rows(order),
-        session=None if session is None else session[order],
-        think_s=None if think_s is None else think_s[order],
-        provenance=replay,
-    )
+    # Joined without arrivals, since those of a trace must not decrease.
+    joined = join_traces([replace(part, arrival_s=np.zeros(len(part))) for part in parts])
+    session = None if joined.session is None else joined.session[order]
+    merged = joined.select_with_arrivals(order, arrival_s[order], session)
+    return replace(merged, start_s=start_s, provenance=replay)
 
 
-def _total_demand(
-    settings: TrafficSettings,
-    measured: list[MeasuredSource],
-    binned: list[BinnedSource],
-    template: Trace,
-    notes: list[str],
-) -> Demand:
-    """Return the demand of all sources in bins of one width; append notes on its end.
+def _total_demand(settings: TrafficSettings, sources: _Sources) -> Demand:
+    """Return the demand of all sources in bins of one width; append a note on its end.
 
     It lasts from the earliest start of the sources to their earliest end, or to ``traffic.until``.
     Raises ScenarioError if the sources have no time in common, or if the bins are too few or too
     many.
     """
-    if not binned and not any(len(source.trace) for source in measured):
+    if not sources.binned and not any(len(source.trace) for source in sources.measured):
         raise ScenarioError("traffic.sources: no request is left. Check series and scale.")
-    sources: list[MeasuredSource | BinnedSource] = [*binned, *measured]
     start_s, end_s = _common_span(sources, settings.until_s)
-    bin_s = _bin_width(settings, end_s - start_s, binned)
+    bin_s = _bin_width(settings, end_s - start_s, sources.binned)
     edge_s = float(np.floor(start_s / bin_s) * bin_s)
     # A log may end shortly before its last bin does.
-    missing_share = PART if settings.until_s is None and not binned else 1e-9
+    missing_share = PART if settings.until_s is None and not sources.binned else 1e-9
     bins = int((end_s - edge_s) / bin_s + missing_share)
-    _check_bins(bins, bin_s, end_s - start_s, template)
-    parts = [source.demand(template, edge_s, bin_s, bins) for source in binned]
-    for log in measured:
+    _check_bins(bins, bin_s, end_s - start_s, sources.template)
+    if settings.until_s is not None:
+        sources.notes.append(cutoff_note(settings.until_s, sources.first_end_s, bin_s))
+    elif any(source.end_s >= end_s + bin_s for source in sources.all):
+        sources.notes.append("The study ends where the first of its sources ends.")
+    return _sum_of_demands(_demands(sources, edge_s, bin_s, bins), edge_s, bin_s, bins)
+
+
+def _demands(sources: _Sources, edge_s: float, bin_s: float, bins: int) -> list[Demand]:
+    """Return the demand of each source in ``bins`` bins of ``bin_s`` seconds from ``edge_s`` on."""
+    parts = [source.demand(sources.template, edge_s, bin_s, bins) for source in sources.binned]
+    for log in sources.measured:
         counted = bin_demand(log.trace, bin_s, start_s=edge_s, bins=bins)
         parts.append(mask_unobserved(counted, log.start_s, log.end_s))
-    parts = [
+    return [
         replace(part, sampling=source.sampling * np.nansum(part.requests, axis=1))
-        for part, source in zip(parts, sources, strict=True)
+        for part, source in zip(parts, sources.all, strict=True)
     ]
-    ends = [source.end_s for source in sources]
-    if settings.until_s is not None:
-        notes.append(cutoff_note(settings.until_s, min(ends), bin_s))
-    elif max(ends) >= end_s + bin_s:
-        notes.append("The study ends where the first of its sources ends.")
-    return _sum_of_demands(parts, edge_s, bin_s, bins)
 
 
-def _common_span(
-    sources: Sequence[MeasuredSource | BinnedSource], until_s: float | None
-) -> tuple[float, float]:
+def _common_span(sources: _Sources, until_s: float | None) -> tuple[float, float]:
     """Return the earliest start and the earliest end of ``sources``, or ``until_s`` as the end.
 
     All are epoch seconds. Raises ScenarioError if the sources have no time in common.
     """
-    starts, ends = [source.start_s for source in sources], [source.end_s for source in sources]
-    end_s = min(ends)
+    starts = [source.start_s for source in sources.all]
+    end_s = first_end_s = sources.first_end_s
     if until_s is not None:
         check_data_age(until_s, end_s)
         end_s = until_s
-    if len(starts) == 1 and starts == ends:
+    if starts == [first_end_s]:
         raise ScenarioError(
             "traffic.sources: all requests arrive at one moment. Use a trace with at least two."
         )
@@ -507,19 +523,17 @@ def _check_bins(bins: int, bin_s: float, span_s: float, template: Trace) -> None
 def _bin_width(settings: TrafficSettings, span_s: float, binned: Sequence[BinnedSource]) -> float:
     """Return the scenario's bin width, or a default for ``span_s`` seconds of traffic, in seconds.
 
-    The default is 15 minutes from two days on, 5 minutes from half a day on, else 1 minute. It is
-    at most the time between decisions, and is then rounded up to a multiple of the bins of every
-    file. Raises ScenarioError if the scenario's width is not such a multiple.
+    The default is at most the time between decisions, and is then rounded up to a multiple of the
+    bins of every file. Raises ScenarioError if the scenario's width is not such a multiple.
     """
-    width_s = settings.bin_s
     widths = [source.columns.bin_s for source in binned]
     # The least common multiple of the widths of all files, to the millisecond; 1 s without files.
     common_s = float(np.lcm.reduce([max(1, round(1000 * w)) for w in widths] or [1000])) / 1000
+    width_s = settings.bin_s
     if width_s is None:
-        width_s = 300.0 if span_s >= DAY_S / 2 else 60.0
-        width_s = 900.0 if span_s >= 2 * DAY_S else width_s
-        width_s = min(width_s, settings.period_s or width_s)
-        width_s = float(np.ceil(max(width_s, common_s) / common_s - 1e-9) * common_s)
+        usual_s = _usual_bin_s(span_s)
+        width_s = max(common_s, min(usual_s, settings.period_s or usual_s))
+        width_s = float(np.ceil(width_s / common_s - 1e-9) * common_s)
     for width in widths:
         if abs(width_s / width - round(width_s / width)) > 1e-6 or width_s < width:
             raise ScenarioError(
@@ -527,6 +541,13 @@ def _bin_width(settings: TrafficSettings, span_s: float, binned: Sequence[Binned
                 f"{width:g} s. Choose {np.ceil(width_s / common_s) * common_s:g}."
             )
     return width_s
+
+
+def _usual_bin_s(span_s: float) -> float:
+    """Return 15 minutes for two days of traffic or more, 5 from half a day on, else 1, in s."""
+    if span_s >= 2 * DAY_S:
+        return 900.0
+    return 300.0 if span_s >= DAY_S / 2 else 60.0
 
 
 def _sum_of_demands(parts: list[Demand], edge_s: float, bin_s: float, bins: int) -> Demand:
@@ -547,12 +568,12 @@ def _sum_of_demands(parts: list[Demand], edge_s: float, bin_s: float, bins: int)
 
 
 def _sample_lengths(
-    model: int, trace: Trace, binned: list[BinnedSource], rng: np.random.Generator
+    model: int, trace: Trace, sources: _Sources, rng: np.random.Generator
 ) -> LengthSample:
     """Return a sample of a model's request lengths from the log ``trace`` and counted sources."""
     drawn = [
         DrawnLengths(source.count, source.lengths(), source.cached_share)
-        for source in binned
+        for source in sources.binned
         if source.model == model
     ]
     return mix_lengths(trace, np.flatnonzero(trace.model == model), drawn, rng)
@@ -570,15 +591,10 @@ def _month_end_note(demand: Demand) -> list[str]:
     ]
 
 
-def _prefix_notes(
-    settings: TrafficSettings,
-    trace: Trace,
-    measured: list[MeasuredSource],
-    binned: list[BinnedSource],
-) -> list[str]:
+def _prefix_notes(settings: TrafficSettings, trace: Trace, sources: _Sources) -> list[str]:
     """Return a note if prefix caches are on but no prefixes are known, or if some are not used."""
-    counted = any(isinstance(source.trace.blocks, CachedTokens) for source in measured)
-    counted |= any(source.cached_share > 0 for source in binned)
+    counted = any(isinstance(source.trace.blocks, CachedTokens) for source in sources.measured)
+    counted |= any(source.cached_share > 0 for source in sources.binned)
     if settings.prefix_caching and trace.blocks is None and not counted:
         return ["Prefix caches are on but unused: no source has hash_ids or cached tokens."]
     if not counted:

@@ -102,30 +102,21 @@ def resolve_window(horizon: WindowSettings, demand: Demand, clock: str = UTC_CLO
     the start of the trace. Raise ScenarioError, with the field and a remedy, if the window does not
     fit.
     """
-    bin_s, lead = demand.bin_s, horizon.lead_s
-    span = demand.end_s - demand.start_s
-    ahead = horizon.start == "end"
-    # The longest window that leaves history before its first decision.
-    longest = span if ahead else span - np.ceil(lead / bin_s) * bin_s - HISTORY_BINS * bin_s
-    # Half of a short trace. It is shorter to leave history, unless hardly a window would be left.
-    short_default = span / 2 if longest < span / 4 else min(span / 2, longest)
-    duration = horizon.duration_s or (DAY_S if span >= 2 * DAY_S else short_default)
-    period = _period(horizon.period_s, duration, bin_s)
-    periods_s = max(1.0, np.floor(duration / period + 1e-9)) * period
-    if horizon.duration_s and abs(periods_s - horizon.duration_s) > 1e-6:
+    bin_s, ahead = demand.bin_s, horizon.start == "end"
+    wanted = horizon.duration_s or _usual_duration_s(horizon, demand)
+    period = _period(horizon.period_s, wanted, bin_s)
+    duration = max(1.0, np.floor(wanted / period + 1e-9)) * period
+    if horizon.duration_s and abs(duration - horizon.duration_s) > 1e-6:
         raise ScenarioError(
-            f"horizon.duration_s: {duration:g} s is not a whole number of periods of {period:g} s. "
-            f"Choose {periods_s:g}, or set horizon.period_s."
+            f"horizon.duration_s: {wanted:g} s is not a whole number of periods of {period:g} s. "
+            f"Choose {duration:g}, or set horizon.period_s."
         )
-    duration = periods_s
     _check_extent(duration, period, bin_s)
+    start = demand.end_s if ahead else demand.end_s - duration
     if isinstance(horizon.start, datetime):
         start = _start_from_scenario(horizon.start, duration, demand, clock)
-    else:
-        start = demand.end_s if ahead else demand.end_s - duration
-    window = Window(
-        float(start), float(start + duration), period, lead, bin_s, ahead, horizon.growth
-    )
+    end = float(start + duration)
+    window = Window(float(start), end, period, horizon.lead_s, bin_s, ahead, horizon.growth)
     first = float(window.origins_s[0])
     if first < demand.start_s + 2 * bin_s:
         raise ScenarioError(
@@ -136,6 +127,22 @@ def resolve_window(horizon: WindowSettings, demand: Demand, clock: str = UTC_CLO
     return window
 
 
+def _usual_duration_s(horizon: WindowSettings, demand: Demand) -> float:
+    """Return a day, or half of a trace shorter than two days, in seconds.
+
+    Half a trace becomes less to leave history, unless hardly a window would be left.
+    """
+    span, bin_s = demand.end_s - demand.start_s, demand.bin_s
+    if span >= 2 * DAY_S:
+        return DAY_S
+    if horizon.start == "end":
+        return span / 2
+    # The longest window that leaves history before its first decision.
+    lead = np.ceil(horizon.lead_s / bin_s) * bin_s
+    longest = float(span - lead - HISTORY_BINS * bin_s)
+    return span / 2 if longest < span / 4 else min(span / 2, longest)
+
+
 def _start_from_scenario(stated: datetime, duration_s: float, demand: Demand, clock: str) -> float:
     """Return the bin edge nearest to ``stated``, the scenario's start of the window.
 
@@ -143,24 +150,24 @@ def _start_from_scenario(stated: datetime, duration_s: float, demand: Demand, cl
     trace. Raise ScenarioError if the window does not fit into the traffic.
     """
     moment = stated if stated.tzinfo else stated.replace(tzinfo=UTC)
-    if clock != UTC_CLOCK and moment.timestamp() >= demand.end_s - 1e-6:
+    end_s, ends = demand.end_s, words_of(demand.end_s, clock)
+    if clock != UTC_CLOCK and moment.timestamp() >= end_s - 1e-6:
         raise ScenarioError(
             "horizon.start: the traffic has no calendar times, only seconds from its start, and "
-            f"ends {words_of(demand.end_s, clock)}. Give a number below {demand.end_s:.0f}, leave "
-            "it out to plan the last part, or choose 'end' to plan ahead of it."
+            f"ends {ends}. Give a number below {end_s:.0f}, leave it out to plan the last part, or "
+            "choose 'end' to plan ahead of it."
         )
     bins = np.round((moment.timestamp() - demand.start_s) / demand.bin_s)
     start = float(demand.start_s + bins * demand.bin_s)
-    ends = words_of(demand.end_s, clock)
-    if start >= demand.end_s - 1e-6:
+    if start >= end_s - 1e-6:
         raise ScenarioError(
             f"horizon.start: {moment:%Y-%m-%d %H:%M} is after the traffic, which ends {ends}. "
             "Choose an earlier time, or 'end' to plan ahead of it."
         )
-    if start + duration_s > demand.end_s + 1e-6:
+    if start + duration_s > end_s + 1e-6:
         raise ScenarioError(
             f"horizon.duration_s: {duration_s:g} s from {words_of(start, clock)} is past the end "
-            f"of the traffic at {ends}. Shorten it to {demand.end_s - start:g} or less."
+            f"of the traffic at {ends}. Shorten it to {end_s - start:g} or less."
         )
     return start
 

@@ -3,7 +3,7 @@
 A plan for the quietest day would be too small for the others, so results state the rank.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -53,26 +53,29 @@ def time_spans(demand: DemandSeries, duration_s: float, phase_s: float = 0.0) ->
     Spans begin at ``phase_s`` (epoch s) plus a multiple of a day, or of the duration if that is
     shorter. Outages count as gaps.
     """
-    step_s = min(DAY_S, duration_s)
-    values = without_outages(demand).values
-    bin_s = demand.bin_s
-    slack = SLACK * duration_s
-    first = np.ceil((demand.start_s - slack - phase_s) / step_s)
-    last = np.floor((demand.end_s + slack - duration_s - phase_s) / step_s)
-    begins = phase_s + step_s * np.arange(first, last + 1)
-    if not begins.size or duration_s < bin_s:
+    begins_s = _begins_s(demand, duration_s, phase_s)
+    if not begins_s.size or duration_s < demand.bin_s:
         return []
-    bins = max(1, round(duration_s / bin_s))
-    first_bin = np.round((begins - demand.start_s) / bin_s).astype(np.int64)
+    values = without_outages(demand).values
+    bins = max(1, round(duration_s / demand.bin_s))
+    first_bin = np.round((begins_s - demand.start_s) / demand.bin_s).astype(np.int64)
     # Observed bins in each span, and their demand.
     count = _sums_of_windows(~np.isnan(values), first_bin, bins)
     amount = _sums_of_windows(np.nan_to_num(values), first_bin, bins)
-    enough = (count >= SEEN * bins) & (count > 0)
-    scaled = amount[enough] * (bins / count[enough])  # a gap counts as the mean of the others
-    return [
-        TimeSpan(begin, begin + duration_s, total)
-        for begin, total in zip(begins[enough].tolist(), scaled.tolist(), strict=True)
-    ]
+    spans = []
+    for begin_s, observed, total in zip(begins_s.tolist(), count, amount, strict=True):
+        if observed > 0 and observed >= SEEN * bins:
+            scaled = total * (bins / observed)  # a gap counts as the mean of the others
+            spans.append(TimeSpan(begin_s, begin_s + duration_s, float(scaled)))
+    return spans
+
+
+def _begins_s(demand: DemandSeries, duration_s: float, phase_s: float) -> FloatArray:
+    """Return the begins of the spans of ``time_spans`` that may lie in ``demand``, in epoch s."""
+    step_s, slack_s = min(DAY_S, duration_s), SLACK * duration_s
+    first = np.ceil((demand.start_s - slack_s - phase_s) / step_s)
+    last = np.floor((demand.end_s + slack_s - duration_s - phase_s) / step_s)
+    return np.asarray(phase_s + step_s * np.arange(first, last + 1), np.float64)
 
 
 def busiest(
@@ -97,21 +100,25 @@ def window_rank(
     without a gap, and the window is one of them. A window without enough observed bins has no rank.
     """
     compared = time_spans(demand, end_s - start_s, phase_s=start_s)
-    window = next((span for span in compared if abs(span.start_s - start_s) < 1e-6), None)
     top = max(compared, key=lambda span: span.amount, default=None)
-    window_words = span_words(start_s, end_s, clock)
-    if window is None or top is None or not top.amount:
-        reason = "is not wholly within the trace or has too many gaps to rank"
-        if top is not None and not top.amount:
-            reason = "has no demand, and neither has the rest of the trace"
-        return WindowRank(
-            start_s, end_s, amount=None, rank=None, of=len(compared), busiest_ratio=None,
-            busiest=top, sentence=f"{window_words} {reason}.",
-        )  # fmt: skip
+    unranked = WindowRank(start_s, end_s, None, None, len(compared), None, top, sentence="")
+    words = span_words(start_s, end_s, clock)
+    if top is not None and not top.amount:
+        sentence = f"{words} has no demand, and neither has the rest of the trace."
+        return replace(unranked, sentence=sentence)
+    here = [span for span in compared if abs(span.start_s - start_s) < 1e-6]
+    if top is None or not here:
+        sentence = f"{words} is not wholly within the trace or has too many gaps to rank."
+        return replace(unranked, sentence=sentence)
+    window = here[0]
     rank = 1 + sum(span.amount > window.amount * (1 + ROUNDING) for span in compared)
-    ratio = top.amount / window.amount if window.amount > 0 else None
-    sentence = _sentence(window_words, rank, window, top, compared, clock)
-    return WindowRank(start_s, end_s, window.amount, rank, len(compared), ratio, top, sentence)
+    return replace(
+        unranked,
+        amount=window.amount,
+        rank=rank,
+        busiest_ratio=top.amount / window.amount if window.amount > 0 else None,
+        sentence=_sentence(words, rank, window, top, compared, clock),
+    )
 
 
 def _sentence(
