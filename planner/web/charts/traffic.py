@@ -49,46 +49,58 @@ def rate_figure(
     and seconds. Times of ``lost`` data are shaded.
     """
     rates_by_label = rates.sort("place", "start_s").partition_by("place", as_dict=True)
-    is_single = len(rates_by_label) == 1
+    hover = {"hovertemplate": f"%{{y:,.4~r}} {unit}"}
     lines: list[PlotlyData] = []
-    for (place,), label_rates in rates_by_label.items():
-        label = str(label_rates["label"][0])
-        colour = colour_of(label, int(str(place)))
-        lines.append(
-            _rate_trace(label_rates, field, clock)
-            | {
-                "name": label if not is_single else "Total",
-                "mode": "lines",
-                "line": {"width": 1.2 if is_single else 0, "color": colour},
-                "fillcolor": f"{colour}66" if is_single else f"{colour}c0",
-                "hovertemplate": f"%{{y:,.4~r}} {unit}",
-                **({"fill": "tozeroy"} if is_single else {"stackgroup": "all"}),
-            }
-        )
-    if not is_single:
-        lines.append(
-            _rate_trace(total.sort("start_s"), field, clock)
-            | {
-                "name": "Total",
-                "mode": "lines",
-                "line": {"width": 1, "color": GREY},
-                "hovertemplate": f"%{{y:,.4~r}} {unit}",
-            }
-        )
-    shapes = [
-        {
-            "type": "rect", "xref": "x", "yref": "paper", "y0": 0, "y1": 1, "layer": "below",
-            "x0": _moment(span.start_s, clock), "x1": _moment(span.end_s, clock),
-            "fillcolor": LOST, "line": {"width": 1, "color": LOST},
-        }
-        for span in lost
-    ]  # fmt: skip
+    if len(rates_by_label) == 1:
+        (label_rates,) = rates_by_label.values()
+        lines.append(_rate_trace(label_rates, field, clock) | _area_of_total(label_rates) | hover)
+    else:
+        for (place,), label_rates in rates_by_label.items():
+            band = _band_of_label(label_rates, int(str(place)))
+            lines.append(_rate_trace(label_rates, field, clock) | band | hover)
+        line = {"name": "Total", "mode": "lines", "line": {"width": 1, "color": GREY}}
+        lines.append(_rate_trace(total.sort("start_s"), field, clock) | line | hover)
+    shapes = [_outage_shape(span, clock) for span in lost]
     if shapes:
         lines.append(_outage_legend())
     return figure(
         lines, plain=True, height=300, x=axis_title(clock), y=unit, together=True, shapes=shapes,
         showlegend=len(lines) > 1, xaxis={"type": "date"},
     )  # fmt: skip
+
+
+def _area_of_total(rates: pl.DataFrame) -> PlotlyData:
+    """Return the look of a chart's only series: a line over a pale area."""
+    colour = colour_of(str(rates["label"][0]), int(rates["place"][0]))
+    return {
+        "name": "Total",
+        "mode": "lines",
+        "line": {"width": 1.2, "color": colour},
+        "fill": "tozeroy",
+        "fillcolor": f"{colour}66",
+    }
+
+
+def _band_of_label(rates: pl.DataFrame, place: int) -> PlotlyData:
+    """Return the look of one of several series: a band on top of those before it."""
+    label = str(rates["label"][0])
+    colour = colour_of(label, place)
+    return {
+        "name": label,
+        "mode": "lines",
+        "line": {"width": 0, "color": colour},
+        "stackgroup": "all",
+        "fillcolor": f"{colour}c0",
+    }
+
+
+def _outage_shape(span: LostBins, clock: str) -> PlotlyData:
+    """Return the shade over the time of lost data."""
+    return {
+        "type": "rect", "xref": "x", "yref": "paper", "y0": 0, "y1": 1, "layer": "below",
+        "x0": _moment(span.start_s, clock), "x1": _moment(span.end_s, clock),
+        "fillcolor": LOST, "line": {"width": 1, "color": LOST},
+    }  # fmt: skip
 
 
 def _rate_trace(amounts: pl.DataFrame, field: str, clock: str) -> PlotlyData:

@@ -1,7 +1,7 @@
 """Edit a whole scenario: its fields, its rows, and the fields that errors in the YAML belong to."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -47,26 +47,37 @@ def names_of(data: Row) -> Names:
     Profiles are those of the document, of the user and of the catalogue.
     """
     profiles = rows_of(data, "profiles")
+    ready_traces = traces_list().filter(state=Trace.State.READY)
+    return Names(
+        profiles=_profile_choices(profiles),
+        models=_unique(row.get("model") for row in profiles),
+        gpus=_unique(row.get("gpu") for row in profiles),
+        regions=_unique(row.get("name") for row in rows_of(data, "regions")),
+        built_in_regions=sorted(catalogue.regions()),
+        tiers=_unique(row.get("name") for row in rows_of(data, "tiers")),
+        traces=list(ready_traces.values_list("name", flat=True)),
+    )
+
+
+def _profile_choices(profiles: Sequence[Row]) -> Choices:
+    """Return the profiles to choose from, grouped by model: the document's, own, built-in ones.
+
+    ``profiles`` are the rows of the document.
+    """
     labels = {ProfileChoice.of(row): _profile_label(row) for row in profiles}
     for profile in profiles_list():
         if profile.own:
             choice = ProfileChoice(profile.model, profile.gpu, profile.tp, profile.name)
             labels.setdefault(choice, choice.label)
     lines = [(choice.model, choice.encode(), label) for choice, label in labels.items()]
-    seen = {encoded for _, encoded, _ in lines}
-    lines += [line for line in _built_in_profiles() if line[1] not in seen]
+    known = {encoded for _, encoded, _ in lines}
+    for line in _built_in_profiles():
+        if line[1] not in known:
+            lines.append(line)
     groups: dict[str, list[tuple[str, str]]] = {}
     for model, encoded, label in lines:
         groups.setdefault(model, []).append((encoded, label))
-    return Names(
-        profiles=[("", "choose"), *groups.items()],
-        models=_unique(row.get("model") for row in profiles),
-        gpus=_unique(row.get("gpu") for row in profiles),
-        regions=_unique(row.get("name") for row in rows_of(data, "regions")),
-        built_in_regions=sorted(catalogue.regions()),
-        tiers=_unique(row.get("name") for row in rows_of(data, "tiers")),
-        traces=list(traces_list().filter(state=Trace.State.READY).values_list("name", flat=True)),
-    )
+    return [("", "choose"), *groups.items()]
 
 
 @cache

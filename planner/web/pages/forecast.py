@@ -96,38 +96,45 @@ def moment_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     ``params`` has the ``series`` and the index of the ``moment``.
     """
     moments = run_table(run, "moments")
-    trace_clock = run.trace.report.get("clock") if run.trace is not None else None
-    window = stored_result(run).window
-    clock = (window and window.clock) or trace_clock or "utc"
     keys = [name for name in KEYS if name in moments.columns]  # older runs have no unit
-    series_by_name = {
+    key_of_series = {
         " / ".join(row).replace("_", " "): row
         for row in moments.select(keys).unique(maintain_order=True).rows()
     }
     series = params.get("series", "")
-    series = series if series in series_by_name else next(iter(series_by_name))
-    conditions = [
-        pl.col(name) == value for name, value in zip(keys, series_by_name[series], strict=True)
-    ]
-    moments = moments.filter(*conditions)
+    if series not in key_of_series:
+        series = next(iter(key_of_series))
+    key = zip(keys, key_of_series[series], strict=True)
+    of_series = [pl.col(name) == value for name, value in key]
+    moments = moments.filter(*of_series)
     origins = moments["origin"].unique().sort()  # times at which forecasts were made
     last = len(origins) - 1
     chosen = params.get("moment", "")
     index = min(int(chosen), last) if chosen.isdecimal() else last // 2
     origin = origins[index]
     forecast = moments.filter(pl.col("origin") == origin).sort("time")
-    history = run_table(run, "history").filter(*conditions).sort("time")
+    history = run_table(run, "history").filter(*of_series).sort("time")
+    clock = _clock_of(run)
     return {
         "run": run,
         "moment": index,
         "moment_last": last,
         "moment_origin": origin,
         "moment_series": series,
-        "moment_choices": list(series_by_name),
+        "moment_choices": list(key_of_series),
         "moment_clock": clock,
         "moment_error": _wape(forecast, history),
         "moment_figure": moment_figure(forecast, history, origin, clock),
     }
+
+
+def _clock_of(run: Run) -> str:
+    """Return the clock of a run's window, else that of its trace, else UTC."""
+    window = stored_result(run).window
+    if window is not None and window.clock:
+        return window.clock
+    trace_clock = run.trace.report.get("clock") if run.trace is not None else None
+    return trace_clock or "utc"
 
 
 def _wape(forecast: pl.DataFrame, history: pl.DataFrame) -> float | None:

@@ -101,12 +101,7 @@ def question_of(settings: Mapping[str, Setting], params: QueryDict) -> Question:
     ``setting``, ``value``, ``to`` and ``steps`` are repeated for each line. A parameter with the
     name of a setting is a line too.
     """
-    fields = [
-        [str(v) for v in params.getlist(name)] for name in ("setting", "value", "to", "steps")
-    ]
-    lines = [Line(*values) for values in zip_longest(*fields, fillvalue="")]
-    lines += [Line(name, str(params[name])) for name in settings if name in params]
-    lines = [line for line in lines if line.name and line.value.strip()][:MOST_LINES]
+    lines = _lines_of(settings, params)
     fixed: dict[str, float] = {}
     axes: list[Axis] = []
     for line in lines:
@@ -122,6 +117,14 @@ def question_of(settings: Mapping[str, Setting], params: QueryDict) -> Question:
     if prod(len(axis.values) for axis in axes) > MOST_ON_PAGE:
         raise PlannerError(f"More than {MOST_ON_PAGE} combinations. Use fewer steps.")
     return Question(tuple(lines), fixed, tuple(axes))
+
+
+def _lines_of(settings: Mapping[str, Setting], params: QueryDict) -> list[Line]:
+    """Return the lines of a request that name a setting and a value, at most ``MOST_LINES``."""
+    columns = [params.getlist(name) for name in ("setting", "value", "to", "steps")]
+    lines = [Line(*map(str, values)) for values in zip_longest(*columns, fillvalue="")]
+    lines += [Line(name, str(params[name])) for name in settings if name in params]
+    return [line for line in lines if line.name and line.value.strip()][:MOST_LINES]
 
 
 def present_text(setting: Setting) -> str:
@@ -218,36 +221,42 @@ def _hint(setting: Setting) -> str:
 
 def answers_context(run: Run, params: QueryDict) -> TemplateContext:
     """Return the context of the answers to the what-if; without one, of the Pareto front."""
-    settings = base_of(run).settings
-    question = question_of(settings, params)
+    question = question_of(base_of(run).settings, params)
     context = {"run": run, "address": reverse("web:run-what-if", args=[run.pk])}
     if run.kind == Run.Kind.PARETO and not question.lines:
-        result = typed_result(run, ParetoResult)
-        rows = [(i, f"Plan {i + 1}") for i in range(len(result.points))]
-        if not has_trade_off(result.points):
-            rows = []  # the plan is as good
-        chosen = len(result.points) - 1 if result.knee is None else result.knee
-        return context | {"choices": rows, "cell": chosen, **_context_of(run_report(run))}
+        return context | _front_context(run)
     before, *answers = what_if_cells(run, [{}, *question.cells], WITHIN_S)
     if not isinstance(before, WhatIf):
         raise before or NotReady("The plan of this run is being prepared. Try again.")
-    going = sum(answer is None for answer in answers)
-    context |= {
-        "question": question, "going": going, "planned": len(answers) - going,
-        "asked": len(answers),
-    }  # fmt: skip
+    pending = answers.count(None)
     recommended = None if before.flat else recommended_policy(run)
-    context |= {"simulated": recommended is not None}
-    if not question.axes:
-        (only_answer,) = answers
-        if isinstance(only_answer, PlannerError):
-            return context | {"problem": str(only_answer)}
-        shown = replace(only_answer or before, recommended=recommended)
-        changed = bool(question.fixed and only_answer)
-        report = answer_report(run.name, before if changed else None, shown, same=not changed)
-        report = replace(report, clock=stored_result(run).clock)
-        return context | {"choices": [(0, "")] if question.fixed else [], **_context_of(report)}
-    return context | _grid_context(run, question, answers, params.get("figure", ""))
+    context |= {
+        "question": question,
+        "going": pending,
+        "planned": len(answers) - pending,
+        "asked": len(answers),
+        "simulated": recommended is not None,
+    }
+    if question.axes:
+        return context | _grid_context(run, question, answers, params.get("figure", ""))
+    (answer,) = answers
+    if isinstance(answer, PlannerError):
+        return context | {"problem": str(answer)}
+    shown = replace(answer or before, recommended=recommended)
+    is_changed = bool(question.fixed and answer)
+    report = answer_report(run.name, before if is_changed else None, shown, same=not is_changed)
+    report = replace(report, clock=stored_result(run).clock)
+    return context | {"choices": [(0, "")] if question.fixed else [], **_context_of(report)}
+
+
+def _front_context(run: Run) -> TemplateContext:
+    """Return the context of the points of a run's Pareto front; the knee is chosen first."""
+    result = typed_result(run, ParetoResult)
+    choices = [(i, f"Plan {i + 1}") for i in range(len(result.points))]
+    if not has_trade_off(result.points):
+        choices = []  # the plan is as good
+    chosen = len(result.points) - 1 if result.knee is None else result.knee
+    return {"choices": choices, "cell": chosen, **_context_of(run_report(run))}
 
 
 def _grid_context(
@@ -258,26 +267,29 @@ def _grid_context(
     An answer is None while it is pending. By default, the figure is the first one.
     """
     settings = base_of(run).settings
-    cells = [
-        planned_cell(values, answer)
-        if isinstance(answer, WhatIf)
-        else Cell(values, {}, "planned" if answer else "pending", str(answer or ""))
-        for values, answer in zip(cells_of(question.axes), answers, strict=True)
-    ]
-    varied = [
-        VariedSetting(settings[axis.key].label, axis.values,
-               [f"{figure(value)} {settings[axis.key].unit}" for value in axis.values],
-               settings[axis.key].relative)
-        for axis in question.axes
-    ]  # fmt: skip
+    combinations = cells_of(question.axes)
+    cells = [_cell_of(*pair) for pair in zip(combinations, answers, strict=True)]
+    varied = [_varied_setting(settings[axis.key], axis) for axis in question.axes]
     chosen = figure_by_name(figure_name or PLANNED[0].name, PLANNED)
-    notes = dict.fromkeys(
-        note for answer in answers if isinstance(answer, WhatIf) for note in answer.notes
-    )
-    report = grid_report(run.name, cells, varied, chosen, PLANNED, tuple(notes))
+    found = [answer for answer in answers if isinstance(answer, WhatIf)]
+    notes = tuple(dict.fromkeys(note for answer in found for note in answer.notes))
+    report = grid_report(run.name, cells, varied, chosen, PLANNED, notes)
     texts = product(*(setting.texts for setting in varied))
     rows = [(i, ", ".join(values)) for i, values in enumerate(texts)]
     return {"choices": rows, "figures": PLANNED, "chosen": chosen, **_context_of(report)}
+
+
+def _cell_of(values: tuple[float, ...], answer: WhatIf | PlannerError | None) -> Cell:
+    """Return the cell of a grid for an answer; an error is its reason, None is pending."""
+    if isinstance(answer, WhatIf):
+        return planned_cell(values, answer)
+    return Cell(values, {}, "planned" if answer else "pending", str(answer or ""))
+
+
+def _varied_setting(setting: Setting, axis: Axis) -> VariedSetting:
+    """Return the setting of an axis with its values as texts."""
+    texts = [f"{figure(value)} {setting.unit}" for value in axis.values]
+    return VariedSetting(setting.label, axis.values, texts, setting.relative)
 
 
 def sweep_context(sweep: Sweep, params: QueryDict) -> TemplateContext:

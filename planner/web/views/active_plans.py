@@ -54,12 +54,7 @@ def listing(request: Request) -> HttpResponse:
     active = next((plan for plan in page if not plan.until), None)
     context = {
         "page": page,
-        "rows": [
-            (plan, None, ())
-            if plan.until
-            else (plan, replicas_now(plan, now), _key_facts(plan, now))
-            for plan in page
-        ],
+        "rows": [_row(plan, now) for plan in page],
         "shown_plan": fleet_plan(active, now, charts=1) if active and is_short(page) else None,
         "several": page.paginator.count > 1,
         "reasons": any(plan.why for plan in page),
@@ -77,6 +72,13 @@ def listing(request: Request) -> HttpResponse:
         else None,
     }
     return render(request, "web/plans.html", context)
+
+
+def _row(plan: ActivePlan, now: datetime) -> tuple[ActivePlan, int | None, Sequence[Fact | None]]:
+    """Return a plan, its replicas now and its key facts; an ended plan has neither."""
+    if plan.until:
+        return plan, None, ()
+    return plan, replicas_now(plan, now), _key_facts(plan, now)
 
 
 def _key_facts(plan: ActivePlan, now: datetime) -> list[Fact | None]:

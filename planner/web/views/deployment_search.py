@@ -1,7 +1,7 @@
 """Search for deployments from a form."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -158,24 +158,30 @@ def _front(found: DeploymentSearchResult, key: str, label: str) -> Figure | None
     front = [row for row in priced if any(front_name in name for name in row.front)]
     if len(front) < 2:
         return None
-    groups: dict[str, list[Row]] = {}
-    for row in front:
-        mode_label = ", P/D" if row.mode == "disagg" else ""
-        groups.setdefault(f"{row.gpu}{mode_label}", []).append(row)
     listed = [row for row in found.candidates if row.usd_per_mtok is not None]
     traces = [_markers(listed, key, "Listed below", GREY, "circle-open")] if listed else []
-    for i, (name, rows) in enumerate(groups.items()):
+    for i, (name, rows) in enumerate(_by_gpu_and_mode(front).items()):
         colour, symbol = COLOURS[i % len(COLOURS)], SYMBOLS[i % len(SYMBOLS)]
         traces.append(_markers(rows, key, name, colour, symbol))
-    if (best := found.simplest) and best.usd_per_mtok is not None:
+    best = found.simplest
+    if best is not None and best.usd_per_mtok is not None:
         traces.append(_markers([best], key, "Recommended", BLUE, "star", size=14))
+    from_zero: dict[str, Any] = {"rangemode": "tozero"}
+    xaxis = from_zero
+    if key == "ttft_ms":
+        xaxis = logarithmic([row.ttft_ms for row in (*front, *listed)])
     return figure(
-        traces, height=340, x=label, y="$ per million tokens",
-        xaxis=logarithmic([getattr(row, key) for row in (*front, *listed)])
-        if key == "ttft_ms"
-        else {"rangemode": "tozero"},
-        yaxis={"rangemode": "tozero"},
-    )  # fmt: skip
+        traces, height=340, x=label, y="$ per million tokens", xaxis=xaxis, yaxis=from_zero
+    )
+
+
+def _by_gpu_and_mode(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Return deployments by GPU type; prefill-decode ones are groups of their own."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        mode_label = ", P/D" if row.mode == "disagg" else ""
+        groups.setdefault(f"{row.gpu}{mode_label}", []).append(row)
+    return groups
 
 
 def _markers(

@@ -129,14 +129,8 @@ def _page(request: Request, kind: Run.Kind, template: str) -> HttpResponse:
     elif kind == Run.Kind.PROVISION:
         make_select(form, "level", {"all": "All levels", **LEVEL_NAMES})
     runs = runs_with_answers().filter(kind=kind)[:SHOWN]
-    used = next(
-        (
-            str(run.scenario_id)
-            for run in runs
-            if run.scenario_id and run.state == Run.State.COMPLETED
-        ),
-        "",
-    )
+    completed = [run for run in runs if run.scenario_id and run.state == Run.State.COMPLETED]
+    used = str(completed[0].scenario_id) if completed else ""
     context: TemplateContext = {
         "scenarios": scenarios,
         "chosen": request.POST.get("scenario") or request.GET.get("scenario", used),
