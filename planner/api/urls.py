@@ -151,7 +151,7 @@ urlpatterns = [
     view_at("deployment-names/", active_plans.DeploymentNamesView, "deployment-names"),
     view_at("plan-in-force/", active_plans.CurrentPlanView, "in-force"),
     view_at("plans-in-force/", active_plans.ActivePlanListView, "kept-plans"),
-    view_at("plans-in-force/difference/", active_plans.PlansBetweenView, "kept-plans-between"),
+    view_at("plans-in-force/difference/", active_plans.WeekDifferenceView, "kept-plans-between"),
     view_at("plans-in-force/<int:number>/", active_plans.ActivePlanView, "kept-plan"),
     view_at(
         "plans-in-force/<int:number>/restore/", active_plans.PlanRestoreView, "kept-plan-restore"

@@ -17,7 +17,7 @@ from planner.errors import ScenarioError
 from planner.inputs.scenario.address import values_by_address
 from planner.inputs.scenario.document import parse
 from planner.models import ActivePlan
-from planner.outputs.plans import Pool
+from planner.outputs.pools import Pool
 from planner.outputs.stored_pools import StoredPool, pools_of
 from planner.outputs.weekly_pattern import (
     DAYS_PER_WEEK,
@@ -121,7 +121,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class PlansBetween:
+class WeekDifference:
     """The difference between two plans, in the hours of a week that both cover."""
 
     hours: float
@@ -276,7 +276,7 @@ def _largest_change(table: ReplicaTable, begins: datetime) -> Change | None:
     return Change(pool, region, time, int(table.before[row, column]), int(table.after[row, column]))
 
 
-def plans_between(old: ActivePlan, new: ActivePlan) -> PlansBetween:
+def week_difference(old: ActivePlan, new: ActivePlan) -> WeekDifference:
     """Compare two plans: replicas in the minutes of a week that both cover, and settings."""
     table = replica_table(pools_by_minute(old), pools_by_minute(new))
     titles = {pool.key: pool_title(pool) for plan in (old, new) for pool in pools_of(plan)}
@@ -292,7 +292,7 @@ def plans_between(old: ActivePlan, new: ActivePlan) -> PlansBetween:
         if plan.ends - plan.begins > WEEK_LONG
     ]
     settings, same = _settings(old, new, notes)
-    return PlansBetween(
+    return WeekDifference(
         hours=table.hours,
         replica_hours=table.replica_hours,
         changed=table.changed,

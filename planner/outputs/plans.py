@@ -29,7 +29,7 @@ from planner.outputs.moved_work import WorkRow, moved_work
 from planner.outputs.object_names import stored_names, unique_names
 from planner.outputs.options import ExportOptions
 from planner.outputs.plan_guard import Guard, guards_of, values_by_pool
-from planner.outputs.pool_facts import Facts, PoolAttributes, facts_of
+from planner.outputs.pools import Facts, Pool, facts_of
 from planner.outputs.weekly_pattern import (
     MINUTES_PER_DAY,
     Repeat,
@@ -52,40 +52,6 @@ MARKETS = {"owned": "", "spot": "spot"}
 ROLES = {"mixed": "", "both": ""}
 # Format of the export of another system's autoscaler, by the first word of its policy.
 EXPORT_FORMATS = {"epp": "keda", "dynamo": "dynamo", "aibrix": "aibrix", "token": "keda"}
-
-
-@dataclass(frozen=True, slots=True)
-class Pool:
-    """Equal replicas in one region: one deployment. Those of a reactive policy have no steps."""
-
-    name: str
-    default_name: str
-    model: str
-    region: str
-    gpu: str
-    gpus: int  # GPUs per replica
-    role: str  # mixed, prefill or decode
-    market: str
-    arrangement: str
-    steps: tuple[Step, ...]  # in local time of the plan
-    min_replicas: int  # of the steps, or the policy's lower limit
-    max_replicas: int
-    facts: Facts
-    guard: Guard | None = None  # None: the steps alone decide
-
-    @property
-    def max_with_guard(self) -> int:
-        """Return the upper limit of replicas, including those that the guard adds."""
-        guard_maximum = self.guard.max_replicas if self.guard else 0
-        return max(self.max_replicas, guard_maximum, 1)
-
-    def replicas_at(self, moment: datetime) -> int:
-        """Return the replicas at a local time; outside the schedule, of its first or last step."""
-        for step in self.steps:
-            if moment < step.ends:
-                return step.replicas
-        last_step = self.steps[-1]
-        return last_step.replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +174,7 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
 class ScheduleRow(NamedTuple):
     """A number of replicas of a pool, from the moment at which scaling to it starts."""
 
-    pool: PoolAttributes
+    pool: Pool  # without steps
     scaling_starts: datetime  # UTC
     replicas: int
 
@@ -276,7 +242,7 @@ def _rows_and_rule(
 
 def _row(replica: Replica, region: str, begins: datetime, replicas: int) -> ScheduleRow:
     """Return a row of a schedule; ``begins`` is when scaling to ``replicas`` starts."""
-    pool = PoolAttributes(
+    pool = Pool(
         model=replica.model,
         region=region,
         gpu=replica.gpu,
@@ -392,7 +358,7 @@ def _unnamed_pools(
     rows: Sequence[ScheduleRow],
     ends: datetime,
     zone: ZoneInfo,
-    facts: dict[PoolAttributes, Facts],
+    facts: dict[Pool, Facts],
     rule: Rule | None,
     guards: dict[str, Guard],
 ) -> Iterable[Pool]:
@@ -401,7 +367,7 @@ def _unnamed_pools(
     The replicas of a row hold until the next row of the pool, the last ones until ``ends``. With a
     ``rule``, pools have no steps. ``facts`` and ``guards`` are those of all pools.
     """
-    rows_by_pool: dict[PoolAttributes, list[ScheduleRow]] = {}
+    rows_by_pool: dict[Pool, list[ScheduleRow]] = {}
     for row in rows:
         rows_by_pool.setdefault(row.pool, []).append(row)
     for pool, pool_rows in rows_by_pool.items():
@@ -412,10 +378,8 @@ def _unnamed_pools(
             for row, (begins, until) in zip(pool_rows, pairwise(local_times), strict=True)
         )
         counts = [row.replicas for row in pool_rows]
-        yield Pool(
-            **pool._asdict(),
-            name="",
-            default_name="",
+        yield replace(
+            pool,
             steps=() if rule else steps,
             min_replicas=min(counts),
             max_replicas=max(counts),

@@ -27,7 +27,8 @@ from planner.outputs.plan_difference import (
     pool_title,
     replica_change,
 )
-from planner.outputs.plans import Pool, plan_of
+from planner.outputs.plans import plan_of
+from planner.outputs.pools import Pool
 from planner.outputs.reports import tables_of
 from planner.outputs.stored_pools import StoredPool, pools_of
 from planner.outputs.weekly_pattern import UNKNOWN

@@ -11,7 +11,8 @@ from django.db import transaction
 from planner.errors import NotAllowed, NotReady, PlannerError
 from planner.models import ActivePlan, Event, Proposal, Run, User
 from planner.outputs.options import ExportOptions
-from planner.outputs.plans import Plan, Pool, plan_of
+from planner.outputs.plans import Plan, plan_of
+from planner.outputs.pools import Pool
 from planner.outputs.stored_pools import StoredPool, pools_of
 from planner.selectors.active_plans import active_plan, active_plan_of_run, active_plans
 from planner.selectors.review import review_rules

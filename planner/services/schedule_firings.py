@@ -25,7 +25,8 @@ from planner.models.notification import Event
 from planner.models.workspace import current_workspace
 from planner.outputs.options import ExportOptions
 from planner.outputs.plan_difference import Difference, plan_difference
-from planner.outputs.plans import Plan, Pool, tiers_missed
+from planner.outputs.plans import Plan, tiers_missed
+from planner.outputs.pools import Pool
 from planner.outputs.stored_pools import StoredPool, pools_of
 from planner.outputs.weekly_pattern import in_utc
 from planner.selectors.review import UNDECIDED

@@ -27,7 +27,7 @@ from planner.models import ActivePlan
 from planner.outputs.metrics import PlannedReplicas, desired_by_pool
 from planner.outputs.object_names import stored_names
 from planner.outputs.options import ExportOptions
-from planner.outputs.plan_difference import PlansBetween, plans_between
+from planner.outputs.plan_difference import WeekDifference, week_difference
 from planner.selectors import active_plans as known
 from planner.selectors.runs import run_get
 from planner.services.active_plans import (
@@ -212,8 +212,8 @@ class ActivePlanView(ApiView):
         return Response(ActivePlanDetail(known.activated_plan_get(number)).data)
 
 
-class PlansBetweenView(ApiView):
-    @operation({200: PlansBetween}, parameters=[PlanPairQuery])
+class WeekDifferenceView(ApiView):
+    @operation({200: WeekDifference}, parameters=[PlanPairQuery])
     def get(self, request: Request) -> Response:
         """Compare two plans: replicas over a week in UTC, and settings.
 
@@ -224,7 +224,7 @@ class PlansBetweenView(ApiView):
             known.activated_plan_get(query["old"]),
             known.activated_plan_get(query["new"]),
         )
-        return Response(as_json(plans_between(before, after)))
+        return Response(as_json(week_difference(before, after)))
 
 
 class PlanRestoreView(ApiView):

@@ -8,7 +8,8 @@ The limits of the object itself therefore apply in the last minute of a day
 from planner.errors import NotReady, PlannerError
 from planner.inputs.fleet.autoscalers import AIBRIX, ANNOTATIONS
 from planner.outputs.manifests import common
-from planner.outputs.plans import Pool, Rule, pool_text
+from planner.outputs.plans import Rule, pool_text
+from planner.outputs.pools import Pool
 from planner.outputs.weekly_pattern import MINUTES_PER_DAY, UNKNOWN, recurring_slots
 from planner.policies.builtin.aibrix import Aibrix
 from simulation.policies.parts.pool_metrics import WORDS

@@ -13,7 +13,8 @@ from typing import Any
 from planner.domain.formats import duration, when
 from planner.outputs.object_names import label_of
 from planner.outputs.options import ExportOptions
-from planner.outputs.plans import Plan, Pool, place_of, pool_text
+from planner.outputs.plans import Plan, place_of, pool_text
+from planner.outputs.pools import Pool
 from planner.outputs.weekly_pattern import MINUTES_PER_DAY, MINUTES_PER_WEEK
 
 OURS = "headroom"

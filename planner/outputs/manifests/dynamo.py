@@ -6,7 +6,8 @@ The graph holds the replicas and the adapter of each component.
 from planner.outputs.manifests import common, keda
 from planner.outputs.manifests.groups import Service, services
 from planner.outputs.object_names import name_of
-from planner.outputs.plans import Pool, Rule, pool_text
+from planner.outputs.plans import Rule, pool_text
+from planner.outputs.pools import Pool
 from planner.policies.builtin.dynamo_planner import DynamoPlanner
 from simulation.policies.dynamo_planner import POWER_BUDGET, TBT_LIMIT, TTFT_LIMIT
 

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from planner.errors import PlannerError
 from planner.outputs.manifests import common
 from planner.outputs.object_names import LONGEST, name_of
-from planner.outputs.plans import Pool, Rule, pool_text
+from planner.outputs.plans import Rule, pool_text
+from planner.outputs.pools import Pool
 from planner.policies.builtin.endpoint_picker import SIGNALS, EndpointPicker, ScalingWay
 from simulation.policies import endpoint_picker as simulated
 from simulation.policies.parts.hpa_behaviour import Way

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from planner.errors import PlannerError
 from planner.outputs.object_names import name_of
-from planner.outputs.plans import Pool
+from planner.outputs.pools import Pool
 
 MIXED = ("mixed", "both")
 

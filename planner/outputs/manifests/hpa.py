@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from planner.outputs.manifests import common, keda
 from planner.outputs.manifests.rules import loads_of, pod_metric
 from planner.outputs.object_names import label_of
-from planner.outputs.plans import Plan, Pool
+from planner.outputs.plans import Plan
+from planner.outputs.pools import Pool
 
 API, KIND = "autoscaling/v2", "HorizontalPodAutoscaler"
 

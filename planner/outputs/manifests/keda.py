@@ -9,7 +9,8 @@ from planner.errors import PlannerError
 from planner.outputs.manifests import common, endpoint_picker
 from planner.outputs.manifests.rules import loads_of, query_of, velocity_query
 from planner.outputs.object_names import LONGEST, name_of
-from planner.outputs.plans import Plan, Pool
+from planner.outputs.plans import Plan
+from planner.outputs.pools import Pool
 from planner.outputs.weekly_pattern import (
     DAYS_PER_WEEK,
     MINUTES_PER_DAY,

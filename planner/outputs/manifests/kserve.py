@@ -2,7 +2,8 @@
 
 from planner.outputs.manifests import common, keda
 from planner.outputs.manifests.groups import Service, services
-from planner.outputs.plans import Pool, pool_text
+from planner.outputs.plans import pool_text
+from planner.outputs.pools import Pool
 
 API, KIND = "serving.kserve.io/v1alpha2", "LLMInferenceService"
 

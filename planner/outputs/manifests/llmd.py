@@ -2,7 +2,8 @@
 
 from planner.outputs.manifests import common
 from planner.outputs.manifests.groups import Service, services
-from planner.outputs.plans import Pool, pool_text
+from planner.outputs.plans import pool_text
+from planner.outputs.pools import Pool
 
 
 def documents(export: common.Export) -> list[common.Document]:

@@ -12,7 +12,8 @@ import numpy as np
 
 from planner.errors import PlannerError
 from planner.outputs.plan_guard import Guard
-from planner.outputs.plans import Pool, Rule
+from planner.outputs.plans import Rule
+from planner.outputs.pools import Pool
 from simulation.policies.endpoint_picker import VELOCITY
 from simulation.policies.parts.guard import AIM, LATE_S, LEAST_ALLOWED, LEAST_LOAD, MOST_LATE
 from simulation.policies.parts.stability import PILED_UP

@@ -5,7 +5,7 @@ separate object, VariantAutoscaling.
 """
 
 from planner.outputs.manifests import common, hpa, keda
-from planner.outputs.plans import Pool
+from planner.outputs.pools import Pool
 
 API, KIND = "llmd.ai/v1alpha1", "VariantAutoscaling"
 WVA_METRIC = "wva_desired_replicas"

@@ -15,7 +15,7 @@ from planner.domain.formats import local, zone_name
 from planner.domain.report import Fact
 from planner.models import ActivePlan, Outcome
 from planner.outputs.metrics import desired_by_pool
-from planner.outputs.plan_difference import plans_between, pools_by_minute
+from planner.outputs.plan_difference import pools_by_minute, week_difference
 from planner.outputs.render.figure import DASHES, FEW_REPLICAS, PALETTE, Figure, figure, line
 from planner.outputs.stored_pools import pools_of
 from planner.outputs.weekly_pattern import MINUTES_PER_WEEK, UNKNOWN
@@ -49,7 +49,7 @@ def listing(request: Request) -> HttpResponse:
     outcomes = Prefetch("outcomes", Outcome.objects.defer("figures"))
     plans = activated_plans(scenario).defer("pools").prefetch_related(outcomes)
     old, new = (_plan_numbered(request.GET.get(name, "")) for name in ("from", "to"))
-    difference = plans_between(old, new) if old and new and old != new else None
+    difference = week_difference(old, new) if old and new and old != new else None
     page, now = page_of(request, plans), timezone.now()
     active = next((plan for plan in page if not plan.until), None)
     context = {

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 from planner.outputs.manifests.common import Export
 from planner.outputs.options import ExportOptions
-from planner.outputs.plans import Plan, Pool, Rule
-from planner.outputs.pool_facts import Facts
+from planner.outputs.plans import Plan, Rule
+from planner.outputs.pools import Facts, Pool
 from planner.outputs.weekly_pattern import Repeat, Step
 
 MONDAY = datetime(2026, 5, 18)

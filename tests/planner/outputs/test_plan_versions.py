@@ -9,7 +9,7 @@ from planner.errors import NotAllowed, NotFound, NotReady
 from planner.models import ActivePlan, Channel, Delivery, ReviewRules, User
 from planner.outputs.metrics import desired_by_pool
 from planner.outputs.options import ExportOptions
-from planner.outputs.plan_difference import plans_between
+from planner.outputs.plan_difference import week_difference
 from planner.selectors.active_plans import active_plans
 from planner.services.active_plans import plan_activate, plan_restore
 from planner.services.runs import run_remove
@@ -46,7 +46,7 @@ HOUR = timedelta(hours=1)
 
 def test_two_plans_by_hand(plans: list[ActivePlan]) -> None:
     """8 hours at 2 and 16 at 5 a day are 96 replica-hours; one less all the time is 24 less."""
-    apart_by = plans_between(*plans)
+    apart_by = week_difference(*plans)
     assert apart_by.hours == 168 and apart_by.replica_hours == (7 * 96, 7 * 72)
     assert apart_by.changed == 24 / 96
     (pool,) = apart_by.pools
@@ -54,14 +54,14 @@ def test_two_plans_by_hand(plans: list[ActivePlan]) -> None:
     assert [(setting.key, setting.values) for setting in apart_by.settings] == [
         ("horizon.period_s", (3600, 1800))
     ]
-    back = plans_between(plans[1], plans[0])
+    back = week_difference(plans[1], plans[0])
     assert back.replica_hours == apart_by.replica_hours[::-1] and back.changed == 24 / 72
-    assert plans_between(plans[0], plans[0]).changed == 0
+    assert week_difference(plans[0], plans[0]).changed == 0
     # Dates say nothing of the other days of a week: what both say of is compared.
     plans[1].repeat = "once"
-    assert plans_between(*plans).hours == 24
+    assert week_difference(*plans).hours == 24
     plans[1].pools = [{**plans[1].pools[0], "name": "another"}]
-    apart = plans_between(*plans)
+    apart = week_difference(*plans)
     assert apart.replica_hours == (96, 72) and apart.changed == (96 + 72) / 96
     assert [pool.most for pool in apart.pools] == [(0, 4), (5, 0)]
 
@@ -87,7 +87,7 @@ def test_restored_as_it_was_frozen_whatever_became_of_its_run(
     assert delivery.event == "plan.in-force" and "is made active again" in delivery.text
     with pytest.raises(NotFound):
         plan_branch(plan=again, user=planner)
-    notes = plans_between(again, second).notes
+    notes = week_difference(again, second).notes
     assert notes == (f"Run {first.number} was removed: its settings are not known.",)
 
 
