@@ -220,6 +220,9 @@ def _column_texts(head: Head, values: Sequence[Value], clock: str) -> list[str]:
     return list(map(text, values))
 
 
+TableColumns = tuple[tuple[Head, Callable[[T], Value]], ...]  # heads, and cells of an item
+
+
 def table(
     items: Iterable[T],
     *columns: tuple[Head, Callable[[T], Value]],

@@ -131,11 +131,13 @@ def _chart(result: BacktestResult, methods: Sequence[ForecasterFigures]) -> Char
     A line across the chart is the cost of the cheapest policy without a forecast.
     """
     names = tuple(row.facts.method for row in methods)
-    costs = (
-        ("Equal attainment", Role.RECOMMENDED, tuple(row.cost_usd for row in methods)),
-        ("As chosen before", Role.MEASURED, tuple(row.as_run_cost_usd for row in methods)),
-    )
-    series = [Series(label, names, usd, role, Shape.BAR) for label, role, usd in costs if any(usd)]
+    equal = tuple(row.cost_usd for row in methods)
+    as_chosen = tuple(row.as_run_cost_usd for row in methods)
+    series = []
+    if any(equal):
+        series.append(Series("Equal attainment", names, equal, Role.RECOMMENDED, Shape.BAR))
+    if any(as_chosen):
+        series.append(Series("As chosen before", names, as_chosen, Role.MEASURED, Shape.BAR))
     baselines = result.beside.values()
     priced = [(row.figures.cost_usd, row.label) for row in baselines if row.figures.cost_usd]
     if priced:

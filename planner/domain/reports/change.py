@@ -27,6 +27,7 @@ from planner.domain.serialise import from_json
 SEASON = timedelta(days=7)  # demand repeats by week, so older data lacks the latest week
 NOW, BEFORE = "now", "before:"  # words before a figure to compare with
 LEAST_DIFFERENCE = 0.0005  # smaller differences of a share are shown as none
+UNKNOWN = "Not simulated."
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,26 +112,29 @@ def change_facts(
     """
     # A guard may start more replicas than the proposal's schedule has.
     guarded = guard_text(proposed, simulated) if proposed else ""
-    replicas = span_text(proposed) if proposed else None
     was_replicas = _note(was, span_text(current) if current else None)
     note = " · ".join(filter(None, (guarded, was_replicas)))
-    yield Fact("Replicas", replicas, note=note)
+    yield Fact("Replicas", span_text(proposed) if proposed else None, note=note)
     if after is None:  # without a simulation, nothing else is known
         return
     old, new = before.outcome if before else None, after.outcome
     was_usd = _note(was, figure(old.cost_usd, "$") if old else None)
     time = f" {time_text(after.window)}" if after.window else ""
     yield Fact(f"Cost{time}", new.cost_usd, "$", note=was_usd, **saving_change(saving))
-    if (tier := after.tier) is not None:
-        yield _attainment(new, old, tier, was)
+    if after.tier is not None:
+        yield _attainment(new, old, after.tier, was)
     energy_saving = 1 - new.energy_kwh / old.energy_kwh if old and old.energy_kwh else None
     was_kwh = _note(was, figure(old.energy_kwh, "kWh") if old else None)
     yield Fact(f"Energy{time}", new.energy_kwh, "kWh", note=was_kwh, **saving_change(energy_saving))
-    loss = after.replica_loss
+    yield _risk(after.replica_loss, before.replica_loss if before else None, was)
+
+
+def _risk(loss: ReplicaLoss, old: ReplicaLoss | None, was: str) -> Fact:
+    """Return whether the proposal is N+1, compared with the active plan, if any (``old``)."""
     meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[loss.survives]
-    was_redundant = _note(was, before.replica_loss.verdict if before else None)
+    was_redundant = _note(was, old.verdict if old else None)
     note = " · ".join(filter(None, (loss.effect, was_redundant)))
-    yield Fact("Risk", loss.verdict, note=note, meaning=meaning)
+    return Fact("Risk", loss.verdict, note=note, meaning=meaning)
 
 
 def _attainment(new: Outcome, old: Outcome | None, tier: str, was: str) -> Fact:
@@ -140,15 +144,14 @@ def _attainment(new: Outcome, old: Outcome | None, tier: str, was: str) -> Fact:
     """
     share = new.slo_attainment[tier]
     old_share = old.slo_attainment.get(tier) if old else None
-    change = None if share is None or old_share is None else share - old_share
-    met = all(new.slo_met.values())
-    return Fact(
-        f"SLO attainment, {tier}", share, form=Form.SHARE,
-        change="" if change is None or abs(change) < LEAST_DIFFERENCE
-        else minus(f"{100 * change:+.1f} points"),
-        note=_note(was, None if old_share is None else percent(old_share)),
-        meaning=Meaning.MET if met else Meaning.MISSED,
-    )  # fmt: skip
+    change = note = ""
+    if old_share is not None:
+        note = _note(was, percent(old_share))
+        if share is not None and abs(share - old_share) >= LEAST_DIFFERENCE:
+            change = minus(f"{100 * (share - old_share):+.1f} points")
+    meaning = Meaning.MET if all(new.slo_met.values()) else Meaning.MISSED
+    label = f"SLO attainment, {tier}"
+    return Fact(label, share, form=Form.SHARE, change=change, note=note, meaning=meaning)
 
 
 def checks(
@@ -164,25 +167,13 @@ def checks(
     if it exceeds ``budget_usd_30d``, an admin must approve. ``data_age`` is the time since the
     traffic ends; None if the traffic has no calendar dates.
     """
-    unknown = "Not simulated."
     if after is None:
-        yield from (Check(name, None, unknown) for name in ("SLO met", "N+1", "Test days passed"))
+        for name in ("SLO met", "N+1", "Test days passed"):
+            yield Check(name, None, UNKNOWN)
     else:
         yield _slo_check(after)
-        loss = after.replica_loss
-        words = {True: "Passed.", False: "Not N+1.", None: unknown}[loss.survives]
-        share = loss.attainment
-        place = f" {loss.where}" if loss.where else ""
-        detail = (
-            f"{percent(share)} SLO attainment after losing 1 replica{place}." if share else words
-        )
-        yield Check("N+1", loss.survives, detail)
-        passes = after.required_days
-        yield Check(
-            "Test days passed", all(passes) if passes else None,
-            f"{days_text(sum(passes), len(passes), after.level)}." if passes
-            else "None were simulated.",
-        )  # fmt: skip
+        yield _n_plus_1_check(after.replica_loss)
+        yield _test_days_check(after)
     yield _budget_check(usd_30d, budget_usd_30d)
     if data_age is None:
         yield Check("Fresh data", None, "Its traffic has no calendar date.")
@@ -190,6 +181,24 @@ def checks(
         days = days_old(data_age)
         words = f"The traffic ended {counted(days, 'day')} ago, limit {SEASON.days}."
         yield Check("Fresh data", data_age <= SEASON, words)
+
+
+def _n_plus_1_check(loss: ReplicaLoss) -> Check:
+    """Return the check whether the plan meets the SLO without one replica."""
+    words = {True: "Passed.", False: "Not N+1.", None: UNKNOWN}[loss.survives]
+    if loss.attainment:
+        place = f" {loss.where}" if loss.where else ""
+        words = f"{percent(loss.attainment)} SLO attainment after losing 1 replica{place}."
+    return Check("N+1", loss.survives, words)
+
+
+def _test_days_check(after: Simulated) -> Check:
+    """Return the check whether the policy passes the required test days."""
+    passes = after.required_days
+    if not passes:
+        return Check("Test days passed", None, "None were simulated.")
+    words = f"{days_text(sum(passes), len(passes), after.level)}."
+    return Check("Test days passed", all(passes), words)
 
 
 def days_old(age: timedelta) -> int:

@@ -4,12 +4,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import polars as pl
 
 from planner.domain.formats import counted, duration, figure, key_words, percent, signed_percent
 from planner.domain.kinds.compare import CompareResult
+from planner.domain.recommend.rule import Interval
 from planner.domain.report import (
     Alternative,
     Fact,
@@ -281,14 +282,13 @@ def _plans(
     If the result has none of these, return one plan: the recommended policy, else the best
     deployable one, else the best one. ``outcomes`` are the simulated policies by key.
     """
-    policy_of_plan = {name: tests.alternatives.get(name, "") for name in (*LEVELS, STATIC)}
-    plans = tuple(
-        Plan(name, outcomes[key], tests.levels.get(name))
-        for name, key in policy_of_plan.items()
-        if key in outcomes
-    )
+    plans = []
+    for name in (*LEVELS, STATIC):
+        outcome = outcomes.get(tests.alternatives.get(name, ""))
+        if outcome is not None:
+            plans.append(Plan(name, outcome, tests.levels.get(name)))
     if plans or not outcomes:
-        return plans
+        return tuple(plans)
     recommended = comparison.recommended
     if recommended is not None and recommended.policy in outcomes:
         return (Plan("", outcomes[recommended.policy], None),)
@@ -339,12 +339,24 @@ def _fails_test_days(plan: Plan) -> bool:
 
 
 def _deciding_facts(view: ComparisonView, schedule: Schedule | None) -> Iterator[Fact]:
-    """Yield the five figures that decide: replicas, cost, SLO attainment, energy and risk.
-
-    A saving at equal SLO attainment differs from that of the costs, so it is the only one.
-    """
+    """Yield the five figures that decide: replicas, cost, SLO attainment, energy and risk."""
     yield from _replicas_fact(view, schedule)
+    yield _cost_fact(view)
+    yield from _attainment_fact(view)
     outcome, base = view.plan.outcome, view.base
+    saving = None
+    if base is not None and base.energy_kwh:
+        saving = 1 - outcome.energy_kwh / base.energy_kwh
+    label, note = f"Energy {view.window_words}", f"{figure(outcome.carbon_kg)} kg CO2e"
+    yield Fact(label, outcome.energy_kwh, "kWh", **saving_change(saving), note=note)
+    yield _risk_fact(view)
+
+
+def _cost_fact(view: ComparisonView) -> Fact:
+    """Return the cost of the plan and its saving at equal SLO attainment, if known.
+
+    Such a saving differs from that of the costs, so it is the only one.
+    """
     saved, compared = saving_change(view.saving(view.key)), _comparison_words(view)
     if saved:  # the comparison is part of the text of the change
         saved["change"], compared = f"{saved['change']} {compared}", ""
@@ -352,16 +364,8 @@ def _deciding_facts(view: ComparisonView, schedule: Schedule | None) -> Iterator
     fixed = traits_of(view.key).group is PolicyGroup.FIXED
     untuned = "" if fixed or view.tests.levels or view.tests.days else "not tuned on test days"
     note = " · ".join(filter(None, (compared, static, untuned)))
-    yield Fact(f"Cost {view.window_words}", outcome.cost_usd, "$", **saved, note=note)
-    yield from _attainment_fact(view)
-    energy_saving = None
-    if base is not None and base.energy_kwh:
-        energy_saving = 1 - outcome.energy_kwh / base.energy_kwh
-    yield Fact(
-        f"Energy {view.window_words}", outcome.energy_kwh, "kWh", **saving_change(energy_saving),
-        note=f"{figure(outcome.carbon_kg)} kg CO2e",
-    )  # fmt: skip
-    yield _risk_fact(view)
+    cost_usd = view.plan.outcome.cost_usd
+    return Fact(f"Cost {view.window_words}", cost_usd, "$", **saved, note=note)
 
 
 def _replicas_fact(view: ComparisonView, schedule: Schedule | None) -> Iterator[Fact]:
@@ -516,23 +520,24 @@ def _next_level_words(view: ComparisonView) -> str:
     """
     if view.plan.name not in LEVELS:
         return ""
-    plans = {plan.name: plan for plan in view.plans}
     higher_levels = LEVELS[LEVELS.index(view.plan.name) + 1 :]
-    next_level = next((name for name in higher_levels if name in plans), None)
-    if next_level is None:
+    # The plans are in the order of their levels.
+    higher = [plan for plan in view.plans if plan.name in higher_levels]
+    if not higher:
         return "" if _is_untested(view, view.plan) else "highest assurance"
-    next_plan = plans[next_level]
+    next_plan = higher[0]
     if _is_untested(view, next_plan):
         return ""
     if _fails_test_days(next_plan):
-        return f"no plan passes {next_level}"
+        return f"no plan passes {next_plan.name}"
     if next_plan.outcome.name == view.key:
         return ""
+    name = next_plan.name.capitalize()
     extra_usd = next_plan.outcome.cost_usd - view.plan.outcome.cost_usd
     if round(extra_usd, 2) == 0:
-        return f"{next_level.capitalize()}: same cost"
-    gains_spare = _is_n_plus_1(view, next_plan) and not _is_n_plus_1(view, view.plan)
-    name = "N+1" if gains_spare else next_level.capitalize()
+        return f"{name}: same cost"
+    if _is_n_plus_1(view, next_plan) and not _is_n_plus_1(view, view.plan):
+        name = "N+1"
     sign = "+" if extra_usd >= 0 else ""
     return f"{name}: {sign}{figure(extra_usd, '$')}"
 
@@ -679,18 +684,13 @@ def _reasons(view: ComparisonView) -> Iterator[Fact]:
 
     They are test days passed, expected cost, utility, and the next best policy, where known.
     """
-    level = view.plan.level
     if _required_days(view):
         tests = _test_days_fact(view)
         result = "passed" if tests.meaning is Meaning.MET else "failed"
         yield replace(tests, label=f"Required tests {result}", link="")
-    expected = level.expected.cost_usd if level is not None else None
-    if expected is not None:
-        low, high = expected.low, expected.high
-        ends = dict.fromkeys(figure(end, "$") for end in (low, high))
-        interval = f"80% interval {' to '.join(ends)}" if len(ends) > 1 else "equal on test days"
-        note = "from one test day" if low is None else interval
-        yield Fact("Mean cost of the test days", expected.mean, "$", note=note)
+    level = view.plan.level
+    if level is not None and level.expected.cost_usd is not None:
+        yield _test_days_cost_fact(level.expected.cost_usd)
     if (utility := view.plan.outcome.utility) is not None:
         highest = max(other.utility or 0.0 for other in view.outcomes.values())
         change = f"{signed_percent(utility / highest - 1, 1)} vs the highest" if highest else ""
@@ -702,6 +702,16 @@ def _reasons(view: ComparisonView) -> Iterator[Fact]:
         loss = view.replica_loss(outcome)
         risk = f"not N+1: {loss.effect}" if loss.survives is False else ""
         yield Fact("Next policy", outcome.label, change=f"{more} on the test days", note=risk)
+
+
+def _test_days_cost_fact(expected: Interval) -> Fact:
+    """Return the mean cost of the test days, with its interval if there are several days."""
+    if expected.low is None:
+        note = "from one test day"
+    else:
+        low, high = figure(expected.low, "$"), figure(expected.high, "$")
+        note = "equal on test days" if low == high else f"80% interval {low} to {high}"
+    return Fact("Mean cost of the test days", expected.mean, "$", note=note)
 
 
 def _next_policy(view: ComparisonView) -> tuple[Outcome, float] | None:
@@ -744,6 +754,26 @@ def _expected_cost(view: ComparisonView, key: str) -> float | None:
     return total / weights if weights else None
 
 
+class DayRow(NamedTuple):
+    """A test day, and the plan's result on it; None: not simulated."""
+
+    day: TestDayFigures
+    required: bool
+    result: PolicyOnDay | None
+
+    @property
+    def passes(self) -> str:
+        """Return "yes" or "no", or "not run" if the plan was not simulated on the day."""
+        if self.result is None:
+            return "not run"
+        return "yes" if self.result.passes else "no"
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Return the plan's cost on the day; None if not simulated."""
+        return None if self.result is None else self.result.cost_usd
+
+
 def _test_days(view: ComparisonView) -> Iterator[Section]:
     """Yield the section on the test days: results of the plan, and how many policies pass."""
     days = view.tests.days
@@ -753,48 +783,42 @@ def _test_days(view: ComparisonView) -> Iterator[Section]:
     for day in days:
         for result in day.policies.values():
             tiers |= dict.fromkeys(result.attainment)
-
-    def passes(day: TestDayFigures) -> str:
-        """Return "yes" or "no", or "not run" if the plan was not simulated on the day."""
-        on_day = day.policies.get(view.key)
-        if on_day is None:
-            return "not run"
-        return "yes" if on_day.passes else "no"
-
-    def cost_usd(day: TestDayFigures) -> float | None:
-        """Return the plan's cost on the day; None if not simulated."""
-        on_day = day.policies.get(view.key)
-        return None if on_day is None else on_day.cost_usd
-
-    def attainment(tier: str, day: TestDayFigures) -> float | None:
-        """Return the plan's SLO attainment for a tier on the day; None if not simulated."""
-        on_day = day.policies.get(view.key)
-        return None if on_day is None else on_day.attainment.get(tier)
-
-    rows = table(
-        days,
-        (Head("Test day", width=3), lambda day: day.name),
-        (Head("Required"), lambda day: "yes" if view.requires(day) else "no"),
-        (Head("Weight", Form.NUMBER), lambda day: day.weight or None),
-        (Head("Passes"), passes),
-        (Head("Cost", Form.NUMBER, "$"), cost_usd),
-        *(
-            (Head(f"SLO attainment: {tier}", Form.SHARE), partial(attainment, tier))
-            for tier in tiers
-        ),
-        (Head("Policies that pass"), _passing_count),
-        (Head("Not applicable", width=2), lambda day: day.not_applicable),
+    attainments = (
+        (Head(f"SLO attainment: {tier}", Form.SHARE), partial(_attainment_on_day, tier))
+        for tier in tiers
     )
+    rows = table(
+        [DayRow(day, view.requires(day), day.policies.get(view.key)) for day in days],
+        (Head("Test day", width=3), lambda row: row.day.name),
+        (Head("Required"), lambda row: "yes" if row.required else "no"),
+        (Head("Weight", Form.NUMBER), lambda row: row.day.weight or None),
+        (Head("Passes"), lambda row: row.passes),
+        (Head("Cost", Form.NUMBER, "$"), lambda row: row.cost_usd),
+        *attainments,
+        (Head("Policies that pass"), lambda row: _passing_count(row.day)),
+        (Head("Not applicable", width=2), lambda row: row.day.not_applicable),
+        note=_test_days_note(view),
+    )
+    yield Section("Test days", (rows,))
+
+
+def _attainment_on_day(tier: str, row: DayRow) -> float | None:
+    """Return the plan's SLO attainment for a tier on the day; None if not simulated."""
+    return None if row.result is None else row.result.attainment.get(tier)
+
+
+def _test_days_note(view: ComparisonView) -> str:
+    """Return how to read the results of test days."""
     note = (
         f"Results of {view.plan.title}. A plan must pass every required day. Policies that cannot "
         "win are not tried on every day."
     )
-    kinds = {day.kind for day in days if day.cases}
+    kinds = {day.kind for day in view.tests.days if day.cases}
     if LOST_REPLICA in kinds:
         note += " A lost replica is not paid for."
     if PAST in kinds:
         note += " A past day ends when its plan is made. Its cost is scaled to the planned time."
-    yield Section("Test days", (replace(rows, note=note),))
+    return note
 
 
 def _passing_count(day: TestDayFigures) -> str:
@@ -805,30 +829,23 @@ def _passing_count(day: TestDayFigures) -> str:
 
 def _policies(view: ComparisonView) -> Iterator[Section]:
     """Yield the sections that compare policies, show the plan's parameters and the simulation."""
-    ordered = [
-        view.outcomes[name]
-        for name in dict.fromkeys((*view.comparison.ranking, *view.outcomes))
-        if name in view.outcomes
-    ]
+    best_first = dict.fromkeys((*view.comparison.ranking, *view.outcomes))
+    outcomes = [view.outcomes[name] for name in best_first if name in view.outcomes]
     rows = []
-    for outcome in ordered:
+    for outcome in outcomes:
         # The stored attainment without a replica is that in the window. Test days may have less.
         survives = view.replica_loss(outcome).attainment
         rows.append(Row(outcome.title, {**view.figures[outcome.name], "survives": survives}))
     # Nobody can run an oracle, so it has no saving.
-    savings = {
-        name: None if outcome.hindsight else view.saving(name)
-        for name, outcome in view.outcomes.items()
-    }
+    savings = {row.name: None if row.hindsight else view.saving(row.name) for row in outcomes}
     compared = policies_table(rows, view.key, savings, *_test_day_columns(view))
     label = "Recommended" if _is_recommended(view, view.plan) else view.plan.label
-    charts = cost_chart(ordered, view.key, label, _not_n_plus_1_as_required(view))
+    charts = cost_chart(outcomes, view.key, label, _not_n_plus_1_as_required(view))
     yield Section("Policies", (*charts, compared), group=Group.POLICIES, printed=True)
     yield from parameters_section(Row(view.plan.outcome.title, view.figures[view.key]))
     plan_and_baseline = (view.key, view.comparison.baseline)
-    yield simulation_section(
-        rows, [row for row in rows if row.figures["name"] in plan_and_baseline]
-    )
+    shown = [row for row in rows if row.figures["name"] in plan_and_baseline]
+    yield simulation_section(rows, shown)
 
 
 def _not_n_plus_1_as_required(view: ComparisonView) -> set[str]:
@@ -849,73 +866,74 @@ def _test_day_columns(
 
     The days are those that the plan's level of assurance requires.
     """
-
-    def results(row: Row) -> dict[str, PolicyOnDay]:
-        """Return the policy's results by the name of the required test day."""
-        key = row.figures["name"]
-        return {
-            day.name: day.policies[key]
-            for day in view.tests.days
-            if view.requires(day) and key in day.policies
-        }
+    required = [day for day in view.tests.days if view.requires(day)]
 
     def passed_days(row: Row) -> str:
         """Return how many required test days the policy passes, such as "2 of 3"."""
-        days = results(row).values()
-        return f"{sum(day.passes for day in days)} of {len(days)}" if days else ""
+        key = row.figures["name"]
+        passes = [day.policies[key].passes for day in required if key in day.policies]
+        return f"{sum(passes)} of {len(passes)}" if passes else ""
 
     def failed_days(row: Row) -> str:
         """Return the names of the test days that the policy fails, each with a known reason."""
-        return ", ".join(
-            f"{name} ({day.reason})" if day.reason else name
-            for name, day in results(row).items()
-            if not day.passes
-        )
+        names = []
+        for day in required:
+            result = day.policies.get(row.figures["name"])
+            if result is not None and not result.passes:
+                names.append(f"{day.name} ({result.reason})" if result.reason else day.name)
+        return ", ".join(names)
 
     yield Head("Required test days passed"), passed_days
     yield Head("Fails on", width=2), failed_days
 
 
-def assurance_table(recommended: Mapping[str, AssuranceFigures]) -> Table:
-    """Return a table with a row per level of assurance; ``recommended`` is by level."""
-    levels = [name for name in LEVELS if name in recommended]
-    all_expected = [recommended[level].expected for level in levels]
-    tiers = list(dict.fromkeys(tier for expected in all_expected for tier in expected.attainment))
-    costs = [expected.cost_usd for expected in all_expected]
-    has_interval = any(cost is not None and cost.low is not None for cost in costs)
+class LevelRow(NamedTuple):
+    """A level of assurance and its recommended policy."""
 
-    def parameters(level: str) -> str:
-        """Return the parameters of a level's policy as text."""
-        values = recommended[level].parameters.items()
+    level: str
+    policy: AssuranceFigures
+
+    @property
+    def parameters(self) -> str:
+        """Return the parameters of the policy as text."""
+        values = self.policy.parameters.items()
         return ", ".join(f"{key_words(key)} {value:.4g}" for key, value in values)
 
-    def cost(part: str, level: str) -> float | None:
-        """Return ``part`` of a level's expected cost: "mean", "low" or "high"; None: not known."""
-        return getattr(recommended[level].expected.cost_usd, part, None)
 
-    def attainment(tier: str, level: str) -> float | None:
-        """Return the mean SLO attainment of a tier at a level; None: not known."""
-        expected = recommended[level].expected.attainment.get(tier)
-        return None if expected is None else expected.mean
-
-    return table(
-        levels,
-        (Head("Assurance"), str.capitalize),
-        (Head("Policy", width=3), lambda level: recommended[level].label),
-        (Head("Parameters", width=2), parameters),
-        (
-            Head("Passes required days"),
-            lambda level: "yes" if recommended[level].qualifies else "no",
-        ),
-        *(
-            (Head(f"Cost of the test days: {part}", Form.NUMBER, "$"), partial(cost, part))
-            for part in ("mean", "low", "high")
-        ),
-        *(
-            (Head(f"SLO attainment on test days: {tier}", Form.SHARE), partial(attainment, tier))
-            for tier in tiers
-        ),
-        (Head("Fails", width=2), lambda level: ", ".join(recommended[level].failing)),
-        note="Means are over the weighted test days. The planned day is not one of them."
-        + (" Low and high: 80% interval." if has_interval else ""),
+def assurance_table(recommended: Mapping[str, AssuranceFigures]) -> Table:
+    """Return a table with a row per level of assurance; ``recommended`` is by level."""
+    rows = [LevelRow(name, recommended[name]) for name in LEVELS if name in recommended]
+    tiers = dict.fromkeys(tier for row in rows for tier in row.policy.expected.attainment)
+    costs = (
+        (Head(f"Cost of the test days: {part}", Form.NUMBER, "$"), partial(_level_cost, part))
+        for part in ("mean", "low", "high")
     )
+    attainments = (
+        (Head(f"SLO attainment on test days: {tier}", Form.SHARE), partial(_level_attainment, tier))
+        for tier in tiers
+    )
+    note = "Means are over the weighted test days. The planned day is not one of them."
+    if any(_level_cost("low", row) is not None for row in rows):
+        note += " Low and high: 80% interval."
+    return table(
+        rows,
+        (Head("Assurance"), lambda row: row.level.capitalize()),
+        (Head("Policy", width=3), lambda row: row.policy.label),
+        (Head("Parameters", width=2), lambda row: row.parameters),
+        (Head("Passes required days"), lambda row: "yes" if row.policy.qualifies else "no"),
+        *costs,
+        *attainments,
+        (Head("Fails", width=2), lambda row: ", ".join(row.policy.failing)),
+        note=note,
+    )
+
+
+def _level_cost(part: str, row: LevelRow) -> float | None:
+    """Return ``part`` of a level's expected cost: "mean", "low" or "high"; None: not known."""
+    return getattr(row.policy.expected.cost_usd, part, None)
+
+
+def _level_attainment(tier: str, row: LevelRow) -> float | None:
+    """Return the mean SLO attainment of a tier at a level; None: not known."""
+    expected = row.policy.expected.attainment.get(tier)
+    return None if expected is None else expected.mean

@@ -14,25 +14,25 @@ def preview_report(preview: Preview) -> Report:
 
     Recommendations and test days that are known already come with it.
     """
+    sections = []
+    if preview.assurance:
+        found = assurance_table(preview.assurance)
+        sections.append(Section("Recommended so far", (found,), "Recommended"))
     answer = preview.answer
-    facts = (
+    facts = [
         Fact("Cost of the planned window", answer.cost_usd, "$"),
         Fact("GPU-hours", answer.gpu_hours, form=Form.NUMBER),
-        *(
-            Fact(f"Expected SLO attainment: {tier_label(tier, answer.attainment)}", share,
-                 form=Form.SHARE)
-            for tier, share in answer.attainment.items()
-        ),
-    )  # fmt: skip
+    ]
+    for tier, share in answer.attainment.items():
+        label = f"Expected SLO attainment: {tier_label(tier, answer.attainment)}"
+        facts.append(Fact(label, share, form=Form.SHARE))
     pools = table(
         answer.pools,
         (Head("Pool", width=3), lambda pool: pool.pool),
         (Head("Replicas"), lambda pool: span_text((pool.fewest, pool.most))),
     )
-    sections = [Section("First answer, not simulated yet", (Facts(facts), pools), "First answer")]
-    if preview.assurance:
-        found = assurance_table(preview.assurance)
-        sections.insert(0, Section("Recommended so far", (found,), "Recommended"))
+    blocks = (Facts(tuple(facts)), pools)
+    sections.append(Section("First answer, not simulated yet", blocks, "First answer"))
     if preview.test_days:
         sections.append(Section("Test days so far", (_days_table(preview.test_days),), "Test days"))
     return Report("", "", tuple(sections))

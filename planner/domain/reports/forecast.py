@@ -8,7 +8,7 @@ import polars as pl
 
 from forecasting.method_choice import MARGIN
 from planner.domain.formats import compact, percent, zone_name
-from planner.domain.kinds.forecast import ForecastResult
+from planner.domain.kinds.forecast import ComparedMethod, ForecastResult
 from planner.domain.report import (
     Axis,
     Chart,
@@ -24,6 +24,7 @@ from planner.domain.report import (
     Series,
     Shape,
     Table,
+    TableColumns,
     table,
 )
 from planner.domain.reports.frame import window_text
@@ -46,31 +47,30 @@ def report(result: ForecastResult, tables: Tables) -> Report:
     """
     rows = cast(Rows, result.series)
     window = result.window
-    charts = tuple(_charts(result, tables))
-    notes = tuple(Note(note) for note in result.notes)
+    clock = window.clock if window else "utc"
     ahead = tables("forecast") if window else pl.DataFrame()
     facts = tuple(_facts(rows, ahead))
     answer = _answer(facts, result.headline) or f"Forecast of {len(rows):,} series."
-    hours: tuple[Section, ...] = ()
-    if not ahead.is_empty() and ahead["actual"].null_count() == len(ahead):
+    sections = [Section("Forecast of each series", (_series(rows),), "Series")]
+    is_in_future = not ahead.is_empty() and ahead["actual"].null_count() == len(ahead)
+    if is_in_future:
         total = _summed(ahead)
         facts = (_peak(total),)
         answer = f"Expect a peak of {facts[0].text}."
-        hours = (Section("Forecast over time", (_over_time(total, window.clock),), printed=True),)
+        over_time = _over_time(total, clock)
+        sections.append(Section("Forecast over time", (over_time,), printed=True))
+    sections += [*_planned_for(result), *_methods_section(result)]
+    if result.notes:
+        notes = tuple(Note(note) for note in result.notes)
+        sections.append(Section("Notes", notes, group=Group.BASIS))
     return Report(
         title=result.scenario or "Forecast",
         answer=answer,
         about=window_text(window) if window else "After the trace",
         facts=facts,
-        sections=(
-            Section("Forecast of each series", (_series(rows),), "Series"),
-            *hours,
-            *_planned_for(result),
-            *_methods_section(result),
-            *((Section("Notes", notes, group=Group.BASIS),) if notes else ()),
-        ),
-        clock=window.clock if window else "utc",
-        charts=charts,
+        sections=tuple(sections),
+        clock=clock,
+        charts=tuple(_charts(result, tables)),
     )
 
 
@@ -106,25 +106,30 @@ def _facts(rows: Rows, ahead: pl.DataFrame) -> Iterator[Fact]:
     ``ahead`` is the table of the forecast. If it has the actual demand of several series, the WAPE
     is over all of them, with that of the worst as a note.
     """
-    overall = _overall_error(ahead)
-    for name, label in (("wape", ERROR), ("peak_wape", "Error at peaks (peak WAPE)")):
-        known = [row[name] for row in rows if row.get(name) is not None]
-        if known and name == "wape" and overall is not None and len(known) > 1:
-            worst = f"{_worst(len(known))}: {percent(max(known))}"
-            yield Fact(label, overall, form=Form.SHARE, note=worst)
-        elif known:
-            yield Fact(label, max(known), form=Form.SHARE, note=_worst(len(known)))
-    covered = [row["coverage80"] for row in rows if row.get("coverage80") is not None]
-    if covered:  # the least covered series counts
+    if errors := _known(rows, "wape"):
+        worst = _worst(len(errors))
+        overall = _overall_error(ahead)
+        if overall is None or len(errors) == 1:
+            yield Fact(ERROR, max(errors), form=Form.SHARE, note=worst)
+        else:
+            note = f"{worst}: {percent(max(errors))}"
+            yield Fact(ERROR, overall, form=Form.SHARE, note=note)
+    if errors := _known(rows, "peak_wape"):
+        worst = _worst(len(errors))
+        yield Fact("Error at peaks (peak WAPE)", max(errors), form=Form.SHARE, note=worst)
+    if covered := _known(rows, "coverage80"):
         least = min(covered)
-        enough = least >= WELL_COVERED
-        yield Fact(
-            "Demand within the 80% band", least, form=Form.SHARE,
-            note=" · ".join(
-                filter(None, (_worst(len(covered)), f"needs {percent(WELL_COVERED, 0)}"))
-            ),
-            meaning=Meaning.MET if enough else Meaning.RISK,
-        )  # fmt: skip
+        meaning = Meaning.MET if least >= WELL_COVERED else Meaning.RISK
+        note = f"needs {percent(WELL_COVERED, 0)}"
+        if len(covered) > 1:
+            note = f"{_worst(len(covered))} · {note}"
+        label = "Demand within the 80% band"
+        yield Fact(label, least, form=Form.SHARE, note=note, meaning=meaning)
+
+
+def _known(rows: Rows, name: str) -> list[float]:
+    """Return the figure ``name`` of the series that have it."""
+    return [row[name] for row in rows if row.get(name) is not None]
 
 
 def _answer(facts: Sequence[Fact], headline: str) -> str:
@@ -208,6 +213,27 @@ def _summed(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.group_by("time").agg(sums).sort("time")
 
 
+def _drift(row: Mapping[str, Any]) -> str:
+    """Return a sentence if the forecast of a series has become worse, else ""."""
+    drift = row.get("drift") or {}
+    return str(drift.get("sentence") or "") if drift.get("flagged") else ""
+
+
+SERIES_COLUMNS: TableColumns[Mapping[str, Any]] = (
+    (Head("Unit"), lambda row: (row.get("unit") or "").replace("_", " ")),
+    (Head("Forecaster", width=2), lambda row: row["method"].replace("-", " ")),
+    (Head("WAPE", Form.SHARE), lambda row: row.get("wape")),
+    (Head("Peak WAPE", Form.SHARE), lambda row: row.get("peak_wape")),
+    (Head("Within the 80% band", Form.SHARE), lambda row: row.get("coverage80")),
+    (Head("Peak", Form.NUMBER, "per bin"), lambda row: row.get("peak")),
+    (Head("Peak, P90", Form.NUMBER, "per bin"), lambda row: row.get("peak_p90")),
+    (Head("Drift", width=2), _drift),
+    (Head("Why", width=3), lambda row: row.get("reason")),
+    (Head("Warning", width=3), lambda row: row.get("note")),
+    (Head("Bins left out", width=3), lambda row: row.get("cleaned")),
+)
+
+
 def _series(rows: Rows) -> Table:
     """Return a table of all series with the errors of past forecasts."""
     tiers = [row["tier"] for row in rows]
@@ -216,27 +242,25 @@ def _series(rows: Rows) -> Table:
         (Head("Model", width=2), lambda row: row["model"]),
         (Head("Region", width=2), lambda row: row["region"]),
         (Head("Tier", width=2), lambda row: tier_label(row["tier"], tiers)),
-        (Head("Unit"), lambda row: (row.get("unit") or "").replace("_", " ")),
-        (Head("Forecaster", width=2), lambda row: row["method"].replace("-", " ")),
-        (Head("WAPE", Form.SHARE), lambda row: row.get("wape")),
-        (Head("Peak WAPE", Form.SHARE), lambda row: row.get("peak_wape")),
-        (Head("Within the 80% band", Form.SHARE), lambda row: row.get("coverage80")),
-        (Head("Peak", Form.NUMBER, "per bin"), lambda row: row.get("peak")),
-        (Head("Peak, P90", Form.NUMBER, "per bin"), lambda row: row.get("peak_p90")),
-        (Head("Drift", width=2), _drift),
-        (Head("Why", width=3), lambda row: row.get("reason")),
-        (Head("Warning", width=3), lambda row: row.get("note")),
-        (Head("Bins left out", width=3), lambda row: row.get("cleaned")),
+        *SERIES_COLUMNS,
         note="Errors of past forecasts."
         if any(row.get("wape") is not None for row in rows)
         else "",
     )
 
 
-def _drift(row: Mapping[str, Any]) -> str:
-    """Return a sentence if the forecast of a series has become worse, else ""."""
-    drift = row.get("drift") or {}
-    return str(drift.get("sentence") or "") if drift.get("flagged") else ""
+METHOD_COLUMNS: TableColumns[ComparedMethod] = (
+    (Head("Model"), lambda row: row.model),
+    (Head("Region"), lambda row: row.region),
+    (Head("Tier"), lambda row: row.tier),
+    (Head("Unit"), lambda row: row.unit.replace("_", " ")),
+    (Head("Method", width=2), lambda row: row.method.replace("-", " ")),
+    (Head("Chosen"), lambda row: "yes" if row.chosen else ""),
+    (Head("Peak error", Form.SHARE), lambda row: row.error),
+    (Head("Ratio to chosen", Form.NUMBER), lambda row: row.over_chosen),
+    (Head("Weight, next window", Form.SHARE), lambda row: row.share),
+    (Head("Weight, last bin", Form.SHARE), lambda row: row.end_share),
+)
 
 
 def _methods_section(result: ForecastResult) -> Iterator[Section]:
@@ -245,16 +269,7 @@ def _methods_section(result: ForecastResult) -> Iterator[Section]:
     if methods:
         rows = table(
             methods,
-            (Head("Model"), lambda row: row.model),
-            (Head("Region"), lambda row: row.region),
-            (Head("Tier"), lambda row: row.tier),
-            (Head("Unit"), lambda row: row.unit.replace("_", " ")),
-            (Head("Method", width=2), lambda row: row.method.replace("-", " ")),
-            (Head("Chosen"), lambda row: "yes" if row.chosen else ""),
-            (Head("Peak error", Form.SHARE), lambda row: row.error),
-            (Head("Ratio to chosen", Form.NUMBER), lambda row: row.over_chosen),
-            (Head("Weight, next window", Form.SHARE), lambda row: row.share),
-            (Head("Weight, last bin", Form.SHARE), lambda row: row.end_share),
+            *METHOD_COLUMNS,
             note="Peak error: error of earlier peaks over mean demand. Another method replaces the "
             f"ensemble only if it is {percent(MARGIN, 0)} better.",
         )

@@ -14,12 +14,13 @@ from planner.domain.report import (
     Head,
     Meaning,
     Section,
+    TableColumns,
     limit_name,
     sources_section,
     table,
 )
 from planner.domain.results.assumptions import ASSUMED, MODELLED, Assumption
-from planner.domain.results.basis import Forecasts, Frame, WindowFacts
+from planner.domain.results.basis import Forecasts, Frame, SizedReplica, WindowFacts
 from planner.domain.traffic.groups import tier_label
 from planner.domain.traffic.traffic import FORECAST
 from planner.domain.verification.profile_error import ProfileError
@@ -84,6 +85,15 @@ def trust_facts(frame: Frame, *, speed_tested: bool) -> Iterator[Fact]:
         yield Fact("Assumed inputs", f"{assumed} of {len(rows)}", link="assumptions")
 
 
+ASSUMPTION_COLUMNS: TableColumns[Assumption] = (
+    (Head("Input", width=2), lambda row: row.what),
+    (Head("Effect", width=2), lambda row: row.matters),
+    (Head("Value", width=3), lambda row: row.value),
+    (Head("Provenance"), lambda row: row.provenance),
+    (Head("Source", width=3), lambda row: row.source),
+)
+
+
 def assumptions_section(frame: Frame, group: Group | None = None) -> tuple[Section, ...]:
     """Return the section of inputs, if there are any.
 
@@ -94,16 +104,11 @@ def assumptions_section(frame: Frame, group: Group | None = None) -> tuple[Secti
     rows = list(_merge_similar(frame.assumptions))
     assumed = sum(row.provenance == ASSUMED for row in rows)
     ordered = sorted(
-        rows,
-        key=lambda row: (-(row.effect or 0.0), not row.matters, row.provenance != ASSUMED),
+        rows, key=lambda row: (-_effect(row), not row.matters, row.provenance != ASSUMED)
     )
     inputs = table(
         ordered,
-        (Head("Input", width=2), lambda row: row.what),
-        (Head("Effect", width=2), lambda row: row.matters),
-        (Head("Value", width=3), lambda row: row.value),
-        (Head("Provenance"), lambda row: row.provenance),
-        (Head("Source", width=3), lambda row: row.source),
+        *ASSUMPTION_COLUMNS,
         note="Inputs of this analysis. Another one of the scenario may have more or fewer.",
     )
     title = f"Assumptions: {assumed} of {len(rows)} inputs"
@@ -116,30 +121,44 @@ def _merge_similar(assumptions: Sequence[Assumption]) -> Iterator[Assumption]:
     Similar assumptions differ only in their value, or only in the index of their source or tier in
     the scenario. Of those, the one with the largest effect is kept.
     """
-
-    def effect(row: Assumption) -> float:
-        """Return the effect of an input on the plan; 0 if it is not known."""
-        return row.effect or 0.0
-
     same_but_value: dict[tuple[str, ...], list[Assumption]] = {}
     for row in assumptions:
         same_but_value.setdefault((row.what, row.provenance, row.source, row.key), []).append(row)
     same_but_index: dict[tuple[str, ...], list[Assumption]] = {}
-    for first, *others in same_but_value.values():
-        row = max((first, *others), key=effect)
-        if others:
-            more = f"{len(others)} other series" if "sources" in row.key else f"{len(others)} more"
-            row = replace(row, value=f"{first.value}, and {more}")
+    for row in map(_merge_values, same_but_value.values()):
         # Keys such as tiers[2]: rows with an index in the key may also differ in ``what``.
         key = INDEX.sub("[]", row.key)
         what = row.what if key == row.key else ""
         group = what, row.value, row.provenance, row.source, key
         same_but_index.setdefault(group, []).append(row)
     for rows in same_but_index.values():
-        row = max(rows, key=effect)
+        row = max(rows, key=_effect)
         if len(rows) > 1:
             row = replace(row, what=f"{rows[0].what} (and {len(rows) - 1} more)")
         yield row
+
+
+def _merge_values(rows: Sequence[Assumption]) -> Assumption:
+    """Return one row for ``rows`` that differ only in their value: the first value, and a count."""
+    row = max(rows, key=_effect)
+    others = len(rows) - 1
+    if not others:
+        return row
+    noun = "other series" if "sources" in row.key else "more"
+    return replace(row, value=f"{rows[0].value}, and {others} {noun}")
+
+
+def _effect(row: Assumption) -> float:
+    """Return the effect of an input on the plan; 0 if it is not known."""
+    return row.effect or 0.0
+
+
+ERROR_COLUMNS: TableColumns[Mapping[str, Any]] = (
+    (Head("Forecaster", width=2), lambda row: row["method"].replace("-", " ")),
+    (Head("WAPE", Form.SHARE), lambda row: row["wape"]),
+    (Head("Peak WAPE", Form.SHARE), lambda row: row["peak_wape"]),
+    (Head("Coverage of the 80% band", Form.SHARE), lambda row: row["coverage80"]),
+)
 
 
 def forecasts_section(forecasts: Forecasts | None) -> Iterator[Section]:
@@ -153,13 +172,21 @@ def forecasts_section(forecasts: Forecasts | None) -> Iterator[Section]:
         (Head("Model", width=2), lambda row: row["model"]),
         (Head("Region", width=2), lambda row: row["region"]),
         (Head("Tier", width=2), lambda row: tier_label(row["tier"], tiers)),
-        (Head("Forecaster", width=2), lambda row: row["method"].replace("-", " ")),
-        (Head("WAPE", Form.SHARE), lambda row: row["wape"]),
-        (Head("Peak WAPE", Form.SHARE), lambda row: row["peak_wape"]),
-        (Head("Coverage of the 80% band", Form.SHARE), lambda row: row["coverage80"]),
+        *ERROR_COLUMNS,
         note=ERRORS_NOTE,
     )
     yield Section("Forecast errors", (errors,), "Forecast", group=Group.BASIS)
+
+
+PROFILE_COLUMNS: TableColumns[ProfileError] = (
+    (Head("Model", width=2), lambda row: row.model),
+    (Head("GPUs", width=2), lambda row: row.arrangement or f"{row.tp} x {row.gpu}"),
+    (Head("Error", Form.SHARE), lambda row: row.error),
+    (Head("Basis", width=3), lambda row: row.basis),
+    (Head("Replicas", Form.COUNT), lambda row: row.replicas),
+    (Head("If slower", Form.COUNT), lambda row: row.replicas_if_slower),
+    (Head("If faster", Form.COUNT), lambda row: row.replicas_if_faster),
+)
 
 
 def profiles_section(errors: Sequence[ProfileError]) -> Iterator[Section]:
@@ -171,13 +198,7 @@ def profiles_section(errors: Sequence[ProfileError]) -> Iterator[Section]:
         return
     rows = table(
         errors,
-        (Head("Model", width=2), lambda row: row.model),
-        (Head("GPUs", width=2), lambda row: row.arrangement or f"{row.tp} x {row.gpu}"),
-        (Head("Error", Form.SHARE), lambda row: row.error),
-        (Head("Basis", width=3), lambda row: row.basis),
-        (Head("Replicas", Form.COUNT), lambda row: row.replicas),
-        (Head("If slower", Form.COUNT), lambda row: row.replicas_if_slower),
-        (Head("If faster", Form.COUNT), lambda row: row.replicas_if_faster),
+        *PROFILE_COLUMNS,
         note=" ".join(
             (
                 "Replicas at the forecast peak. They are also shown for a profile that is slower "
@@ -189,26 +210,31 @@ def profiles_section(errors: Sequence[ProfileError]) -> Iterator[Section]:
     yield Section("Profile errors", (rows,), "Profiles", group=Group.BASIS)
 
 
+CAPACITY_COLUMNS: TableColumns[SizedReplica] = (
+    (Head("Model", width=2), lambda row: row.replica.model),
+    (Head("GPUs", width=2), lambda row: row.replica.arrangement),
+    (Head("Capacity", Form.NUMBER, "req/s"), lambda row: row.max_rps),
+    (Head("Capacity", Form.NUMBER, "input tokens/s"), lambda row: row.input_tps),
+    (Head("Limited by"), lambda row: limit_name(row.bound_by)),
+    (Head("Tier"), lambda row: row.tier),
+    (
+        Head("8 replicas", Form.NUMBER, "input tokens/s"),
+        lambda row: _pool_capacity(row.pool_tps, 8),
+    ),
+    (
+        Head("64 replicas", Form.NUMBER, "input tokens/s"),
+        lambda row: _pool_capacity(row.pool_tps, 64),
+    ),
+)
+
+
 def capacity_section(frame: Frame) -> Iterator[Section]:
     """Yield the section on the capacity of a replica within the SLO, if it is known."""
     if not frame.capacity:
         return
     rows = table(
         frame.capacity,
-        (Head("Model", width=2), lambda row: row.replica.model),
-        (Head("GPUs", width=2), lambda row: row.replica.arrangement),
-        (Head("Capacity", Form.NUMBER, "req/s"), lambda row: row.max_rps),
-        (Head("Capacity", Form.NUMBER, "input tokens/s"), lambda row: row.input_tps),
-        (Head("Limited by"), lambda row: limit_name(row.bound_by)),
-        (Head("Tier"), lambda row: row.tier),
-        (
-            Head("8 replicas", Form.NUMBER, "input tokens/s"),
-            lambda row: _pool_capacity(row.pool_tps, 8),
-        ),
-        (
-            Head("64 replicas", Form.NUMBER, "input tokens/s"),
-            lambda row: _pool_capacity(row.pool_tps, 64),
-        ),
+        *CAPACITY_COLUMNS,
         note="Load that one replica, or that many together, serve within the SLO.",
     )
     yield Section("Replica capacity", (rows,), "Capacity", group=Group.PLAN)

@@ -20,6 +20,7 @@ from planner.domain.report import (
     Series,
     Shape,
     Table,
+    TableColumns,
     table,
 )
 from planner.domain.reports.over_time import changes, to_end
@@ -55,6 +56,37 @@ class ModelModule(NamedTuple):
     module: Module
 
 
+POOL_COLUMNS: TableColumns[Pool] = (
+    (Head("Policy", width=2), lambda row: row.policy.label),
+    (Head("Model", width=2), lambda row: row.pool.model),
+    (Head("Region"), lambda row: row.pool.region),
+    (Head("GPUs", width=2), lambda row: row.pool.arrangement),
+)
+OPERATION_COLUMNS: TableColumns[Pool] = (
+    (Head("Replicas", Form.COUNT), lambda row: row.pool.instances),
+    (Head("Operations", Form.COUNT), lambda row: row.pool.operations),
+    (Head("Duration", Form.SECONDS), lambda row: row.pool.acting_s),
+    (Head("Layers", Form.COUNT), lambda row: row.pool.layers),
+    (Head("Copied, mean", Form.NUMBER), lambda row: row.pool.mean_copies),
+    (Head("Copied, most", Form.COUNT), lambda row: row.pool.most_copies),
+    (Head("Copies removed", Form.COUNT), lambda row: row.pool.given_up),
+    (Head("Layers moved", Form.COUNT), lambda row: row.pool.moved_layers),
+    (Head("Projections moved", Form.COUNT), lambda row: row.pool.moved_projections),
+    (Head("KV caches moved", Form.COUNT), lambda row: row.pool.moved_caches),
+)
+RESOURCE_COLUMNS: TableColumns[Pool] = (
+    (Head("Borrowed GPUs, mean", Form.NUMBER), lambda row: row.pool.mean_borrowed_gpus),
+    (Head("Borrowed GPUs, most", Form.COUNT), lambda row: row.pool.most_borrowed_gpus),
+    (Head("Speed, mean", Form.NUMBER, "x"), lambda row: row.pool.mean_speed),
+    (Head("KV tokens at home", Form.COUNT), lambda row: row.pool.kv_tokens),
+    (Head("KV tokens, most", Form.COUNT), lambda row: row.pool.most_kv_tokens),
+    (Head("Sequences computed again", Form.COUNT), lambda row: row.pool.preemptions),
+    (Head("Unused memory", Form.SHARE), lambda row: row.pool.unused_memory),
+    (Head("Speedup of all idle GPUs", Form.NUMBER, "x"), lambda row: row.pool.speedup),
+    (Head("Exact speedup", Form.NUMBER, "x"), lambda row: row.pool.exact_speedup),
+)
+
+
 def modules_section(
     moved: Sequence[ModuleFigures] | None, frame: Frame, tables: Tables
 ) -> Iterator[Section]:
@@ -63,41 +95,8 @@ def modules_section(
     if not pools:
         return
     pools.sort(key=lambda row: -row.pool.operations)
-    pool_columns = (
-        (Head("Policy", width=2), lambda row: row.policy.label),
-        (Head("Model", width=2), lambda row: row.pool.model),
-        (Head("Region"), lambda row: row.pool.region),
-        (Head("GPUs", width=2), lambda row: row.pool.arrangement),
-    )
-    operations = table(
-        pools,
-        *pool_columns,
-        (Head("Replicas", Form.COUNT), lambda row: row.pool.instances),
-        (Head("Operations", Form.COUNT), lambda row: row.pool.operations),
-        (Head("Duration", Form.SECONDS), lambda row: row.pool.acting_s),
-        (Head("Layers", Form.COUNT), lambda row: row.pool.layers),
-        (Head("Copied, mean", Form.NUMBER), lambda row: row.pool.mean_copies),
-        (Head("Copied, most", Form.COUNT), lambda row: row.pool.most_copies),
-        (Head("Copies removed", Form.COUNT), lambda row: row.pool.given_up),
-        (Head("Layers moved", Form.COUNT), lambda row: row.pool.moved_layers),
-        (Head("Projections moved", Form.COUNT), lambda row: row.pool.moved_projections),
-        (Head("KV caches moved", Form.COUNT), lambda row: row.pool.moved_caches),
-        title="Operations",
-    )
-    resources = table(
-        pools,
-        *pool_columns,
-        (Head("Borrowed GPUs, mean", Form.NUMBER), lambda row: row.pool.mean_borrowed_gpus),
-        (Head("Borrowed GPUs, most", Form.COUNT), lambda row: row.pool.most_borrowed_gpus),
-        (Head("Speed, mean", Form.NUMBER, "x"), lambda row: row.pool.mean_speed),
-        (Head("KV tokens at home", Form.COUNT), lambda row: row.pool.kv_tokens),
-        (Head("KV tokens, most", Form.COUNT), lambda row: row.pool.most_kv_tokens),
-        (Head("Sequences computed again", Form.COUNT), lambda row: row.pool.preemptions),
-        (Head("Unused memory", Form.SHARE), lambda row: row.pool.unused_memory),
-        (Head("Speedup of all idle GPUs", Form.NUMBER, "x"), lambda row: row.pool.speedup),
-        (Head("Exact speedup", Form.NUMBER, "x"), lambda row: row.pool.exact_speedup),
-        title="Resources",
-    )
+    operations = table(pools, *POOL_COLUMNS, *OPERATION_COLUMNS, title="Operations")
+    resources = table(pools, *POOL_COLUMNS, *RESOURCE_COLUMNS, title="Resources")
     charts = _charts(pools[:MOST_CHARTS], frame, tables("modules"))
     blocks: tuple[Block, ...] = (operations, resources, *charts, _memory_table(pools), *NOTES)
     yield Section("Scaling below the replica", blocks, "Modules", group=Group.PLAN)
@@ -134,27 +133,28 @@ def _charts(pools: Sequence[Pool], frame: Frame, modules: pl.DataFrame) -> Itera
             pl.col("region") == pool.region,
             pl.col("arrangement") == pool.arrangement,
         )
-        # A device that was borrowed at any time has a line over the whole window.
-        lent = rows.filter(pl.col("borrowed").any().over("device")).sort("device", "time")
-        series = [
-            _steps(device_rows, "copies", f"copies on device {number} ({gpu})", frame)
-            for (number, gpu), device_rows in lent.group_by("device", "gpu", maintain_order=True)
-        ]
-        # The number of borrowed GPUs is that of the pool, so all its rows at a time have the same.
-        on_borrowed = rows.filter("borrowed").group_by("time").agg(
-            pl.col(*AWAY_FROM_HOME).sum(), pl.col("borrowed_instances").first()
-        )  # fmt: skip
-        series += [
-            _steps(on_borrowed, name, words, frame)
-            for name, words in AWAY_FROM_HOME.items()
-            if on_borrowed[name].sum()
-        ]
-        borrowed = _steps(on_borrowed, "borrowed_instances", "borrowed GPUs, total", frame)
-        series.append(replace(borrowed, role=Role.BASELINE, right=True))
-        yield Chart(
-            f"Modules over time: {pool.model} in {pool.region}, {policy.label}", Axis(),
-            Axis("modules of a replica"), tuple(series), right=Axis("devices"),
-        )  # fmt: skip
+        title = f"Modules over time: {pool.model} in {pool.region}, {policy.label}"
+        lines = (*_copies_by_device(rows, frame), *_away_from_home(rows, frame))
+        yield Chart(title, Axis(), Axis("modules of a replica"), lines, right=Axis("devices"))
+
+
+def _copies_by_device(rows: pl.DataFrame, frame: Frame) -> Iterator[Series]:
+    """Yield the copies on each device over the whole window, if it was borrowed at any time."""
+    lent = rows.filter(pl.col("borrowed").any().over("device")).sort("device", "time")
+    for (number, gpu), device_rows in lent.group_by("device", "gpu", maintain_order=True):
+        yield _steps(device_rows, "copies", f"copies on device {number} ({gpu})", frame)
+
+
+def _away_from_home(rows: pl.DataFrame, frame: Frame) -> Iterator[Series]:
+    """Yield the modules on borrowed devices by kind, if there are any, and the borrowed GPUs."""
+    # The number of borrowed GPUs is that of the pool, so all its rows at a time have the same.
+    totals = (pl.col(*AWAY_FROM_HOME).sum(), pl.col("borrowed_instances").first())
+    on_borrowed = rows.filter("borrowed").group_by("time").agg(*totals)
+    for name, words in AWAY_FROM_HOME.items():
+        if on_borrowed[name].sum():
+            yield _steps(on_borrowed, name, words, frame)
+    borrowed = _steps(on_borrowed, "borrowed_instances", "borrowed GPUs, total", frame)
+    yield replace(borrowed, role=Role.BASELINE, right=True)
 
 
 def _steps(rows: pl.DataFrame, column: str, label: str, frame: Frame) -> Series:

@@ -1,10 +1,11 @@
 """Report the cost of the months ahead, and the GPUs to commit to."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from planner.domain.formats import figure, signed_percent
 from planner.domain.kinds.outlook import OutlookResult
-from planner.domain.outlook.commitments import UseStep
+from planner.domain.outlook.commitments import Commitment, UseStep
+from planner.domain.outlook.figures import MonthFigures
 from planner.domain.report import (
     Axis,
     Chart,
@@ -19,6 +20,7 @@ from planner.domain.report import (
     Series,
     Shape,
     Table,
+    TableColumns,
     Value,
     table,
 )
@@ -53,22 +55,29 @@ def _facts(result: OutlookResult) -> Iterator[Fact]:
     per_day = totals.cost_usd / totals.days
     note = f"{figure(per_day, '$')} per day"
     yield Fact("Planned cost, forecast a week ahead", totals.cost_usd, "$", note=note)
-    if totals.cost_committed_usd is not None:
-        saved = 1 - totals.cost_committed_usd / totals.cost_usd if totals.cost_usd else 0.0
-        yield Fact("Planned cost with commitments", totals.cost_committed_usd, "$",
-                   change=signed_percent(-saved), meaning=Meaning.SAVING)  # fmt: skip
+    committed = totals.cost_committed_usd
+    if committed is not None:
+        saved = 1 - committed / totals.cost_usd if totals.cost_usd else 0.0
+        change = signed_percent(-saved)
+        label = "Planned cost with commitments"
+        yield Fact(label, committed, "$", change=change, meaning=Meaning.SAVING)
     planned = [row for row in result.months if row.mean_replicas is not None]
     if planned:
-        first, last = planned[0], planned[-1]
-        days = sum(row.days for row in planned)
-        mean = sum((row.mean_replicas or 0.0) * row.days for row in planned) / days
-        growth = ""
-        if last.growth != first.growth:
-            growth = f"{figure(first.mean_replicas)} to {figure(last.mean_replicas)} by month"
-        peak = max(row.peak_replicas or 0 for row in planned)
-        yield Fact("Mean replicas", mean, change=growth, note=f"at most {peak:,}")
+        yield _replicas_fact(planned)
     yield Fact("Planned energy", totals.energy_kwh / 1e3, "MWh", note="at rated load")
     yield Fact("Planned carbon", totals.carbon_kg / 1e3, "t CO2e", note="at rated load")
+
+
+def _replicas_fact(planned: Sequence[MonthFigures]) -> Fact:
+    """Return the mean replicas of ``planned`` months, weighted by days, with growth and peak."""
+    first, last = planned[0], planned[-1]
+    days = sum(row.days for row in planned)
+    replica_days = sum((row.mean_replicas or 0.0) * row.days for row in planned)
+    growth = ""
+    if last.growth != first.growth:
+        growth = f"{figure(first.mean_replicas)} to {figure(last.mean_replicas)} by month"
+    peak = max(row.peak_replicas or 0 for row in planned)
+    return Fact("Mean replicas", replica_days / days, change=growth, note=f"at most {peak:,}")
 
 
 def _cost_chart(result: OutlookResult) -> Chart:
@@ -85,6 +94,18 @@ def _cost_chart(result: OutlookResult) -> Chart:
     return Chart("Cost", Axis(), Axis(unit="$"), tuple(series), stacked=True)
 
 
+MONTH_COLUMNS: TableColumns[MonthFigures] = (
+    (Head("Replicas, mean", Form.NUMBER), lambda row: row.mean_replicas),
+    (Head("Replicas, peak", Form.COUNT), lambda row: row.peak_replicas),
+    (Head("GPU-hours", Form.COUNT), lambda row: row.gpu_hours),
+    (Head("Cost", Form.COUNT, "$"), lambda row: row.cost_usd),
+    (Head("With commitments", Form.COUNT, "$"), lambda row: row.cost_committed_usd),
+    (Head("Energy", Form.COUNT, "kWh"), lambda row: row.energy_kwh),
+    (Head("Carbon", Form.COUNT, "kg CO2e"), lambda row: row.carbon_kg),
+    (Head("No plan", width=3), lambda row: row.conflict),
+)
+
+
 def _months(result: OutlookResult) -> Table:
     """Return a table with a row per month."""
     grows = any(row.growth != 1 for row in result.months)
@@ -93,14 +114,7 @@ def _months(result: OutlookResult) -> Table:
         (Head("Month"), lambda row: row.month),
         (Head("Days", Form.NUMBER), lambda row: row.days),
         (Head("Demand", Form.NUMBER, "factor"), lambda row: row.growth if grows else None),
-        (Head("Replicas, mean", Form.NUMBER), lambda row: row.mean_replicas),
-        (Head("Replicas, peak", Form.COUNT), lambda row: row.peak_replicas),
-        (Head("GPU-hours", Form.COUNT), lambda row: row.gpu_hours),
-        (Head("Cost", Form.COUNT, "$"), lambda row: row.cost_usd),
-        (Head("With commitments", Form.COUNT, "$"), lambda row: row.cost_committed_usd),
-        (Head("Energy", Form.COUNT, "kWh"), lambda row: row.energy_kwh),
-        (Head("Carbon", Form.COUNT, "kg CO2e"), lambda row: row.carbon_kg),
-        (Head("No plan", width=3), lambda row: row.conflict),
+        *MONTH_COLUMNS,
         note="Months cover a forecast a week ahead, and are not tuned on test days. A day planned "
         "by Plan and compare costs less.",
     )
@@ -140,21 +154,26 @@ def _use_chart(result: OutlookResult) -> Chart:
     return Chart("Share of time in use", Axis("GPUs"), Axis(form=Form.SHARE), series)
 
 
+COMMITMENT_COLUMNS: TableColumns[Commitment] = (
+    (Head("GPU"), lambda row: row.gpu),
+    (Head("Region"), lambda row: row.region),
+    (Head("Term"), lambda row: TERMS[row.term]),
+    (Head("Commit", Form.COUNT, "GPUs"), lambda row: row.gpus),
+    (Head("Peak", Form.COUNT, "GPUs"), lambda row: row.peak_gpus),
+    (Head("On demand", Form.NUMBER, "$/h"), lambda row: row.on_demand_usd_per_gpu_hour),
+    (Head("Committed", Form.NUMBER, "$/h"), lambda row: row.committed_usd_per_gpu_hour),
+    (Head("Break-even", Form.SHARE, "in use"), lambda row: row.pays_from),
+    (Head("Cost on demand", Form.COUNT, "$"), lambda row: row.cost_on_demand_usd),
+    (Head("Cost with it", Form.COUNT, "$"), lambda row: row.cost_usd),
+    (Head("Saving", Form.COUNT, "$"), lambda row: row.saving_usd),
+)
+
+
 def _commitment_table(result: OutlookResult) -> Table:
     """Return the table of commitments; the recommended ones are highlighted."""
     return table(
         result.commitments,
-        (Head("GPU"), lambda row: row.gpu),
-        (Head("Region"), lambda row: row.region),
-        (Head("Term"), lambda row: TERMS[row.term]),
-        (Head("Commit", Form.COUNT, "GPUs"), lambda row: row.gpus),
-        (Head("Peak", Form.COUNT, "GPUs"), lambda row: row.peak_gpus),
-        (Head("On demand", Form.NUMBER, "$/h"), lambda row: row.on_demand_usd_per_gpu_hour),
-        (Head("Committed", Form.NUMBER, "$/h"), lambda row: row.committed_usd_per_gpu_hour),
-        (Head("Break-even", Form.SHARE, "in use"), lambda row: row.pays_from),
-        (Head("Cost on demand", Form.COUNT, "$"), lambda row: row.cost_on_demand_usd),
-        (Head("Cost with it", Form.COUNT, "$"), lambda row: row.cost_usd),
-        (Head("Saving", Form.COUNT, "$"), lambda row: row.saving_usd),
+        *COMMITMENT_COLUMNS,
         marked=lambda row: row in result.recommended_commitments,
     )
 

@@ -78,17 +78,15 @@ def demand_of(tables: Tables, frame: Frame, *, deferrable: bool = False) -> pl.D
     """
     window, demand = frame.window, tables("demand")
     if not demand.is_empty():
-        inside = (pl.col("time") >= window.start) & (pl.col("time") < window.end)
-        rate = (pl.col("input_tokens") / window.bin_s).alias("tps")
-        demand = demand.filter(inside).with_columns(rate)
-    if demand.is_empty():  # a window in the future has no measured demand
-        demand = tables("forecast")
-        if not demand.is_empty():
-            demand = demand.with_columns(pl.col("mean").alias("tps"))
+        demand = demand.filter(pl.col("time") >= window.start, pl.col("time") < window.end)
+    if not demand.is_empty():
+        rate = pl.col("input_tokens") / window.bin_s
+    else:  # a window in the future has no measured demand
+        demand, rate = tables("forecast"), pl.col("mean")
     if demand.is_empty():
         return demand
     wanted = demand.filter(pl.col("tier").is_in(list(frame.deferrable)) == deferrable)
-    by_model = wanted.group_by("time", "model").agg(pl.col("tps").sum()).sort("time")
+    by_model = wanted.group_by("time", "model").agg(rate.sum().alias("tps")).sort("time")
     return to_end(by_model, window.end)
 
 
@@ -136,24 +134,19 @@ def load_of(demand: pl.DataFrame, capacity: pl.DataFrame) -> Load | None:
         return None
     time = pl.col("time").cast(demand.schema["time"])
     steps = capacity.select(time, "model", pl.col("tps").alias("capacity")).sort("time")
-    by_model = steps.partition_by("model", as_dict=True, include_key=False)
     # A capacity applies until the next change. Before the first, it is 0.
-    joined = pl.concat(
-        part.sort("time").join_asof(by_model.get(model, steps.clear().drop("model")), on="time")
-        for model, part in demand.partition_by("model", as_dict=True).items()
-    ).with_columns(pl.col("capacity").fill_null(0.0))
+    joined = demand.sort("time").join_asof(steps, on="time", by="model", check_sortedness=False)
+    joined = joined.with_columns(pl.col("capacity").fill_null(0.0))
     short = (pl.col("tps") - pl.col("capacity")).clip(lower_bound=0).alias("short")
     joined = joined.with_columns(short)
-    models = joined.filter(pl.col("short") > 0)["model"].unique().sort()
-    totals = (
-        joined.group_by("time").agg(pl.col("tps", "capacity", "short").sum().round(1)).sort("time")
-    )
+    totals = joined.group_by("time").agg(pl.col("tps", "capacity", "short").sum().round(1))
+    totals = totals.sort("time")
     return Load(
-        tuple(totals["time"]),
-        tuple(totals["tps"]),
-        tuple(totals["capacity"]),
-        tuple(totals["short"]),
-        tuple(models),
+        times=tuple(totals["time"]),
+        demand=tuple(totals["tps"]),
+        capacity=tuple(totals["capacity"]),
+        short=tuple(totals["short"]),
+        models=tuple(joined.filter(pl.col("short") > 0)["model"].unique().sort()),
     )
 
 
@@ -178,36 +171,50 @@ def demand_chart(
     if demand.is_empty():
         return None, None
     total = thin(demand.group_by("time").agg(pl.col("tps").sum().round(1)).sort("time"), "tps")
-    load = load_of(demand, capacity_of(tables, policy))
+    demand_label = "Latency-sensitive demand" if frame.deferrable else "Demand"
     series = [
         *_band(tables("forecast"), frame),
         *_deferrable(total, tables, frame, work),
-        Series(
-            "Latency-sensitive demand" if frame.deferrable else "Demand",
-            tuple(total["time"]), tuple(total["tps"]), Role.DEMAND,
-        ),
-    ]  # fmt: skip
-    series += _capacity_line(tables, policy, frame, f"Capacity, {label}", Role.RECOMMENDED)
+        Series(demand_label, tuple(total["time"]), tuple(total["tps"]), Role.DEMAND),
+        *_capacity_line(tables, policy, frame, f"Capacity, {label}", Role.RECOMMENDED),
+    ]
     top = None  # of the y axis; None: as high as the lines
     if today is not None and today != policy:
-        largest = max((y or 0.0 for line in series for y in line.y), default=0.0)
         name = "Capacity before" if today == TODAY else "Capacity, baseline"
         for line in _capacity_line(tables, today, frame, name, Role.BASELINE):
-            highest = max(y or 0.0 for y in line.y)
-            if highest > OFF_SCALE * largest > 0:
-                # The whole line would press everything else into the lowest part of the chart.
-                top = 1.1 * largest
-                line = replace(line, label=f"{name}: {figure(highest)}, off scale")
+            top = _top_below(line, series)
+            if top is not None:
+                line = replace(line, label=f"{name}: {figure(_highest([line]))}, off scale")
             series.append(line)
+    load = load_of(demand, capacity_of(tables, policy))
     if load is not None:
-        served = [demand - short for demand, short in zip(load.demand, load.short, strict=True)]
-        unserved = shortfall(load.times, load.demand, served)
-        if unserved and meets_slo:
-            series.append(replace(unserved, label="Demand in queues", role=Role.RISK))
-        elif unserved:
-            series.append(replace(unserved, label=f"Demand above {load.capacity_words}"))
+        series += _unserved(load, meets_slo=meets_slo)
     y_axis = replace(TOKENS, top=top)
     return Chart("Demand and capacity", Axis(), y_axis, tuple(series), bare=True), load
+
+
+def _highest(series: Sequence[Series]) -> float:
+    """Return the highest value of ``series``."""
+    return max((y or 0.0 for line in series for y in line.y), default=0.0)
+
+
+def _top_below(baseline: Series, series: Sequence[Series]) -> float | None:
+    """Return the top of the y axis if ``baseline`` is much higher than ``series``; else None.
+
+    The whole baseline would press everything else into the lowest part of the chart.
+    """
+    largest = _highest(series)
+    return 1.1 * largest if _highest([baseline]) > OFF_SCALE * largest > 0 else None
+
+
+def _unserved(load: Load, *, meets_slo: bool) -> Iterator[Series]:
+    """Yield the band of demand above capacity, if there is any."""
+    served = [demand - short for demand, short in zip(load.demand, load.short, strict=True)]
+    unserved = shortfall(load.times, load.demand, served)
+    if unserved and meets_slo:
+        yield replace(unserved, label="Demand in queues", role=Role.RISK)
+    elif unserved:
+        yield replace(unserved, label=f"Demand above {load.capacity_words}")
 
 
 def _deferrable(
@@ -217,16 +224,13 @@ def _deferrable(
 
     The capacity serves both. With ``work``, the band is the work that the plan does in each period.
     """
+    deferrable = total.clear()
+    label = "Deferrable demand, on top"
     if work:
-        starts = [*sorted({row.period for row in work}), frame.window.end]
-        period_s = (starts[1] - starts[0]).total_seconds()
-        deferrable = pl.DataFrame(
-            {"time": [row.period for row in work], "tps": [row.planned / period_s for row in work]}
-        )
+        deferrable = _planned_rates(work, frame.window.end)
+        label = "Deferrable demand as moved, on top"
     elif frame.deferrable:
         deferrable = demand_of(tables, frame, deferrable=True)
-    else:
-        return
     if deferrable.is_empty():
         return
     time = pl.col("time").cast(total.schema["time"])
@@ -234,8 +238,15 @@ def _deferrable(
     # A rate applies until the next. Before the first, it is 0.
     joined = total.join_asof(sums, on="time").with_columns(pl.col("deferrable").fill_null(0.0))
     base, top = joined["tps"], (joined["tps"] + joined["deferrable"]).round(1)
-    label = "Deferrable demand as moved, on top" if work else "Deferrable demand, on top"
     yield Series(label, tuple(joined["time"]), tuple(top), Role.DEFERRABLE, Shape.BAND, tuple(base))
+
+
+def _planned_rates(work: Sequence[DeferrableWork], end: datetime) -> pl.DataFrame:
+    """Return the planned work by "time" and region, in input tokens/s ("tps")."""
+    starts = [*sorted({row.period for row in work}), end]
+    period_s = (starts[1] - starts[0]).total_seconds()
+    rates = [row.planned / period_s for row in work]
+    return pl.DataFrame({"time": [row.period for row in work], "tps": rates})
 
 
 def replicas_chart(tables: Tables, frame: Frame, policy: str) -> Chart | None:
@@ -250,27 +261,30 @@ def replicas_chart(tables: Tables, frame: Frame, policy: str) -> Chart | None:
     if not policy:
         rows = rows.rename({"period_start": "time", "target": "ready"})
     rows = rows.with_columns(_pool_name(_pool_columns(rows)).alias("pool"))
-    totals = rows.group_by("pool", maintain_order=True).agg(pl.col("ready").sum())
-    pools = totals["pool"].to_list()
-    if len(pools) > MOST_POOLS:  # then the smallest become one area
-        largest = set(totals.top_k(MOST_POOLS - 1, by="ready")["pool"])
-        pools = [*(pool for pool in pools if pool in largest), OTHER_POOLS]
-        is_shown = pl.col("pool").is_in(largest)
-        rows = rows.with_columns(pl.when(is_shown).then("pool").otherwise(pl.lit(OTHER_POOLS)))
+    rows, pools = _with_other_pools(rows)
     shown = rows.filter(pl.col("policy") == policy) if policy else rows
     if shown.is_empty():
         return None
-    wide = (
-        shown.group_by("time")
-        .agg(pl.col("ready").filter(pl.col("pool") == pool).sum().alias(pool) for pool in pools)
-        .sort("time")
-    )
-    wide = changes(to_end(wide.select("time", *pools), frame.window.end), pools)
+    counts = [pl.col("ready").filter(pl.col("pool") == pool).sum().alias(pool) for pool in pools]
+    wide = shown.group_by("time").agg(counts).sort("time")
+    wide = changes(to_end(wide, frame.window.end), pools)
+    times = tuple(wide["time"])
     series = tuple(
-        Series(pool, tuple(wide["time"]), tuple(wide[pool].round(0)), shape=Shape.AREA)
-        for pool in pools
+        Series(pool, times, tuple(wide[pool].round(0)), shape=Shape.AREA) for pool in pools
     )
     return Chart("Replicas per pool", Axis(), REPLICAS, series, stacked=True, half=True, bare=True)
+
+
+def _with_other_pools(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
+    """Return (rows, pools): of too many pools for a chart, the smallest become one pool."""
+    totals = rows.group_by("pool", maintain_order=True).agg(pl.col("ready").sum())
+    pools = totals["pool"].to_list()
+    if len(pools) <= MOST_POOLS:
+        return rows, pools
+    largest = set(totals.top_k(MOST_POOLS - 1, by="ready")["pool"])
+    is_shown = pl.col("pool").is_in(largest)
+    rows = rows.with_columns(pl.when(is_shown).then("pool").otherwise(pl.lit(OTHER_POOLS)))
+    return rows, [*(pool for pool in pools if pool in largest), OTHER_POOLS]
 
 
 def replicas_of(tables: Tables, policy: str) -> pl.DataFrame:

@@ -4,7 +4,7 @@ A front is a list of plans, none of which is better than another in both objecti
 the plan that gains most in one objective for little of the other.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from planner.domain.columns import KG
@@ -22,11 +22,11 @@ from planner.domain.report import (
     Series,
     Shape,
     Table,
+    TableColumns,
     sources_section,
     table,
 )
 from planner.domain.reports.tables import Tables
-from planner.domain.whatif.objectives import NAMES
 from planner.inputs.scenario.settings import MEASURE, UNITS
 
 SHOWN = ("cost", "gpu_hours", "energy", "carbon", "starts", "peak_instances")
@@ -45,29 +45,35 @@ def _front_facts(result: ParetoResult) -> Iterator[Fact]:
     Nothing if the result does not have the present plan.
     """
     front, plan = result.points, result.as_planned
-    first, second = map(_planned, result.of)
-    first_unit, second_unit = result.units
     if plan is None:
         return
     if not has_trade_off(front):
-        usd = result.simulated_usd
-        simulated = f", simulated {figure(usd, '$')}" if usd is not None else ""
-        for i, value in enumerate((plan.first, plan.second)):
-            basis = RATED.get(result.of[i], "")
-            if result.of[i] == "cost":
-                basis = basis or simulated
-            yield Fact((first, second)[i], value, result.units[i], note=f"your plan{basis}")
-        yield Fact("Planned peak replicas", plan.peak_instances, form=Form.COUNT)
+        yield from _plan_facts(result, plan)
         return
+    first, second = result.of
+    first_unit, second_unit = result.units
+    label = _planned(first)
     highest_first, lowest_first = front[0], front[-1]
-    labelled = [(f"{first}, your plan", plan), (f"{first}, lowest", lowest_first)]
+    labelled = [(f"{label}, your plan", plan), (f"{label}, lowest", lowest_first)]
     if result.knee is not None:
-        labelled.append((f"{first}, plan {result.knee + 1}", front[result.knee]))
-    for label, point in labelled:
-        note = f"{result.of[1]} {figure(point.second, second_unit)}"
-        yield Fact(label, point.first, first_unit, note=note)
-    note = f"{result.of[0]} {figure(highest_first.first, first_unit)}"
-    yield Fact(f"{second}, lowest", highest_first.second, second_unit, note=note)
+        labelled.append((f"{label}, plan {result.knee + 1}", front[result.knee]))
+    for name, point in labelled:
+        note = f"{second} {figure(point.second, second_unit)}"
+        yield Fact(name, point.first, first_unit, note=note)
+    note = f"{first} {figure(highest_first.first, first_unit)}"
+    yield Fact(f"{_planned(second)}, lowest", highest_first.second, second_unit, note=note)
+
+
+def _plan_facts(result: ParetoResult, plan: FrontPlan) -> Iterator[Fact]:
+    """Yield both objectives of the present ``plan``, and its peak replicas."""
+    for objective, value, unit in zip(
+        result.of, (plan.first, plan.second), result.units, strict=True
+    ):
+        basis = RATED.get(objective, "")
+        if objective == "cost" and result.simulated_usd is not None:
+            basis = f", simulated {figure(result.simulated_usd, '$')}"
+        yield Fact(_planned(objective), value, unit, note=f"your plan{basis}")
+    yield Fact("Planned peak replicas", plan.peak_instances, form=Form.COUNT)
 
 
 class NamedPlan(NamedTuple):
@@ -80,6 +86,18 @@ class NamedPlan(NamedTuple):
 def _texts(plan: FrontPlan) -> tuple[str, ...]:
     """Return the figures of a plan, rounded as a reader sees them."""
     return tuple(figure(getattr(plan, name)) for name in SHOWN)
+
+
+PLAN_COLUMNS: TableColumns[NamedPlan] = (
+    (Head("Plan"), lambda row: row.name),
+    (Head("Planned cost", Form.NUMBER, "$"), lambda row: row.plan.cost),
+    (Head("Planned GPU-hours", Form.NUMBER), lambda row: row.plan.gpu_hours),
+    (Head("Planned energy", Form.NUMBER, "kWh"), lambda row: row.plan.energy),
+    (Head("Planned carbon", Form.NUMBER, KG), lambda row: row.plan.carbon),
+    (Head("Planned starts", Form.COUNT), lambda row: row.plan.starts),
+    (Head("Planned peak replicas", Form.COUNT), lambda row: row.plan.peak_instances),
+    (Head("Status"), lambda row: STATUSES.get(row.plan.status, row.plan.status)),
+)
 
 
 def _front_table(result: ParetoResult) -> Table:
@@ -96,66 +114,64 @@ def _front_table(result: ParetoResult) -> Table:
     if len(plans) > 1:
         together = "A numbered plan decides all periods together"
         note = f"{together}, so it may beat your plan slightly. {note}"
-    return table(
-        plans,
-        (Head("Plan"), lambda row: row.name),
-        (Head("Planned cost", Form.NUMBER, "$"), lambda row: row.plan.cost),
-        (Head("Planned GPU-hours", Form.NUMBER), lambda row: row.plan.gpu_hours),
-        (Head("Planned energy", Form.NUMBER, "kWh"), lambda row: row.plan.energy),
-        (Head("Planned carbon", Form.NUMBER, KG), lambda row: row.plan.carbon),
-        (Head("Planned starts", Form.COUNT), lambda row: row.plan.starts),
-        (Head("Planned peak replicas", Form.COUNT), lambda row: row.plan.peak_instances),
-        (Head("Status"), lambda row: STATUSES.get(row.plan.status, row.plan.status)),
-        marked=lambda row: row.name == knee,
-        note=note,
-    )
+    return table(plans, *PLAN_COLUMNS, marked=lambda row: row.name == knee, note=note)
 
 
 def report(result: ParetoResult, _: Tables) -> Report:
     """Return the report of ``pareto``."""
-    points = result.points
-    first, second = result.of
-    units = {name: UNITS[MEASURE[name]] for name in NAMES}
-
-    def series(label: str, key: str, role: Role, shown: Sequence[FrontPlan] = points) -> Series:
-        """Return the attribute ``key`` of plans over their second objective."""
-        x = tuple(point.second for point in shown)
-        y = tuple(getattr(point, key) for point in shown)
-        shape = Shape.LINE if role in (Role.LIMIT, Role.RECOMMENDED) else Shape.POINTS
-        return Series(label, x, y, role, shape)
-
-    is_front = has_trade_off(points)
-    drawn, own_role = [series("Other plans", "first", Role.BASELINE)], Role.OTHER
-    if is_front:
-        own_role = Role.BASELINE
-        drawn = [
-            series("Proven lower bound", "first_bound", Role.LIMIT),
-            series("Planned", "first", Role.RECOMMENDED),
-        ]
-    if result.knee is not None and is_front:
-        label = f"Plan {result.knee + 1} (largest gain)"
-        drawn.append(series(label, "first", Role.MEASURED, [points[result.knee]]))
-    if result.as_planned:
-        drawn.append(series("Your plan, planned", "first", own_role, [result.as_planned]))
-    axes = (
-        Axis(_planned(second), units[second]),
-        Axis(_planned(first), units[first], zero=False),
-    )
-    chart = Chart(f"{_planned(first)} against {second}", *axes, tuple(drawn))
-    demand = "All plans serve the demand of your plan. They are not simulated."
-    if result.as_planned is None:
-        demand = "Planned once, before the window, for a forecast of all of it. Run it again."
-    gpus = {row.replica.gpu for row in result.frame.capacity}
-    if not is_front and len(gpus) == 1:
-        demand += f" All replicas use {gpus.pop()}, so {first} and {second} rise together."
     return Report(
         title=result.frame.scenario,
         answer=result.headline,
         warnings=result.frame.warnings,
         facts=tuple(_front_facts(result)),
-        why=demand,
+        why=_demand_note(result),
         sections=(
-            Section("Plans", (chart, _front_table(result))),
+            Section("Plans", (_front_chart(result), _front_table(result))),
             *sources_section(result.frame.provenance, result.frame.notes),
         ),
     )
+
+
+def _demand_note(result: ParetoResult) -> str:
+    """Return the demand that the plans serve, and why there is no trade-off with one GPU type."""
+    note = "All plans serve the demand of your plan. They are not simulated."
+    if result.as_planned is None:
+        note = "Planned once, before the window, for a forecast of all of it. Run it again."
+    gpus = {row.replica.gpu for row in result.frame.capacity}
+    if not has_trade_off(result.points) and len(gpus) == 1:
+        first, second = result.of
+        note += f" All replicas use {gpus.pop()}, so {first} and {second} rise together."
+    return note
+
+
+def _front_chart(result: ParetoResult) -> Chart:
+    """Return the chart of the first objective over the second, with its proven lower bound.
+
+    Plans without a trade-off are points, without the bound.
+    """
+    points, own = result.points, result.as_planned
+    x, y = tuple(point.second for point in points), tuple(point.first for point in points)
+    if has_trade_off(points):
+        bounds = tuple(point.first_bound for point in points)
+        own_role = Role.BASELINE
+        drawn = [
+            Series("Proven lower bound", x, bounds, Role.LIMIT),
+            Series("Planned", x, y, Role.RECOMMENDED),
+        ]
+        if result.knee is not None:
+            label = f"Plan {result.knee + 1} (largest gain)"
+            drawn.append(_point(label, points[result.knee], Role.MEASURED))
+    else:
+        own_role = Role.OTHER
+        drawn = [Series("Other plans", x, y, Role.BASELINE, Shape.POINTS)]
+    if own is not None:
+        drawn.append(_point("Your plan, planned", own, own_role))
+    first, second = result.of
+    x_axis = Axis(_planned(second), UNITS[MEASURE[second]])
+    y_axis = Axis(_planned(first), UNITS[MEASURE[first]], zero=False)
+    return Chart(f"{_planned(first)} against {second}", x_axis, y_axis, tuple(drawn))
+
+
+def _point(label: str, plan: FrontPlan, role: Role) -> Series:
+    """Return a plan as one point of the chart."""
+    return Series(label, (plan.second,), (plan.first,), role, Shape.POINTS)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from planner.domain.formats import figure, milliseconds, signed_percent
 from planner.domain.kinds.pd_ratio import PdRatioResult
-from planner.domain.pd.figures import ratio_name
+from planner.domain.pd.figures import RatioFigures, RatioRow, ratio_name
 from planner.domain.pd.ratio_drift import Split
 from planner.domain.pd.verdict import SMALL_LOSS, beats_aggregated, best_split, edge_role
 from planner.domain.report import (
@@ -22,6 +22,7 @@ from planner.domain.report import (
     Series,
     Shape,
     Table,
+    TableColumns,
     limit_name,
     periods,
     sources_section,
@@ -85,17 +86,19 @@ def _facts(result: PdRatioResult) -> Iterator[Fact]:
         gain = f"{signed_percent(best.max_tps / aggregated.max_tps - 1, 0)} vs aggregated"
     limit = f"limit: {limit_name(best.bound_by)}"
     yield Fact(f"Capacity of {best.name}", best.max_tps, "tokens/s", change=gain, note=limit)
-    losses = (
-        (best.prefill - 1, result.best.lost_with_fewer_prefill),
-        (best.prefill + 1, result.best.lost_with_more_prefill),
-    )
-    for prefill, lost in losses:
-        if lost is not None:
-            name = ratio_name(prefill, result.instances - prefill)
-            yield Fact(f"Loss with {name}", lost, form=Form.SHARE, note="of the best capacity")
-    transfer = f"{figure(best.transfer_ms, 'ms')} " if best.transfer_ms is not None else ""
-    link = f"{transfer}at {figure(result.link_gb_s, 'GB/s')}"
+    yield from _loss_with(best.prefill - 1, result.best.lost_with_fewer_prefill, result)
+    yield from _loss_with(best.prefill + 1, result.best.lost_with_more_prefill, result)
+    link = f"at {figure(result.link_gb_s, 'GB/s')}"
+    if best.transfer_ms is not None:
+        link = f"{figure(best.transfer_ms, 'ms')} {link}"
     yield Fact("KV cache of a request", result.kv_mb, "MB", note=link)
+
+
+def _loss_with(prefill: int, lost: float | None, result: PdRatioResult) -> Iterator[Fact]:
+    """Yield the share of capacity that a ratio next to the best loses; nothing if unknown."""
+    if lost is not None:
+        name = ratio_name(prefill, result.instances - prefill)
+        yield Fact(f"Loss with {name}", lost, form=Form.SHARE, note="of the best capacity")
 
 
 def _warnings(result: PdRatioResult) -> Iterator[str]:
@@ -121,36 +124,43 @@ def _warnings(result: PdRatioResult) -> Iterator[str]:
 def _curve(result: PdRatioResult) -> Chart:
     """Return a chart of each ratio's capacity and its limiting SLO (HeteroScale, figure 4)."""
     rows = [row.figures for row in result.ratios]
-    names = tuple(row.name for row in rows)
-    series = [Series("capacity", names, tuple(row.max_tps for row in rows), Role.RECOMMENDED)]
+    series = [_capacities("capacity", rows, Role.RECOMMENDED, Shape.LINE)]
     for bound in dict.fromkeys(row.bound_by for row in rows):
         limited = [row for row in rows if row.bound_by == bound]
-        series.append(
-            Series(
-                f"limit: {limit_name(bound)}", tuple(row.name for row in limited),
-                tuple(row.max_tps for row in limited), shape=Shape.POINTS,
-            )
-        )  # fmt: skip
+        series.append(_capacities(f"limit: {limit_name(bound)}", limited, Role.OTHER, Shape.POINTS))
     if result.mixed is not None and result.mixed.max_tps > 0:
         aggregated = (result.mixed.max_tps, result.mixed.max_tps)
-        series.append(Series("aggregated", (names[0], names[-1]), aggregated, Role.BASELINE))
+        series.append(
+            Series("aggregated", (rows[0].name, rows[-1].name), aggregated, Role.BASELINE)
+        )
     unit = "input + output tokens/s"
-    return Chart("Capacity within the SLO", Axis("prefill : decode"), Axis(unit=unit),
-                 tuple(series))  # fmt: skip
+    title = "Capacity within the SLO"
+    return Chart(title, Axis("prefill : decode"), Axis(unit=unit), tuple(series))
+
+
+def _capacities(label: str, ratios: Sequence[RatioFigures], role: Role, shape: Shape) -> Series:
+    """Return the capacities of ``ratios`` in tokens/s."""
+    names = tuple(row.name for row in ratios)
+    return Series(label, names, tuple(row.max_tps for row in ratios), role, shape)
+
+
+RATIO_COLUMNS: TableColumns[RatioRow] = (
+    (Head("Ratio"), lambda row: row.figures.name),
+    (Head("Capacity", Form.COUNT, "tokens/s"), lambda row: row.figures.max_tps),
+    (Head("Capacity", Form.NUMBER, "req/s"), lambda row: row.figures.max_rps),
+    (Head("Limit"), lambda row: limit_name(row.figures.bound_by)),
+    (Head("TTFT", Form.NUMBER, "ms"), lambda row: row.figures.ttft_ms),
+    (Head("TPOT", Form.NUMBER, "ms"), lambda row: row.figures.tbt_ms),
+    (Head("KV transfer", Form.NUMBER, "ms"), lambda row: row.figures.transfer_ms),
+    (Head("Pools simulated"), lambda row: METHODS.get(row.by, row.by)),
+)
 
 
 def _ratios(result: PdRatioResult) -> Table:
     """Return a table of every ratio with its capacity and latencies; the best is highlighted."""
     return table(
         sorted(result.ratios, key=lambda row: -row.figures.max_tps),
-        (Head("Ratio"), lambda row: row.figures.name),
-        (Head("Capacity", Form.COUNT, "tokens/s"), lambda row: row.figures.max_tps),
-        (Head("Capacity", Form.NUMBER, "req/s"), lambda row: row.figures.max_rps),
-        (Head("Limit"), lambda row: limit_name(row.figures.bound_by)),
-        (Head("TTFT", Form.NUMBER, "ms"), lambda row: row.figures.ttft_ms),
-        (Head("TPOT", Form.NUMBER, "ms"), lambda row: row.figures.tbt_ms),
-        (Head("KV transfer", Form.NUMBER, "ms"), lambda row: row.figures.transfer_ms),
-        (Head("Pools simulated"), lambda row: METHODS.get(row.by, row.by)),
+        *RATIO_COLUMNS,
         title="Every ratio",
         note="The best ratio and its neighbours are simulated with both pools together. For "
         "others, the smaller capacity of the two pools counts.",
@@ -163,21 +173,18 @@ def _over_time(result: PdRatioResult) -> Iterator[Section]:
     rows = [row for row in result.over_time if row.prefill]
     if len(rows) < 2:
         return
-    best = result.best.figures
     times = tuple(row.start for row in rows)
     counts = tuple(float(row.prefill) for row in rows)
     notes = tuple(f"{row.isl:,.0f} input, {row.osl:,.0f} output tokens" for row in rows)
-    fixed = (float(best.prefill), float(best.prefill))
     best_by_window = periods("best in the window", times, counts, Role.RECOMMENDED, notes)
-    chart = Chart(
-        "Prefill replicas of the best ratio", Axis(),
-        Axis(unit=f"of {result.instances}", top=float(result.instances)),
-        (
-            best_by_window,
-            Series(f"fixed at {best.name}", (times[0], best_by_window.x[-1]), fixed, Role.BASELINE),
-        ),
-    )  # fmt: skip
-    lost = max((row.kept_loses or 0.0 for row in result.over_time), default=0.0)
+    best = result.best.figures
+    span = (times[0], best_by_window.x[-1])
+    fixed_counts = (float(best.prefill), float(best.prefill))
+    fixed = Series(f"fixed at {best.name}", span, fixed_counts, Role.BASELINE)
+    y_axis = Axis(unit=f"of {result.instances}", top=float(result.instances))
+    title = "Prefill replicas of the best ratio"
+    chart = Chart(title, Axis(), y_axis, (best_by_window, fixed))
+    lost = max(row.kept_loses or 0.0 for row in result.over_time)
     advice = "keep it fixed" if lost < SMALL_LOSS else "follow the lengths"
     note = f"A fixed {best.name} loses at most {lost:.1%} of capacity in a window: {advice}."
     yield Section("Ratio over time, by formula", (Note(note), chart), "Over time", Group.BASIS)
@@ -187,23 +194,19 @@ def _sensitivity(result: PdRatioResult) -> Iterator[Section]:
     """Yield the section on the best ratio at other lengths and limits, by closed forms."""
     ratios, blocks = result.sensitivity, list[Block]()
     best_by_formula = max(result.ratios, key=lambda row: row.closed_tps).figures.name
-    if best_by_formula != result.best.figures.name:
-        blocks.append(
-            Note(
-                f"Closed forms rank {best_by_formula} first, simulation "
-                f"{result.best.figures.name}. Compare cells with each other only."
-            )
-        )
+    best = result.best.figures.name
+    if best_by_formula != best:
+        ranking = f"Closed forms rank {best_by_formula} first, simulation {best}."
+        blocks.append(Note(f"{ranking} Compare cells with each other only."))
     isl, osl = list(map(round, ratios.isl)), list(map(round, ratios.osl))
     blocks.append(_heat_map("Mean lengths", "Input / output tokens", isl, osl, ratios.by_lengths))
-    if any(limit is not None for limit in (*ratios.ttft_ms, *ratios.tbt_ms)):
-        ttft, tbt = ratios.ttft_ms, ratios.tbt_ms
-        # If a limit is not set (None), all factors on it give the same ratios.
-        ttft = ttft if ttft[0] is not None else ttft[:1]
-        tbt = tbt if tbt[0] is not None else tbt[:1]
+    # If a limit is not set (None), all factors on it give the same ratios.
+    ttft = ratios.ttft_ms if ratios.ttft_ms[0] is not None else (None,)
+    tbt = ratios.tbt_ms if ratios.tbt_ms[0] is not None else (None,)
+    if ttft != (None,) or tbt != (None,):
         blocks.append(_heat_map("Limits (ms)", "TTFT / TPOT", ttft, tbt, ratios.by_limits))
-    yield Section("Best ratio at other lengths and limits, by formula", tuple(blocks),
-                  "Sensitivity", group=Group.BASIS)  # fmt: skip
+    title = "Best ratio at other lengths and limits, by formula"
+    yield Section(title, tuple(blocks), "Sensitivity", group=Group.BASIS)
 
 
 def _heat_map(
@@ -219,27 +222,34 @@ def _heat_map(
     ``cells`` are the ratios by row and column; those beyond the axes are ignored. ``corner`` is
     the heading of the first column.
     """
-
-    def label(value: float | None) -> str:
-        """Return a value of an axis as text."""
-        return "no limit" if value is None else figure(value)
-
     texts: list[tuple[str, ...]] = []
     shades: list[tuple[float | None, ...]] = []
     for row_value, splits in zip(rows, cells, strict=False):
         shown = splits[: len(columns)]
-        # A ratio without prefill replicas stands for none that meets the SLO.
-        ratios = (ratio_name(s.prefill, s.decode) if s.prefill else NO_RATIO for s in shown)
-        shares = (s.prefill / (s.prefill + s.decode) if s.prefill else None for s in shown)
-        texts.append((label(row_value), *ratios))
-        shades.append((None, *shares))
+        texts.append((_axis_text(row_value), *map(_split_name, shown)))
+        shades.append((None, *map(_prefill_share, shown)))
     return Table(
-        (Head(corner), *(Head(label(column)) for column in columns)),
+        (Head(corner), *(Head(_axis_text(column)) for column in columns)),
         tuple(texts),
         title,
         note="Darker: more prefill replicas.",
         shades=tuple(shades),
     )
+
+
+def _axis_text(value: float | None) -> str:
+    """Return a value of an axis as text; None: no limit."""
+    return "no limit" if value is None else figure(value)
+
+
+def _split_name(split: Split) -> str:
+    """Return a ratio as text; one without prefill replicas stands for none that meets the SLO."""
+    return ratio_name(split.prefill, split.decode) if split.prefill else NO_RATIO
+
+
+def _prefill_share(split: Split) -> float | None:
+    """Return the share of prefill replicas; None if no ratio meets the SLO."""
+    return split.prefill / (split.prefill + split.decode) if split.prefill else None
 
 
 def _pairs(result: PdRatioResult) -> Iterator[Section]:

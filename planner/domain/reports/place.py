@@ -20,6 +20,7 @@ from planner.domain.report import (
     Report,
     Section,
     Table,
+    TableColumns,
     sources_section,
     table,
 )
@@ -68,23 +69,45 @@ def _bandwidth_fact(method: MethodFigures) -> Fact:
     )
 
 
+PLACEMENT_COLUMNS: TableColumns[MethodFigures] = (
+    (Head("Method", width=2), lambda row: row.label),
+    (Head("Units", Form.COUNT), lambda row: row.start.units),
+    (Head("Unplaced", Form.COUNT), lambda row: row.start.unplaced_units),
+    (Head("Affinity honoured", Form.SHARE), lambda row: row.start.affinity_honoured),
+    (Head("Affinity missed", Form.COUNT), lambda row: row.start.affinity_missed),
+    (Head("Split", Form.COUNT), lambda row: row.start.split_units),
+    (Head("KV bandwidth lost", Form.SHARE), lambda row: row.start.bandwidth_lost),
+    (Head("High priority free", Form.COUNT, "GPUs"), lambda row: row.start.high_free_gpus),
+    (Head("Left over", Form.COUNT, "GPUs"), lambda row: row.start.fragmented_gpus),
+    (Head("Fallback", Form.COUNT, "GPUs"), lambda row: row.start.fallback_gpus),
+    (Head("Points", Form.NUMBER), lambda row: row.start.points),
+    (Head("Gap", Form.SHARE), lambda row: row.start.gap),
+    (Head("Time", Form.SECONDS), lambda row: row.start.seconds),
+)
+
+
+class SimulatedMethod(NamedTuple):
+    """A placement method and its simulation."""
+
+    label: str
+    simulated: MethodReplay
+
+    @property
+    def replay(self) -> Replay:
+        """Return the figures of the simulated requests."""
+        return self.simulated.replay
+
+    @property
+    def worst(self) -> Replay:
+        """Return the replay with the bandwidth of the worst unit, which may be the mean."""
+        return self.simulated.worst_unit or self.replay
+
+
 def _placements(methods: list[MethodFigures]) -> Table:
     """Return a table with a row per method: how well it places the first replicas."""
     return table(
         methods,
-        (Head("Method", width=2), lambda row: row.label),
-        (Head("Units", Form.COUNT), lambda row: row.start.units),
-        (Head("Unplaced", Form.COUNT), lambda row: row.start.unplaced_units),
-        (Head("Affinity honoured", Form.SHARE), lambda row: row.start.affinity_honoured),
-        (Head("Affinity missed", Form.COUNT), lambda row: row.start.affinity_missed),
-        (Head("Split", Form.COUNT), lambda row: row.start.split_units),
-        (Head("KV bandwidth lost", Form.SHARE), lambda row: row.start.bandwidth_lost),
-        (Head("High priority free", Form.COUNT, "GPUs"), lambda row: row.start.high_free_gpus),
-        (Head("Left over", Form.COUNT, "GPUs"), lambda row: row.start.fragmented_gpus),
-        (Head("Fallback", Form.COUNT, "GPUs"), lambda row: row.start.fallback_gpus),
-        (Head("Points", Form.NUMBER), lambda row: row.start.points),
-        (Head("Gap", Form.SHARE), lambda row: row.start.gap),
-        (Head("Time", Form.SECONDS), lambda row: row.start.seconds),
+        *PLACEMENT_COLUMNS,
         note="A unit is the smallest set of replicas in the ratio. Split: prefill and decode in "
         "different RDMA subgroups. Left over: free GPUs on partly used nodes.",
     )
@@ -110,39 +133,24 @@ def _simulation(result: PlaceResult, methods: list[MethodFigures]) -> Iterator[S
     if not rows:
         return
     tiers = dict.fromkeys(tier for row in rows for tier in row.replay.slo_attainment)
-    simulated = result.simulation
-
-    def attainment(tier: str, row: SimulatedMethod) -> float | None:
-        """Return the SLO attainment of a tier with a method; None without requests."""
-        return row.replay.slo_attainment.get(tier)
-
+    attainments = (
+        (Head(f"SLO attainment: {tier}", Form.SHARE), partial(_attainment, tier)) for tier in tiers
+    )
+    requests = f"{result.simulation.requests or 0:,} requests"
+    span = f"{result.simulation.duration_s or 0:,.0f} s from {result.simulation.start}"
     latencies = table(
         rows,
         (Head("Method", width=2), lambda row: row.label),
         (Head("TTFT p95", Form.NUMBER, "ms"), lambda row: row.replay.ttft_ms.p95),
         (Head("TPOT p95", Form.NUMBER, "ms"), lambda row: row.replay.tbt_ms.p95),
         (Head("E2E p95", Form.NUMBER, "ms"), lambda row: row.replay.e2e_ms.p95),
-        (
-            Head("E2E p95 of the worst unit", Form.NUMBER, "ms"),
-            lambda row: (row.simulated.worst_unit or row.replay).e2e_ms.p95,
-        ),
-        *(
-            (Head(f"SLO attainment: {tier}", Form.SHARE), partial(attainment, tier))
-            for tier in tiers
-        ),
-        note=f"{simulated.requests or 0:,} requests of {simulated.duration_s or 0:,.0f} s from "
-        f"{simulated.start}, with the KV bandwidth of each placement (modelled).",
+        (Head("E2E p95 of the worst unit", Form.NUMBER, "ms"), lambda row: row.worst.e2e_ms.p95),
+        *attainments,
+        note=f"{requests} of {span}, with the KV bandwidth of each placement (modelled).",
     )
     yield Section("Effect on requests", (latencies,), "Requests")
 
 
-class SimulatedMethod(NamedTuple):
-    """A placement method and its simulation."""
-
-    label: str
-    simulated: MethodReplay
-
-    @property
-    def replay(self) -> Replay:
-        """Return the figures of the simulated requests."""
-        return self.simulated.replay
+def _attainment(tier: str, row: SimulatedMethod) -> float | None:
+    """Return the SLO attainment of a tier with a method; None without requests."""
+    return row.replay.slo_attainment.get(tier)

@@ -33,6 +33,7 @@ from planner.domain.reports.schedule import Schedule, schedule_from, schedule_ta
 from planner.domain.reports.tables import Tables
 from planner.domain.results.basis import CURRENT_FLEET
 from planner.domain.results.recommended_policy import RecommendedPlan
+from planner.domain.verification.verify import Verification
 
 THE_PLAN = ""  # key of the capacity and replicas of a plan that was not simulated
 
@@ -41,22 +42,21 @@ def report(result: PlanResult, tables: Tables) -> Report:
     """Return the report of ``plan``."""
     frame, plan, recommended = result.frame, result.plan, result.recommended
     schedule = schedule_from(recommended.timetable if recommended else None)
-    over_time, load = demand_chart(
-        tables, frame, THE_PLAN, "plan", None, plan.shift.hours if plan.shift else ()
-    )
+    shifted = plan.shift.hours if plan.shift else ()
+    over_time, load = demand_chart(tables, frame, THE_PLAN, "plan", None, shifted)
     charts = (over_time, replicas_chart(tables, frame, THE_PLAN))
     warnings = [*frame.warnings, *(plan.conflicts or ())]
     if load is not None and load.hours_short:
-        warnings.append(
-            f"Demand exceeds {load.capacity_words} for {duration(3600 * load.hours_short)}."
-        )
+        short = duration(3600 * load.hours_short)
+        warnings.append(f"Demand exceeds {load.capacity_words} for {short}.")
     replicas = _replicas_text(schedule, plan)
+    answer = "The plan has no replicas."
+    if replicas:
+        answer = f"Run {replicas} {'replica' if replicas == '1' else 'replicas'}."
     tested = Fact("Test days", "not simulated", meaning=Meaning.RISK)
     return Report(
         title=frame.scenario,
-        answer=f"Run {replicas} {'replica' if replicas == '1' else 'replicas'}."
-        if replicas
-        else "The plan has no replicas.",
+        answer=answer,
         about=window_title(frame.window).removeprefix("Backtest, "),
         why="" if recommended is None else recommended.sentence,
         facts=tuple(_deciding_facts(result, replicas)),
@@ -87,33 +87,38 @@ def _deciding_facts(result: PlanResult, replicas: str) -> Iterator[Fact]:
 
     ``replicas`` are their number as text; "": the plan has none.
     """
-    plan = result.plan
     per_window = time_text(result.frame.window.end - result.frame.window.start)
     if replicas:
-        first = min((row.period for row in plan.decisions), default=None)
-        current = sum(row.current for row in plan.decisions if row.period == first)
-        # A fleet that the scenario does not state is only assumed.
-        stated = all(fact.what != CURRENT_FLEET for fact in result.frame.provenance)
-        change = f"{current:,} before" if current and stated else ""
-        # A comparison would add test days.
-        verified = result.verification is not None
-        sized_for = "to meet the SLO on earlier windows" if verified else "for the forecast"
-        yield Fact("Replicas", replicas, change=change, note=f"sized {sized_for}")
-    totals = plan.totals
+        yield _replicas_fact(result, replicas)
+    totals = result.plan.totals
     if totals is not None:
-        note = f"{figure(totals.gpu_hours)} GPU-hours{'' if plan.spare else ', no spares'}"
+        note = f"{figure(totals.gpu_hours)} GPU-hours{'' if result.plan.spare else ', no spares'}"
         yield Fact(f"Planned cost {per_window}", totals.usd, "$", note=note)
     yield _attainment_fact(result.recommended)
     if totals is not None:
         note = f"at rated load, {figure(totals.carbon_kg)} kg CO2e"
         yield Fact(f"Planned energy {per_window}", totals.kwh, "kWh", note=note)
-    spare = plan.spare
+    spare = result.plan.spare
     if spare is None:
         yield Fact("Risk", "Not N+1", note="no spare replicas", meaning=Meaning.RISK)
         return
     price = "" if spare.usd is None else f"spare replicas cost {figure(spare.usd, '$')}"
     survives = "N+1" if spare.instances else "Region loss"
     yield Fact("Risk", survives, note=price, meaning=Meaning.MET)
+
+
+def _replicas_fact(result: PlanResult, replicas: str) -> Fact:
+    """Return the number of ``replicas``, and today's fleet if the scenario states it."""
+    decisions = result.plan.decisions
+    first = min((row.period for row in decisions), default=None)
+    current = sum(row.current for row in decisions if row.period == first)
+    # A fleet that the scenario does not state is only assumed.
+    stated = all(fact.what != CURRENT_FLEET for fact in result.frame.provenance)
+    change = f"{current:,} before" if current and stated else ""
+    # A comparison would add test days.
+    verified = result.verification is not None
+    sized_for = "to meet the SLO on earlier windows" if verified else "for the forecast"
+    return Fact("Replicas", replicas, change=change, note=f"sized {sized_for}")
 
 
 def _attainment_fact(recommended: RecommendedPlan | None) -> Fact:
@@ -134,14 +139,7 @@ def _sections(result: PlanResult, schedule: Schedule | None) -> Iterator[Section
         rows = schedule_table(schedule, result.frame.window)
         yield Section("Replica schedule", (rows,), "Schedule")
     if result.verification is not None:
-        judged = table(
-            result.verification.judged,
-            (Head("Tier", width=2), lambda row: row.tier),
-            (Head("Target", Form.SHARE), lambda row: row.target),
-            (Head("SLO attainment", Form.SHARE), lambda row: row.attainment),
-            note=result.verification.sentence,
-        )
-        yield Section("Simulation of the plan", (judged,), "Verification")
+        yield Section("Simulation of the plan", (_judged(result.verification),), "Verification")
     if ratios := [row for row in result.pd_ratios if row.best is not None]:
         yield Section("Prefill and decode", (_ratios(ratios),), "Ratio")
     yield from assumptions_section(result.frame)
@@ -150,6 +148,17 @@ def _sections(result: PlanResult, schedule: Schedule | None) -> Iterator[Section
     yield from plan_sections(result.plan)
     yield from capacity_section(result.frame)
     yield from notes_and_sources_section(result.frame)
+
+
+def _judged(verification: Verification) -> Table:
+    """Return a table of the simulated SLO attainment of each tier."""
+    return table(
+        verification.judged,
+        (Head("Tier", width=2), lambda row: row.tier),
+        (Head("Target", Form.SHARE), lambda row: row.target),
+        (Head("SLO attainment", Form.SHARE), lambda row: row.attainment),
+        note=verification.sentence,
+    )
 
 
 def _ratios(ratios: Sequence[StatedRatio]) -> Table:

@@ -1,13 +1,20 @@
 """Report what is behind a plan: its totals, what it cannot serve, and what limits it."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
 from planner.domain.columns import KG
 from planner.domain.formats import duration, figure
-from planner.domain.planning.figures import CapPlan, PlanFigures, PlanTotals, Span
+from planner.domain.planning.figures import (
+    CapPlan,
+    Limit,
+    PlanFigures,
+    PlanTotals,
+    ReroutedTraffic,
+    Span,
+    Split,
+)
 from planner.domain.planning.marginal_values import MarginalValues
 from planner.domain.planning.power_limits import PowerUse
 from planner.domain.planning.purchases import DeferrableWork, Purchase, ShiftFigures
@@ -25,6 +32,8 @@ from planner.domain.report import (
     Section,
     Series,
     Shape,
+    Table,
+    TableColumns,
     periods,
     table,
 )
@@ -32,6 +41,17 @@ from planner.domain.report import (
 MOST_REGIONS = 3  # with a line each in the chart of deferrable work
 SOLVERS = {"highs": "HiGHS", "cbc": "CBC"}
 SINGULAR = {"GPUs": "GPU"}  # of units
+
+
+SPLIT_COLUMNS: TableColumns[Split] = (
+    (Head("Model", width=2), lambda row: row.model),
+    (Head("Region"), lambda row: row.region),
+    (Head("Variant", width=2), lambda row: row.arrangement),
+    (Head("Share, mean", Form.SHARE), lambda row: row.share),
+    (Head("From", Form.SHARE), lambda row: row.least),
+    (Head("To", Form.SHARE), lambda row: row.most),
+    (Head("Periods", Form.COUNT), lambda row: row.periods),
+)
 
 
 def plan_sections(plan: PlanFigures | None, *, simulated: bool = False) -> Iterator[Section]:
@@ -56,17 +76,7 @@ def plan_sections(plan: PlanFigures | None, *, simulated: bool = False) -> Itera
     if plan.caps:
         yield _caps(plan.caps)
     if plan.split:
-        rows = table(
-            plan.split,
-            (Head("Model", width=2), lambda row: row.model),
-            (Head("Region"), lambda row: row.region),
-            (Head("Variant", width=2), lambda row: row.arrangement),
-            (Head("Share, mean", Form.SHARE), lambda row: row.share),
-            (Head("From", Form.SHARE), lambda row: row.least),
-            (Head("To", Form.SHARE), lambda row: row.most),
-            (Head("Periods", Form.COUNT), lambda row: row.periods),
-            note="Split of a model's load by capacity.",
-        )
+        rows = table(plan.split, *SPLIT_COLUMNS, note="Split of a model's load by capacity.")
         yield Section("Load split between variants", (rows,), "Variants", group=Group.PLAN)
     if plan.worth is not None:
         yield _marginal_values_section(plan.worth)
@@ -89,6 +99,16 @@ def _mix(mix: Sequence[Purchase]) -> Section:
     return Section("Reserved, on-demand and spot GPUs", (rows,), "Markets")
 
 
+WORK_COLUMNS: TableColumns[DeferrableWork] = (
+    (Head("Period", Form.MOMENT, width=2), lambda row: row.period),
+    (Head("Region"), lambda row: row.region),
+    (Head("Arriving", Form.NUMBER, "M input tokens"), lambda row: row.arrived / 1e6),
+    (Head("Planned", Form.NUMBER, "M input tokens"), lambda row: row.planned / 1e6),
+    (Head("Electricity", Form.NUMBER, "$/kWh"), lambda row: row.usd_per_kwh),
+    (Head("Carbon", Form.NUMBER, "g/kWh"), lambda row: row.g_per_kwh),
+)
+
+
 def _shift(shift: ShiftFigures, unit: str) -> Section:
     """Return the section on when and where deferrable work is done, and what that saves.
 
@@ -101,39 +121,31 @@ def _shift(shift: ShiftFigures, unit: str) -> Section:
         Fact("Linear bound", shift.bound, unit),
         Fact("Cost over the bound", extra, form=Form.SHARE, note="with whole replicas"),
     ))  # fmt: skip
-    starts = sorted({row.period for row in shift.hours})
-    regions = [*dict.fromkeys(row.region for row in shift.hours)]
+    rows = table(shift.hours, *WORK_COLUMNS)
+    return Section("Deferrable work", (facts, _work_chart(shift.hours), rows), "Deferrable work")
 
-    def steps(
-        label: str, role: Role, value: Callable[[DeferrableWork], float], summed: AbstractSet[str]
-    ) -> Series:
-        """Return a line of steps: by period, the sum of ``value`` over the regions ``summed``."""
-        sums = [
-            sum(value(row) for row in shift.hours if row.period == start and row.region in summed)
-            for start in starts
-        ]
-        return periods(label, starts, sums, role)
+
+def _work_chart(work: Sequence[DeferrableWork]) -> Chart:
+    """Return the chart of deferrable work by period: as it arrives, as planned, and by region."""
+    starts = sorted({row.period for row in work})
+    regions = [*dict.fromkeys(row.region for row in work)]
+
+    def steps(label: str, role: Role, name: str, summed: Sequence[str]) -> Series:
+        """Return a line of steps: by period, the sum of the field ``name`` over regions."""
+        sums = dict.fromkeys(starts, 0.0)
+        for row in work:
+            if row.region in summed:
+                sums[row.period] += getattr(row, name)
+        return periods(label, starts, [*sums.values()], role)
 
     series = [
-        steps("Arriving", Role.DEMAND, lambda row: row.arrived, {*regions}),
-        steps("Planned", Role.RECOMMENDED, lambda row: row.planned, {*regions}),
+        steps("Arriving", Role.DEMAND, "arrived", regions),
+        steps("Planned", Role.RECOMMENDED, "planned", regions),
     ]
     if 1 < len(regions) <= MOST_REGIONS:
-        series += [
-            steps(f"Planned, {region}", Role.OTHER, lambda row: row.planned, {region})
-            for region in regions
-        ]
-    chart = Chart("Deferrable work", Axis(), Axis("Input tokens"), tuple(series))
-    rows = table(
-        shift.hours,
-        (Head("Period", Form.MOMENT, width=2), lambda row: row.period),
-        (Head("Region"), lambda row: row.region),
-        (Head("Arriving", Form.NUMBER, "M input tokens"), lambda row: row.arrived / 1e6),
-        (Head("Planned", Form.NUMBER, "M input tokens"), lambda row: row.planned / 1e6),
-        (Head("Electricity", Form.NUMBER, "$/kWh"), lambda row: row.usd_per_kwh),
-        (Head("Carbon", Form.NUMBER, "g/kWh"), lambda row: row.g_per_kwh),
-    )
-    return Section("Deferrable work", (facts, chart, rows), "Deferrable work")
+        for region in regions:
+            series.append(steps(f"Planned, {region}", Role.OTHER, "planned", [region]))
+    return Chart("Deferrable work", Axis(), Axis("Input tokens"), tuple(series))
 
 
 def _power(uses: Sequence[PowerUse]) -> Section:
@@ -149,38 +161,43 @@ def _power(uses: Sequence[PowerUse]) -> Section:
     return Section("Power limits", (rows,), "Power", group=Group.PLAN, printed=True)
 
 
+CAP_COLUMNS: TableColumns[CapPlan] = (
+    (Head("GPU-hours", Form.NUMBER, "h"), lambda row: row.gpu_hours),
+    (Head("Peak power", Form.NUMBER, "kW"), lambda row: row.peak_kw),
+    (Head("Peak replicas", Form.COUNT), lambda row: row.replicas),
+    (Head("TTFT", Form.NUMBER, "ms"), lambda row: row.ttft_ms),
+    (Head("TPOT", Form.NUMBER, "ms"), lambda row: row.tbt_ms),
+)
+
+
 def _caps(plans: Sequence[CapPlan]) -> Section:
     """Return the section on GPU power caps: energy, cost and SLO attainment of a plan with each."""
-    feasible = [plan for plan in plans if plan.usd is not None and plan.kwh is not None]
-    points = Series(
-        "Plans by cap",
-        tuple(plan.kwh for plan in feasible),
-        tuple(plan.usd for plan in feasible),
-        Role.RECOMMENDED,
-        Shape.POINTS,
-        notes=tuple(_cap_name(plan) for plan in feasible),
-    )
-    chart = Chart("Cost against energy", Axis("Energy", "kWh"), Axis("Cost", "$"), (points,))
     tiers = dict.fromkeys(tier for plan in plans for tier in plan.slo_attainment or ())
+    attainments = (
+        (Head(f"SLO attainment: {tier}", Form.SHARE), partial(_attainment, tier)) for tier in tiers
+    )
     rows = table(
         plans,
         (Head("Power cap", width=2), _cap_name),
         (Head("Cost", Form.NUMBER, "$"), lambda row: row.usd),
         (Head("Planned energy", Form.NUMBER, "kWh"), lambda row: row.kwh),
         (Head("Simulated energy", Form.NUMBER, "kWh"), lambda row: row.simulated_kwh),
-        *(
-            (Head(f"SLO attainment: {tier}", Form.SHARE), partial(_attainment, tier))
-            for tier in tiers
-        ),
-        (Head("GPU-hours", Form.NUMBER, "h"), lambda row: row.gpu_hours),
-        (Head("Peak power", Form.NUMBER, "kW"), lambda row: row.peak_kw),
-        (Head("Peak replicas", Form.COUNT), lambda row: row.replicas),
-        (Head("TTFT", Form.NUMBER, "ms"), lambda row: row.ttft_ms),
-        (Head("TPOT", Form.NUMBER, "ms"), lambda row: row.tbt_ms),
+        *attainments,
+        *CAP_COLUMNS,
         note="Without power limits, from an empty fleet. TTFT and TPOT are at full load.",
     )
-    blocks: tuple[Block, ...] = (chart, rows) if len(feasible) > 1 else (rows,)
+    feasible = [plan for plan in plans if plan.usd is not None and plan.kwh is not None]
+    blocks: tuple[Block, ...] = (_cap_chart(feasible), rows) if len(feasible) > 1 else (rows,)
     return Section("Power caps", blocks, "Caps", group=Group.PLAN, printed=True)
+
+
+def _cap_chart(plans: Sequence[CapPlan]) -> Chart:
+    """Return the chart of the cost of plans over their energy."""
+    energy = tuple(plan.kwh for plan in plans)
+    cost = tuple(plan.usd for plan in plans)
+    names = tuple(map(_cap_name, plans))
+    points = Series("Plans by cap", energy, cost, Role.RECOMMENDED, Shape.POINTS, notes=names)
+    return Chart("Cost against energy", Axis("Energy", "kWh"), Axis("Cost", "$"), (points,))
 
 
 def _attainment(tier: str, plan: CapPlan) -> float | None:
@@ -221,75 +238,75 @@ def _totals(plan: PlanFigures, totals: PlanTotals, *, simulated: bool) -> Iterat
 
     For a ``simulated`` plan, it has only spare replicas, lent GPUs and cross-region overflow.
     """
-    solved = "all periods at once" if plan.periods == "all" else "period by period"
     # A simulated plan starts each period with the replicas that its guard has added. What-ifs and
     # fronts plan without a guard, so these figures would differ from theirs.
-    facts = (
-        []
-        if simulated
-        else [
-            Fact("Planned cost", totals.usd, "$"),
-            Fact("Planned GPU-hours", totals.gpu_hours),
-            Fact("Planned energy", totals.kwh, "kWh", note="at rated load"),
-            Fact("Planned carbon", totals.carbon_kg, KG),
-            Fact("Embodied carbon", totals.embodied_kg, KG, note="of making the hardware"),
-            Fact("Starts and stops", f"{totals.starts:,} and {totals.stops:,}"),
-        ]
-    )
+    facts = [] if simulated else _planned_facts(totals)
     if plan.lent_gpu_hours is not None:
         facts.append(Fact("Lent", plan.lent_gpu_hours, "GPU-hours"))
     blocks: list[Block] = [Facts(tuple(facts))] if facts else []
     if not simulated:
+        solved = "all periods at once" if plan.periods == "all" else "period by period"
         blocks.append(Note(f"The optimizer's plan: least {plan.minimise}, {solved}."))
         blocks.append(Note(f"Energy: {totals.energy_basis}."))
     if plan.spare is not None:
         blocks.append(Note(plan.spare.sentence))
     if plan.rerouted:
-        blocks.append(
-            table(
-                plan.rerouted,
-                (Head("From"), lambda row: row.home),
-                (Head("To"), lambda row: row.to),
-                (Head("At peak", Form.NUMBER, "input tokens/s"), lambda row: row.input_tps),
-                (Head("Share of its demand", Form.SHARE), lambda row: row.share),
-                title="Cross-region overflow",
-            )
-        )
+        blocks.append(_rerouted(plan.rerouted))
     if blocks:
         yield Section("Planned totals", tuple(blocks), "Totals", group=Group.PLAN)
+
+
+def _planned_facts(totals: PlanTotals) -> list[Fact]:
+    """Return the totals of a plan over the window."""
+    return [
+        Fact("Planned cost", totals.usd, "$"),
+        Fact("Planned GPU-hours", totals.gpu_hours),
+        Fact("Planned energy", totals.kwh, "kWh", note="at rated load"),
+        Fact("Planned carbon", totals.carbon_kg, KG),
+        Fact("Embodied carbon", totals.embodied_kg, KG, note="of making the hardware"),
+        Fact("Starts and stops", f"{totals.starts:,} and {totals.stops:,}"),
+    ]
+
+
+def _rerouted(overflow: Sequence[ReroutedTraffic]) -> Table:
+    """Return a table of the traffic that the plan sends to other regions."""
+    return table(
+        overflow,
+        (Head("From"), lambda row: row.home),
+        (Head("To"), lambda row: row.to),
+        (Head("At peak", Form.NUMBER, "input tokens/s"), lambda row: row.input_tps),
+        (Head("Share of its demand", Form.SHARE), lambda row: row.share),
+        title="Cross-region overflow",
+    )
 
 
 def _constraints(plan: PlanFigures) -> Iterator[Section]:
     """Yield the section on the distance from the optimum, and on binding constraints."""
     solver = SOLVERS.get(plan.solver, plan.solver)
     solved = f"{solver}, {duration(plan.solve_seconds)}"
-    proof = Facts(
-        (
-            Fact("Plan", plan.status, note=solved),
-            Fact(
-                "Cost above the optimum, at most",
-                plan.gap,
-                form=Form.SHARE,
-                note="of the fleet's cost",
-            ),
-        )
+    gap_label = "Cost above the optimum, at most"
+    gap = Fact(gap_label, plan.gap, form=Form.SHARE, note="of the fleet's cost")
+    blocks: list[Block] = [Facts((Fact("Plan", plan.status, note=solved), gap))]
+    if plan.binding:
+        note = "Spans over the periods in which the constraint binds."
+        blocks.append(table(plan.binding, *BINDING_COLUMNS, note=note))
+    yield Section(
+        "Binding constraints", tuple(blocks), "Constraints", group=Group.PLAN, printed=True
     )
-    rows = table(
-        plan.binding,
-        (Head("Constraint", width=5), lambda row: row.sentence),
-        (Head("Periods", Form.COUNT), lambda row: row.periods),
-        (Head("Replicas", width=2), lambda row: _span(row.replicas)),
-        (Head("Demand", unit="input tokens/s", width=2), lambda row: _span(row.need_tps)),
-        (Head("Capacity", unit="input tokens/s", width=2), lambda row: _span(row.served_tps)),
-        note="Spans over the periods in which the constraint binds.",
-    )
-    blocks = (proof, rows) if plan.binding else (proof,)
-    yield Section("Binding constraints", blocks, "Constraints", group=Group.PLAN, printed=True)
 
 
 def _span(values: Span) -> str:
     """Return the least and the most of a figure as text, such as "4 to 7"; "" for None."""
     return " to ".join(dict.fromkeys(f"{value:,.0f}" for value in values or ()))
+
+
+BINDING_COLUMNS: TableColumns[Limit] = (
+    (Head("Constraint", width=5), lambda row: row.sentence),
+    (Head("Periods", Form.COUNT), lambda row: row.periods),
+    (Head("Replicas", width=2), lambda row: _span(row.replicas)),
+    (Head("Demand", unit="input tokens/s", width=2), lambda row: _span(row.need_tps)),
+    (Head("Capacity", unit="input tokens/s", width=2), lambda row: _span(row.served_tps)),
+)
 
 
 def _marginal_values_section(worth: MarginalValues) -> Section:
@@ -298,15 +315,20 @@ def _marginal_values_section(worth: MarginalValues) -> Section:
     A limit is a number of GPUs, a power limit or a latency limit.
     """
     unit = worth.unit
+
+    def saved_per_unit(row: Mapping[str, Any]) -> str | None:
+        """Return the saving per unit of the limit, such as "$2 per GPU"."""
+        if row["per_unit"] is None:
+            return None
+        return f"{figure(row['per_unit'], unit)} per {SINGULAR.get(row['unit'], row['unit'])}"
+
     limits = cast(Sequence[Mapping[str, Any]], worth.rows)
     rows = table(
         limits,
         (Head("Moved", width=3), lambda row: row["what"]),
         (Head("Saves per hour", width=2),
          lambda row: "time limit reached" if row["saves"] is None else figure(row["saves"], unit)),
-        (Head("Saves per unit and hour", width=2),
-         lambda row: None if row["per_unit"] is None
-         else f"{figure(row['per_unit'], unit)} per {SINGULAR.get(row['unit'], row['unit'])}"),
+        (Head("Saves per unit and hour", width=2), saved_per_unit),
         (Head("With fractions of replicas", width=2),
          lambda row: None if row["relaxation"] is None else figure(row["relaxation"], unit)),
         note="From a second plan with whole replicas, within the gaps of both plans. "

@@ -177,24 +177,28 @@ def replica_loss(
 
     ``outcome`` has its figures in the window. Attainments of ``deferrable`` tiers do not count.
     """
-    window_passes, days_pass, day_shares = outcome.n_plus_1, [], []
-    for day in days:
-        if day.kind == LOST_REPLICA and outcome.name in day.policies:
-            result = day.policies[outcome.name]
-            days_pass.append(result.passes)
-            day_shares += [
-                share
-                for tier, share in result.attainment.items()
-                if share is not None and tier not in deferrable
-            ]
-    # Older results have no ``n_plus_1``. Their ``survives`` is a share of time, not an attainment.
-    window_share = None if window_passes is None else outcome.survives
-    if days_pass and window_passes is not None and window_passes != all(days_pass):
-        if window_passes:
-            return ReplicaLoss(False, min(day_shares, default=None), "on a test day")
-        return ReplicaLoss(False, window_share, "in this window")
-    shares = day_shares if window_share is None else [window_share, *day_shares]
-    passes = days_pass if window_passes is None else [window_passes, *days_pass]
+    results = [
+        day.policies[outcome.name]
+        for day in days
+        if day.kind == LOST_REPLICA and outcome.name in day.policies
+    ]
+    passes = [result.passes for result in results]
+    shares = [
+        share
+        for result in results
+        for tier, share in result.attainment.items()
+        if share is not None and tier not in deferrable
+    ]
+    in_window = outcome.n_plus_1
+    if in_window is not None:
+        if passes and in_window and not all(passes):
+            return ReplicaLoss(False, min(shares, default=None), "on a test day")
+        if passes and not in_window and all(passes):
+            return ReplicaLoss(False, outcome.survives, "in this window")
+        passes.append(in_window)
+        # Older results have no ``n_plus_1``. Their ``survives`` is a share of time.
+        if outcome.survives is not None:
+            shares.append(outcome.survives)
     return ReplicaLoss(all(passes) if passes else None, min(shares, default=None))
 
 
@@ -263,22 +267,23 @@ def cost_chart(
     }
     groups: dict[Role, list[Outcome]] = {role: [] for role in labels}
     for row in outcomes:
-        if row.name == shown:
-            role = Role.RECOMMENDED
-        elif row.hindsight:
-            role = Role.BASELINE
-        elif not row.meets_slo:
-            role = Role.SHORTFALL
-        else:
-            role = Role.RISK if row.name in not_n_plus_1 else Role.CAPACITY
+        role = Role.RECOMMENDED if row.name == shown else _cost_role(row, not_n_plus_1)
         groups[role].append(row)
-    series = tuple(
-        Series(labels[role], tuple(row.title for row in rows), tuple(row.cost_usd for row in rows),
-               role, Shape.BAR)
-        for role, rows in groups.items()
-        if rows
-    )  # fmt: skip
-    yield Chart("Cost of each policy", Axis(), Axis(unit="$"), series, horizontal=True)
+    series = []
+    for role, rows in groups.items():
+        if rows:
+            names, costs = tuple(row.title for row in rows), tuple(row.cost_usd for row in rows)
+            series.append(Series(labels[role], names, costs, role, Shape.BAR))
+    yield Chart("Cost of each policy", Axis(), Axis(unit="$"), tuple(series), horizontal=True)
+
+
+def _cost_role(outcome: Outcome, not_n_plus_1: Collection[str]) -> Role:
+    """Return the role of a policy in the chart of costs: whether it can be run and meets SLOs."""
+    if outcome.hindsight:
+        return Role.BASELINE
+    if not outcome.meets_slo:
+        return Role.SHORTFALL
+    return Role.RISK if outcome.name in not_n_plus_1 else Role.CAPACITY
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,6 +371,16 @@ class TierRow(NamedTuple):
     tier: str
 
 
+LATENCY_COLUMNS = (  # headings, and names of columns with a figure per tier
+    (Head("SLO attainment", Form.SHARE), "slo_attainment"),
+    (Head("Worst hour", Form.SHARE), "worst_hour"),
+    (Head("Hours below target", Form.COUNT), "missed_hours"),
+    (Head("TTFT p95", Form.NUMBER, "ms"), "ttft_p95_ms"),
+    (Head("TPOT p95", Form.NUMBER, "ms"), "tbt_p95_ms"),
+    (Head("E2E p95", Form.NUMBER, "ms"), "e2e_p95_ms"),
+)
+
+
 def latency_table(rows: Sequence[Row]) -> Table:
     """Return a table with a row per policy and tier: attainment, worst hours and latencies."""
     tiers = [TierRow(row, tier) for row in rows for tier in row.figures.get("slo_attainment") or ()]
@@ -374,19 +389,11 @@ def latency_table(rows: Sequence[Row]) -> Table:
         """Return a figure of the tier; None if the result lacks it."""
         return _part(POLICIES.column(name), each.tier, each.row)
 
-    columns = (
-        (Head("SLO attainment", Form.SHARE), "slo_attainment"),
-        (Head("Worst hour", Form.SHARE), "worst_hour"),
-        (Head("Hours below target", Form.COUNT), "missed_hours"),
-        (Head("TTFT p95", Form.NUMBER, "ms"), "ttft_p95_ms"),
-        (Head("TPOT p95", Form.NUMBER, "ms"), "tbt_p95_ms"),
-        (Head("E2E p95", Form.NUMBER, "ms"), "e2e_p95_ms"),
-    )
     return table(
         tiers,
         (Head("Policy", width=3), lambda each: each.row.title),
         (Head("Tier"), lambda each: each.tier),
-        *((head, partial(value, name)) for head, name in columns),
+        *((head, partial(value, name)) for head, name in LATENCY_COLUMNS),
         title="Latency by tier",
         note="The worst hour is that with the lowest attainment and 100 requests or more.",
     )

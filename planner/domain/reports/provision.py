@@ -3,14 +3,17 @@
 A pool is one phase (prefill or decode) of a model in a region.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 from planner.domain.formats import figure, signed_percent
 from planner.domain.kinds.provision import ProvisionResult
 from planner.domain.provisioning.figures import LEVEL_NAMES, LevelFigures, PoolFigures, Total
-from planner.domain.provisioning.sharing import APART
+from planner.domain.provisioning.sharing import APART, SharedService, SharingWay
+from planner.domain.provisioning.source_methods import Method
 from planner.domain.provisioning.unit import MODEL
 from planner.domain.provisioning.window_report import LevelFiguresOverTime, PoolOverTime
 from planner.domain.report import (
@@ -26,6 +29,7 @@ from planner.domain.report import (
     Series,
     Shape,
     Table,
+    TableColumns,
     sources_section,
     table,
 )
@@ -85,18 +89,15 @@ def _facts(result: ProvisionResult) -> Iterator[Fact]:
         yield Fact("Memory", needs.memory_gb / 1e3, "TB")
         return
     for name, total in result.levels.items():
+        needs = total.needs
+        power, memory = figure(needs.energy_w / 1e3, "kW"), figure(needs.memory_gb / 1e3, "TB")
+        fact = Fact(LEVEL_NAMES[name], needs.gpus, "GPUs", Form.COUNT, note=f"{power} · {memory}")
         saved = result.savings.get(name)
-        share = saved.gpus if saved else None
-        yield Fact(
-            LEVEL_NAMES[name],
-            total.needs.gpus,
-            "GPUs",
-            Form.COUNT,
-            change=f"{signed_percent(-share, 0)} vs whole replicas" if share else "",
-            note=f"{figure(total.needs.energy_w / 1e3, 'kW')} · "
-            f"{figure(total.needs.memory_gb / 1e3, 'TB')}",
-            meaning=Meaning.SAVING if share and share > 0 else Meaning.NEUTRAL,
-        )
+        if saved and saved.gpus:
+            change = f"{signed_percent(-saved.gpus, 0)} vs whole replicas"
+            meaning = Meaning.SAVING if saved.gpus > 0 else Meaning.NEUTRAL
+            fact = replace(fact, change=change, meaning=meaning)
+        yield fact
 
 
 def _levels_need_the_same(result: ProvisionResult) -> bool:
@@ -113,32 +114,37 @@ def _gap(share: float | None) -> str | None:
     return f"{share:.1%}" if share > 0 else "proven optimal"
 
 
+LEVEL_COLUMNS: TableColumns[PoolRow[None, Total]] = (
+    (Head("Latency", Form.NUMBER, "ms"), lambda row: row.figures.needs.latency_ms),
+    (Head("Limit", Form.NUMBER, "ms"), lambda row: row.figures.needs.slo_ms),
+    (Head("Tightest phase", width=2), lambda row: row.figures.tightest),
+    (Head("For the mean latency", Form.COUNT, "GPUs"), lambda row: row.figures.needs.mean_gpus),
+    (Head("Proven bound", Form.COUNT, "GPUs"), lambda row: row.figures.needs.least_gpus),
+    (Head("Gap to the bound"), lambda row: _gap(row.figures.needs.gap)),
+)
+
+
 def _levels(result: ProvisionResult) -> Table:
     """Return a table with a row per level, or one row if all levels need the same GPUs."""
 
     def change(measure: str, row: PoolRow[None, Total]) -> float | None:
         """Return the change of ``measure`` against whole replicas, as a share; None if none."""
-        savings = result.savings.get(row.name)
-        share = getattr(savings, measure) if savings else None
+        share = getattr(result.savings.get(row.name), measure, None)
         return -share if share else None
 
-    rows = [PoolRow(None, name, total) for name, total in result.levels.items()]
-    all_same = _levels_need_the_same(result)
+    rows = [PoolRow(None, LEVEL_NAMES[name], total) for name, total in result.levels.items()]
+    if _levels_need_the_same(result):
+        rows = [rows[0]._replace(name="all levels")]
     return table(
-        rows[:1] if all_same else rows,
-        (Head("Level"), lambda row: "all levels" if all_same else LEVEL_NAMES[row.name]),
+        rows,
+        (Head("Level"), lambda row: row.name),
         (Head("GPUs", Form.COUNT), lambda row: row.figures.needs.gpus),
         (Head("Change", Form.CHANGE), partial(change, "gpus")),
         (Head("Power", Form.NUMBER, "kW"), lambda row: row.figures.needs.energy_w / 1e3),
         (Head("Change", Form.CHANGE), partial(change, "energy")),
         (Head("Memory", Form.NUMBER, "TB"), lambda row: row.figures.needs.memory_gb / 1e3),
         (Head("Change", Form.CHANGE), partial(change, "memory")),
-        (Head("Latency", Form.NUMBER, "ms"), lambda row: row.figures.needs.latency_ms),
-        (Head("Limit", Form.NUMBER, "ms"), lambda row: row.figures.needs.slo_ms),
-        (Head("Tightest phase", width=2), lambda row: row.figures.tightest),
-        (Head("For the mean latency", Form.COUNT, "GPUs"), lambda row: row.figures.needs.mean_gpus),
-        (Head("Proven bound", Form.COUNT, "GPUs"), lambda row: row.figures.needs.least_gpus),
-        (Head("Gap to the bound"), lambda row: _gap(row.figures.needs.gap)),
+        *LEVEL_COLUMNS,
         note="Changes are against whole replicas. No plan keeps the mean latency with fewer GPUs "
         "than the proven bound. Simulated requests may need more.",
     )
@@ -155,19 +161,31 @@ def _charts(pools: list[PoolFigures]) -> Iterator[Chart]:
     Each level has a bar, divided by model and phase.
     """
     levels = [name for name in LEVEL_NAMES if all(name in pool.levels for pool in pools)]
-    labels = tuple(LEVEL_NAMES[name] for name in levels)
-    gpus: dict[str, list[int]] = {}  # of all regions, by level
+    gpus: dict[str, Counter[str]] = {}  # of all regions, by model and phase, and by level
     for pool in pools:
-        counts = gpus.setdefault(f"{pool.model} {pool.phase}", [0] * len(levels))
-        for i, name in enumerate(levels):
-            counts[i] += pool.levels[name].needs.gpus
-    if all(count == counts[0] for counts in gpus.values() for count in counts):
+        counts = gpus.setdefault(f"{pool.model} {pool.phase}", Counter())
+        counts.update({name: pool.levels[name].needs.gpus for name in levels})
+    if all(len(set(counts.values())) == 1 for counts in gpus.values()):
         return
-    series = tuple(
-        Series(label, labels, tuple(counts), shape=Shape.BAR) for label, counts in gpus.items()
-    )
+    labels = tuple(LEVEL_NAMES[name] for name in levels)
+    series = []
+    for label, counts in gpus.items():
+        of_levels = tuple(counts[name] for name in levels)
+        series.append(Series(label, labels, of_levels, shape=Shape.BAR))
     axes = Axis(), Axis(form=Form.COUNT)
-    yield Chart("GPUs by level", *axes, series, stacked=True, horizontal=True, half=True)
+    yield Chart("GPUs by level", *axes, tuple(series), stacked=True, horizontal=True, half=True)
+
+
+POOL_COLUMNS: TableColumns[PoolFigures] = (
+    (Head("Model", width=2), lambda pool: pool.model),
+    (Head("Region"), lambda pool: pool.region),
+    (Head("Phase"), lambda pool: pool.phase),
+    (Head("GPU"), lambda pool: pool.gpu),
+    (Head("Load", Form.NUMBER, "req/s"), lambda pool: pool.requests_s),
+    (Head("Input", Form.COUNT, "tokens"), lambda pool: pool.isl + pool.cached_tokens),
+    (Head("Output", Form.COUNT, "tokens"), lambda pool: pool.osl),
+    (Head("Limit", Form.NUMBER, "ms"), lambda pool: pool.slo_ms),
+)
 
 
 def _pools(pools: list[PoolFigures]) -> Table:
@@ -180,14 +198,7 @@ def _pools(pools: list[PoolFigures]) -> Table:
         levels = {MODEL: "All levels"}
     return table(
         pools,
-        (Head("Model", width=2), lambda pool: pool.model),
-        (Head("Region"), lambda pool: pool.region),
-        (Head("Phase"), lambda pool: pool.phase),
-        (Head("GPU"), lambda pool: pool.gpu),
-        (Head("Load", Form.NUMBER, "req/s"), lambda pool: pool.requests_s),
-        (Head("Input", Form.COUNT, "tokens"), lambda pool: pool.isl + pool.cached_tokens),
-        (Head("Output", Form.COUNT, "tokens"), lambda pool: pool.osl),
-        (Head("Limit", Form.NUMBER, "ms"), lambda pool: pool.slo_ms),
+        *POOL_COLUMNS,
         *(
             (Head(label, Form.COUNT, "GPUs"), partial(_gpus, name))
             for name, label in levels.items()
@@ -196,6 +207,16 @@ def _pools(pools: list[PoolFigures]) -> Table:
         "minutes, so it may need more GPUs. Without a limit of a tier, 2,000 ms are assumed for "
         "prefill and 200 ms for decode.",
     )
+
+
+POOL_LEVEL_COLUMNS: TableColumns[PoolRow[PoolFigures, LevelFigures]] = (
+    (Head("Level"), lambda row: row.name),
+    (Head("GPUs", Form.COUNT), lambda row: row.figures.needs.gpus),
+    (Head("Power", Form.NUMBER, "W"), lambda row: row.figures.needs.energy_w),
+    (Head("Memory", Form.NUMBER, "GB"), lambda row: row.figures.needs.memory_gb),
+    (Head("Energy per request", Form.NUMBER, "J"), lambda row: row.figures.request_j),
+    (Head("Latency", Form.NUMBER, "ms"), lambda row: row.figures.needs.latency_ms),
+)
 
 
 def pool_levels(pools: Sequence[PoolFigures]) -> Table:
@@ -213,13 +234,8 @@ def pool_levels(pools: Sequence[PoolFigures]) -> Table:
 
     return table(
         rows,
-        *([(Head("Pool", width=2), lambda row: pool_name(row.pool))] if len(pools) > 1 else []),
-        (Head("Level"), lambda row: row.name),
-        (Head("GPUs", Form.COUNT), lambda row: row.figures.needs.gpus),
-        (Head("Power", Form.NUMBER, "W"), lambda row: row.figures.needs.energy_w),
-        (Head("Memory", Form.NUMBER, "GB"), lambda row: row.figures.needs.memory_gb),
-        (Head("Energy per request", Form.NUMBER, "J"), lambda row: row.figures.request_j),
-        (Head("Latency", Form.NUMBER, "ms"), lambda row: row.figures.needs.latency_ms),
+        (Head("Pool", width=2), lambda row: pool_name(row.pool) if len(pools) > 1 else None),
+        *POOL_LEVEL_COLUMNS,
         (Head("Simulated mean", Form.NUMBER, "ms"), partial(replay_figure, "mean_ms")),
         (Head("P95", Form.NUMBER, "ms"), partial(replay_figure, "p95_ms")),
         (Head("P99", Form.NUMBER, "ms"), partial(replay_figure, "p99_ms")),
@@ -227,6 +243,18 @@ def pool_levels(pools: Sequence[PoolFigures]) -> Table:
         (Head("Method", width=2), lambda row: row.figures.method),
         title="Levels",
     )
+
+
+SHARING_COLUMNS: TableColumns[PoolRow[SharedService, SharingWay]] = (
+    (Head("Model", width=2), lambda row: row.pool.model),
+    (Head("Region"), lambda row: row.pool.region),
+    (Head("GPU"), lambda row: row.pool.gpu),
+    (Head("Placement", width=2), lambda row: WAYS[row.name]),
+    (Head("GPUs", Form.COUNT), lambda row: row.figures.gpus),
+    (Head("Power", Form.NUMBER, "kW"), lambda row: row.figures.energy_w / 1e3),
+    (Head("Memory", Form.NUMBER, "TB"), lambda row: row.figures.memory_gb / 1e3),
+    (Head("SLO attainment", Form.SHARE), lambda row: row.figures.attainment),
+)
 
 
 def _sharing(result: ProvisionResult) -> Iterator[Section]:
@@ -245,14 +273,7 @@ def _sharing(result: ProvisionResult) -> Iterator[Section]:
     missing = len(all_rows) - len(rows)
     ways = table(
         rows,
-        (Head("Model", width=2), lambda row: row.pool.model),
-        (Head("Region"), lambda row: row.pool.region),
-        (Head("GPU"), lambda row: row.pool.gpu),
-        (Head("Placement", width=2), lambda row: WAYS[row.name]),
-        (Head("GPUs", Form.COUNT), lambda row: row.figures.gpus),
-        (Head("Power", Form.NUMBER, "kW"), lambda row: row.figures.energy_w / 1e3),
-        (Head("Memory", Form.NUMBER, "TB"), lambda row: row.figures.memory_gb / 1e3),
-        (Head("SLO attainment", Form.SHARE), lambda row: row.figures.attainment),
+        *SHARING_COLUMNS,
         # The best way is marked only if it was simulated: mean queueing times alone are too coarse.
         marked=lambda row: (
             row.name == row.pool.best and (row.name == APART or row.figures.attainment is not None)
@@ -260,6 +281,19 @@ def _sharing(result: ProvisionResult) -> Iterator[Section]:
         note=f"Placements that miss their limits are not listed: {missing}." if missing else "",
     )
     yield Section("Prefill and decode on common GPUs", (ways,), "Together", Group.BASIS)
+
+
+OVER_TIME_COLUMNS: TableColumns[PoolRow[PoolOverTime, LevelFiguresOverTime]] = (
+    (Head("Phase"), lambda row: row.pool.phase),
+    (Head("Model", width=2), lambda row: row.pool.model),
+    (Head("Level"), lambda row: LEVEL_NAMES[row.name]),
+    (Head("GPU-hours", Form.NUMBER), lambda row: row.figures.gpu_hours),
+    (Head("Peak", Form.COUNT, "GPUs"), lambda row: row.figures.gpus_most),
+    (Head("Energy", Form.NUMBER, "kWh"), lambda row: row.figures.kwh),
+    (Head("Memory", Form.COUNT, "GB"), lambda row: row.figures.memory_gb),
+    (Head("Within limit", Form.SHARE), lambda row: row.figures.attainment),
+    (Head("Headroom", Form.SHARE), lambda row: row.figures.headroom),
+)
 
 
 def _over_time(result: ProvisionResult) -> Iterator[Section]:
@@ -281,15 +315,7 @@ def _over_time(result: ProvisionResult) -> Iterator[Section]:
 
     levels = table(
         rows,
-        (Head("Phase"), lambda row: row.pool.phase),
-        (Head("Model", width=2), lambda row: row.pool.model),
-        (Head("Level"), lambda row: LEVEL_NAMES[row.name]),
-        (Head("GPU-hours", Form.NUMBER), lambda row: row.figures.gpu_hours),
-        (Head("Peak", Form.COUNT, "GPUs"), lambda row: row.figures.gpus_most),
-        (Head("Energy", Form.NUMBER, "kWh"), lambda row: row.figures.kwh),
-        (Head("Memory", Form.COUNT, "GB"), lambda row: row.figures.memory_gb),
-        (Head("Within limit", Form.SHARE), lambda row: row.figures.attainment),
-        (Head("Headroom", Form.SHARE), lambda row: row.figures.headroom),
+        *OVER_TIME_COLUMNS,
         (Head("Fixed plan", Form.NUMBER, "GPU-hours"), partial(fixed_plan_figure, "gpu_hours")),
         (Head("Fixed plan: within limit", Form.SHARE), partial(fixed_plan_figure, "attainment")),
         note=f"{over_time.windows:,} windows of {over_time.window_s:g} s, planned on "
@@ -297,6 +323,21 @@ def _over_time(result: ProvisionResult) -> Iterator[Section]:
         "load. The fixed plan is that of the busiest hour.",
     )
     yield Section("Over time", (levels,))
+
+
+METHOD_COLUMNS: TableColumns[PoolRow[PoolFigures, Method]] = (
+    (Head("Pool", width=2), lambda row: pool_name(row.pool)),
+    (Head("Method", width=2), lambda row: row.name),
+    (Head("Slots", Form.COUNT), lambda row: row.figures.slots),
+    (Head("After placement", Form.COUNT, "GPUs"), lambda row: row.figures.gpus),
+    (Head("Proven bound", Form.COUNT, "GPUs"), lambda row: row.figures.least_gpus),
+    (Head("Gap to the bound"), lambda row: _gap(row.figures.gap)),
+    (Head("Power", Form.COUNT, "W"), lambda row: row.figures.power_w),
+    (Head("Planned latency", Form.NUMBER, "ms"), lambda row: row.figures.latency_ms),
+    (Head("Replay: mean", Form.NUMBER, "ms"), lambda row: row.figures.mean_ms),
+    (Head("Replay: p95", Form.NUMBER, "ms"), lambda row: row.figures.p95_ms),
+    (Head("Replay: within limit", Form.SHARE), lambda row: row.figures.attainment),
+)
 
 
 def _methods(pools: list[PoolFigures]) -> Iterator[Section]:
@@ -309,17 +350,7 @@ def _methods(pools: list[PoolFigures]) -> Iterator[Section]:
         return
     methods = table(
         rows,
-        (Head("Pool", width=2), lambda row: pool_name(row.pool)),
-        (Head("Method", width=2), lambda row: row.name),
-        (Head("Slots", Form.COUNT), lambda row: row.figures.slots),
-        (Head("After placement", Form.COUNT, "GPUs"), lambda row: row.figures.gpus),
-        (Head("Proven bound", Form.COUNT, "GPUs"), lambda row: row.figures.least_gpus),
-        (Head("Gap to the bound"), lambda row: _gap(row.figures.gap)),
-        (Head("Power", Form.COUNT, "W"), lambda row: row.figures.power_w),
-        (Head("Planned latency", Form.NUMBER, "ms"), lambda row: row.figures.latency_ms),
-        (Head("Replay: mean", Form.NUMBER, "ms"), lambda row: row.figures.mean_ms),
-        (Head("Replay: p95", Form.NUMBER, "ms"), lambda row: row.figures.p95_ms),
-        (Head("Replay: within limit", Form.SHARE), lambda row: row.figures.attainment),
+        *METHOD_COLUMNS,
         note="A method without slots found no plan. Slots are GPU places before placement.",
     )
     yield Section("Methods of Cui et al. (2025)", (methods,), "Source", group=Group.BASIS)

@@ -1,14 +1,17 @@
 """Report a replica schedule: its table, and the replicas and pools that it uses."""
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
+from typing import NamedTuple
 
 import polars as pl
 
 from planner.domain.formats import zone_name
 from planner.domain.pd.figures import ratio_name
-from planner.domain.report import Form, Head, Table, Value
+from planner.domain.report import Form, Head, Table, table
 from planner.domain.reports.tables import Tables
 from planner.domain.results.answer import ReplicaSchedule, ScheduleRow, span_of
 from planner.domain.results.basis import WindowFacts
@@ -121,23 +124,22 @@ def schedule_of(tables: Tables, policy: str) -> Schedule | None:
     all_schedules = tables("timetables")
     if all_schedules.is_empty():
         return None
-    rows = all_schedules.filter(pl.col("policy") == policy)
-    if rows.is_empty():
-        return None
-    columns = ("model", "region", "arrangement", "role")
     pools: dict[SchedulePool, None] = {}  # in order of appearance
     periods: dict[datetime, datetime | None] = {}  # by the time of the request
     counts: Counter[tuple[datetime, SchedulePool]] = Counter()
-    for row in rows.iter_rows(named=True):
-        pool = SchedulePool(*(row[column] for column in columns))
+    for row in all_schedules.filter(pl.col("policy") == policy).iter_rows(named=True):
+        pool = SchedulePool(row["model"], row["region"], row["arrangement"], row["role"])
+        begins = row["begins"]
         pools[pool] = None
-        periods[row["begins"]] = row.get("period")
-        counts[row["begins"], pool] += row["replicas"]
-    schedule_rows = tuple(
-        ScheduleRow(begins, tuple(counts[begins, pool] for pool in pools), periods[begins])
-        for begins in sorted(periods)
-    )
-    return Schedule(tuple(pools), schedule_rows)
+        periods[begins] = row.get("period")
+        counts[begins, pool] += row["replicas"]
+    if not pools:
+        return None
+    rows = []
+    for begins in sorted(periods):
+        replicas = tuple(counts[begins, pool] for pool in pools)
+        rows.append(ScheduleRow(begins, replicas, periods[begins]))
+    return Schedule(tuple(pools), tuple(rows))
 
 
 def schedule_from(timetable: ReplicaSchedule | None) -> Schedule | None:
@@ -151,54 +153,77 @@ def schedule_from(timetable: ReplicaSchedule | None) -> Schedule | None:
     return Schedule(pools, timetable.rows, timetable.by_itself)
 
 
+class Period(NamedTuple):
+    """A period of a schedule, with the replicas of each pool.
+
+    ``requested`` is when its new replicas are requested; None: at its start, or none is new.
+    """
+
+    begins: datetime
+    ends: datetime
+    requested: datetime | None
+    replicas: tuple[int, ...]
+
+
 def schedule_table(schedule: Schedule, window: WindowFacts, today: Schedule | None = None) -> Table:
     """Return the table of a schedule: a row per period, with all replicas and those of each pool.
 
     ``window`` is the time that the schedule covers. ``today`` is the fleet before it, if known.
+    """
+    periods = _periods(schedule, window.end, today)
+    zone = zone_name() if window.clock == "utc" else "trace time"
+    several_periods, several_pools = len(periods) > 1, len(schedule.pools) > 1
+    gpus = {pool.gpus for pool in schedule.pools}
+    pool_columns = []
+    for i, pool in enumerate(schedule.pools):
+        place = f"{pool.place}, {pool.gpus}" if len(gpus) > 1 else pool.place
+        pool_columns.append((Head(pool.model, Form.COUNT, place), partial(_replicas, i)))
+    requested_ahead = any(row.requested is not None for row in periods)
+    note = _schedule_note(schedule, requested_ahead=requested_ahead)
+    if len(gpus) == 1:
+        note += f" A replica has {' '.join(gpus)}."
+    rows = table(
+        periods,
+        (Head("From", Form.MOMENT, zone), lambda row: row.begins),
+        (Head("To", Form.MOMENT, zone), lambda row: row.ends if several_periods else None),
+        (Head("Request new at", Form.MOMENT, zone), lambda row: row.requested),
+        (Head("All", Form.COUNT, "replicas"),
+         lambda row: sum(row.replicas) if several_pools else None),
+        *pool_columns,
+        note=note,
+    )  # fmt: skip
+    return replace(rows, steps=True)
+
+
+def _replicas(i: int, row: Period) -> int:
+    """Return the replicas of pool ``i`` in a period."""
+    return row.replicas[i]
+
+
+def _periods(schedule: Schedule, end: datetime, today: Schedule | None) -> list[Period]:
+    """Return the periods of a schedule up to ``end``.
+
     Replicas of two periods overlap for a cold start, so a period may have a row in which new
     replicas are requested and one in which others stop. The last one has its replicas.
     """
-    # By start of a period: when its new replicas are requested, and the replicas of each pool.
     requested_at = {row.period or row.begins: row.begins for row in reversed(schedule.rows)}
     replicas = {row.period or row.begins: row.replicas for row in schedule.rows}
     starts = list(replicas)
-    if today is not None:
-        running = dict(zip(today.pools, today.rows[0].replicas, strict=True))
-        first_counts = zip(schedule.pools, replicas[starts[0]], strict=True)
-        if all(count <= running.get(pool, 0) for pool, count in first_counts):
-            requested_at[starts[0]] = starts[0]  # none is new
+    first = starts[0]
+    if today is not None and _all_run(schedule.pools, replicas[first], today):
+        requested_at[first] = first  # none is new
+    periods = []
+    for start, stop in zip(starts, [*starts[1:], end], strict=True):
+        requested = requested_at[start] if requested_at[start] < start else None
+        periods.append(Period(start, stop, requested, replicas[start]))
+    return periods
 
-    zone = zone_name() if window.clock == "utc" else "trace time"
-    pool_gpus = {pool.gpus for pool in schedule.pools}
-    has_ends = len(starts) > 1
-    has_requests = any(requested_at[start] < start for start in starts)
-    has_total = len(schedule.pools) > 1
-    heads = [Head("From", Form.MOMENT, zone)]
-    if has_ends:
-        heads.append(Head("To", Form.MOMENT, zone))
-    if has_requests:
-        heads.append(Head("Request new at", Form.MOMENT, zone))
-    if has_total:
-        heads.append(Head("All", Form.COUNT, "replicas"))
-    for pool in schedule.pools:
-        place = f"{pool.place}, {pool.gpus}" if len(pool_gpus) > 1 else pool.place
-        heads.append(Head(pool.model, Form.COUNT, place))
 
-    rows = []
-    for start, end in zip(starts, [*starts[1:], window.end], strict=True):
-        row: list[Value] = [start]
-        if has_ends:
-            row.append(end)
-        if has_requests:
-            row.append(requested_at[start] if requested_at[start] < start else None)
-        if has_total:
-            row.append(sum(replicas[start]))
-        rows.append((*row, *replicas[start]))
-
-    note = _schedule_note(schedule, requested_ahead=has_requests)
-    if len(pool_gpus) == 1:
-        note += f" A replica has {' '.join(pool_gpus)}."
-    return Table(tuple(heads), tuple(rows), note=note, steps=True)
+def _all_run(pools: Sequence[SchedulePool], replicas: Sequence[int], today: Schedule) -> bool:
+    """Return whether the fleet of ``today`` has the ``replicas`` of each pool."""
+    running = dict(zip(today.pools, today.rows[0].replicas, strict=True))
+    counts = zip(pools, replicas, strict=True)
+    return all(count <= running.get(pool, 0) for pool, count in counts)
 
 
 def _schedule_note(schedule: Schedule, *, requested_ahead: bool) -> str:

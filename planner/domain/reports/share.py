@@ -14,41 +14,45 @@ from planner.domain.report import (
     Series,
     Shape,
     Table,
+    TableColumns,
     sources_section,
     table,
 )
 from planner.domain.reports.tables import Tables
-from planner.domain.sharing.figures import WAYS
+from planner.domain.sharing.figures import WAYS, ModelFigures
 
 
 def report(result: ShareResult, _: Tables) -> Report:
     """Return the report of ``share``: the GPUs that models need if they share them."""
-    met = sum(row.shared.met for row in result.models)
-    missed = met < len(result.models)
     replayed = result.replayed
+    hours = f"{replayed.duration_s / 3600:,.3g} h from {replayed.start}"
     return Report(
         title=result.scenario,
         answer=result.headline,
-        about=f"{replayed.requests:,} requests of {replayed.duration_s / 3600:,.3g} h from "
-        f"{replayed.start}, replayed on each GPU",
-        facts=(
-            Fact("GPUs, shared", result.shared.gpus, form=Form.COUNT, meaning=Meaning.SAVING),
-            Fact("GPUs, not shared", result.dedicated.gpus, form=Form.COUNT),
-            Fact("GPUs saved", result.saving, form=Form.SHARE),
-            Fact("Cost of a day at this load, shared", result.shared.usd_per_day, "$"),
-            Fact("Cost of a day at this load, not shared", result.dedicated.usd_per_day, "$"),
-            Fact(
-                "Models within their SLOs",
-                f"{met:,} of {len(result.models):,}",
-                meaning=Meaning.MISSED if missed else Meaning.MET,
-            ),
-        ),
+        about=f"{replayed.requests:,} requests of {hours}, replayed on each GPU",
+        facts=_facts(result),
         warnings=result.warnings,
         sections=(
             Section("Models per GPU", (_chart(result), _gpus(result))),
             Section("Models", (_models(result),)),
             *sources_section(result.provenance, result.notes),
         ),
+    )
+
+
+def _facts(result: ShareResult) -> tuple[Fact, ...]:
+    """Return the GPUs and the cost with and without sharing, and the models within their SLOs."""
+    met = sum(row.shared.met for row in result.models)
+    models = len(result.models)
+    meaning = Meaning.MET if met == models else Meaning.MISSED
+    shared, dedicated = result.shared, result.dedicated
+    return (
+        Fact("GPUs, shared", shared.gpus, form=Form.COUNT, meaning=Meaning.SAVING),
+        Fact("GPUs, not shared", dedicated.gpus, form=Form.COUNT),
+        Fact("GPUs saved", result.saving, form=Form.SHARE),
+        Fact("Cost of a day at this load, shared", shared.usd_per_day, "$"),
+        Fact("Cost of a day at this load, not shared", dedicated.usd_per_day, "$"),
+        Fact("Models within their SLOs", f"{met:,} of {models:,}", meaning=meaning),
     )
 
 
@@ -89,25 +93,30 @@ def _gpus(result: ShareResult) -> Table:
     )
 
 
+MODEL_COLUMNS: TableColumns[ModelFigures] = (
+    (Head("Model", width=2), lambda row: row.model),
+    (Head("Region"), lambda row: row.region),
+    (Head("Requests", Form.COUNT), lambda row: row.requests),
+    (Head("Rate", Form.NUMBER, "req/s"), lambda row: row.requests_per_s),
+    (Head("Weights", Form.NUMBER, "GB"), lambda row: row.weights_gb),
+    (Head("Replicas alone", Form.COUNT), lambda row: row.replicas_alone),
+    (Head("Shares with", Form.COUNT, "models"), lambda row: len(row.shared_with)),
+    (Head("Load", Form.SECONDS), lambda row: row.load_s),
+    (Head("Loads", Form.COUNT), lambda row: row.loads),
+    (Head("SLO attainment", Form.SHARE), lambda row: row.shared.attainment),
+    (Head("In other replays", Form.SHARE), lambda row: row.unseen_attainment),
+    (Head("Alone", Form.SHARE), lambda row: row.alone.attainment),
+    (Head("TTFT p95", Form.NUMBER, "ms"), lambda row: row.shared.ttft_p95_ms),
+    (Head("TTFT p95 alone", Form.NUMBER, "ms"), lambda row: row.alone.ttft_p95_ms),
+    (Head("TPOT p95", Form.NUMBER, "ms"), lambda row: row.shared.tbt_p95_ms),
+    (Head("TPOT p95 alone", Form.NUMBER, "ms"), lambda row: row.alone.tbt_p95_ms),
+    (Head("Why alone", width=2), lambda row: row.why_alone),
+)
+
+
 def _models(result: ShareResult) -> Table:
     """Return a table with a row per model and region."""
     return table(
         result.models,
-        (Head("Model", width=2), lambda row: row.model),
-        (Head("Region"), lambda row: row.region),
-        (Head("Requests", Form.COUNT), lambda row: row.requests),
-        (Head("Rate", Form.NUMBER, "req/s"), lambda row: row.requests_per_s),
-        (Head("Weights", Form.NUMBER, "GB"), lambda row: row.weights_gb),
-        (Head("Replicas alone", Form.COUNT), lambda row: row.replicas_alone),
-        (Head("Shares with", Form.COUNT, "models"), lambda row: len(row.shared_with)),
-        (Head("Load", Form.SECONDS), lambda row: row.load_s),
-        (Head("Loads", Form.COUNT), lambda row: row.loads),
-        (Head("SLO attainment", Form.SHARE), lambda row: row.shared.attainment),
-        (Head("In other replays", Form.SHARE), lambda row: row.unseen_attainment),
-        (Head("Alone", Form.SHARE), lambda row: row.alone.attainment),
-        (Head("TTFT p95", Form.NUMBER, "ms"), lambda row: row.shared.ttft_p95_ms),
-        (Head("TTFT p95 alone", Form.NUMBER, "ms"), lambda row: row.alone.ttft_p95_ms),
-        (Head("TPOT p95", Form.NUMBER, "ms"), lambda row: row.shared.tbt_p95_ms),
-        (Head("TPOT p95 alone", Form.NUMBER, "ms"), lambda row: row.alone.tbt_p95_ms),
-        (Head("Why alone", width=2), lambda row: row.why_alone),
+        *MODEL_COLUMNS,
     )

@@ -1,5 +1,6 @@
 """Report the capacity of replicas and of pools."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import cycle
 
@@ -21,6 +22,7 @@ from planner.domain.report import (
     Series,
     Shape,
     Table,
+    TableColumns,
     limit_name,
     sources_section,
     table,
@@ -83,21 +85,26 @@ def _answer(result: SizeResult) -> str:
     a replica.
     """
     if all(pool.replicas for pool in result.pools) and not _has_alternatives(result):
-        by_region: dict[str, int] = {}
-        for pool in result.pools:
-            for region, count in pool.replicas_by_region.items():
-                by_region[region] = by_region.get(region, 0) + count
-        total = sum(by_region.values()) or sum(pool.replicas or 0 for pool in result.pools)
-        load = "peak of the traffic" if by_region else "stated rate"
-        for_load = f"{counted(total, 'replica')} for the {load}"
-        if len(by_region) > 1:
-            regions = ", ".join(f"{n:,} in {region}" for region, n in by_region.items())
-            for_load += f" ({regions})"
-        return f"{for_load}, before spare replicas"
+        return f"{_replicas_for_load(result)}, before spare replicas"
     if len(result.pools) > 1:
         return "Capacity of one replica within the SLO"
     (pool,) = result.pools
     return f"{_name(pool)}: {figure(pool.sized.max_rps, 'req/s')} per replica within the SLO"
+
+
+def _replicas_for_load(result: SizeResult) -> str:
+    """Return the replicas for the peak of each region or, without regions, for the stated rate."""
+    by_region: Counter[str] = Counter()
+    for pool in result.pools:
+        by_region.update(pool.replicas_by_region)
+    if not by_region:
+        total = sum(pool.replicas or 0 for pool in result.pools)
+        return f"{counted(total, 'replica')} for the stated rate"
+    words = f"{counted(by_region.total(), 'replica')} for the peak of the traffic"
+    if len(by_region) == 1:
+        return words
+    regions = ", ".join(f"{n:,} in {region}" for region, n in by_region.items())
+    return f"{words} ({regions})"
 
 
 def _has_alternatives(result: SizeResult) -> bool:
@@ -147,22 +154,27 @@ REPLICA_COLUMNS = (
 )
 
 
+CAPACITY_COLUMNS: TableColumns[SizedPool] = (
+    (Head("Tier"), lambda pool: f"{pool.sized.tier} p{pool.percentile:g}"),
+    (Head("Capacity", Form.NUMBER, "req/s"), lambda pool: pool.sized.max_rps),
+    (Head("Input", Form.NUMBER, "tokens/s"), lambda pool: pool.sized.input_tps),
+    (Head("Limited by"), lambda pool: limit_name(pool.sized.bound_by)),
+    (Head("TTFT", Form.COUNT, "ms"), lambda pool: pool.sized.ttft_ms),
+    (Head("TTFT limit", Form.COUNT, "ms"), lambda pool: pool.ttft_limit_ms),
+    (Head("TPOT", Form.NUMBER, "ms"), lambda pool: pool.sized.tbt_ms),
+    (Head("TPOT limit", Form.COUNT, "ms"), lambda pool: pool.tbt_limit_ms),
+    (Head("Profile error", Form.SHARE), lambda pool: pool.expected_error),
+    (Head("If slower", Form.NUMBER, "req/s"), lambda pool: pool.max_rps_if_slower),
+    (Head("If faster", Form.NUMBER, "req/s"), lambda pool: pool.max_rps_if_faster),
+)
+
+
 def _capacity(result: SizeResult) -> Table:
     """Return a table of the capacity of one replica, its latencies and its uncertainty."""
     return table(
         result.pools,
         *REPLICA_COLUMNS,
-        (Head("Tier"), lambda pool: f"{pool.sized.tier} p{pool.percentile:g}"),
-        (Head("Capacity", Form.NUMBER, "req/s"), lambda pool: pool.sized.max_rps),
-        (Head("Input", Form.NUMBER, "tokens/s"), lambda pool: pool.sized.input_tps),
-        (Head("Limited by"), lambda pool: limit_name(pool.sized.bound_by)),
-        (Head("TTFT", Form.COUNT, "ms"), lambda pool: pool.sized.ttft_ms),
-        (Head("TTFT limit", Form.COUNT, "ms"), lambda pool: pool.ttft_limit_ms),
-        (Head("TPOT", Form.NUMBER, "ms"), lambda pool: pool.sized.tbt_ms),
-        (Head("TPOT limit", Form.COUNT, "ms"), lambda pool: pool.tbt_limit_ms),
-        (Head("Profile error", Form.SHARE), lambda pool: pool.expected_error),
-        (Head("If slower", Form.NUMBER, "req/s"), lambda pool: pool.max_rps_if_slower),
-        (Head("If faster", Form.NUMBER, "req/s"), lambda pool: pool.max_rps_if_faster),
+        *CAPACITY_COLUMNS,
         note="The last two columns are for a profile that is slower or faster by its error.",
     )
 
@@ -226,26 +238,6 @@ def _by_region(pool: SizedPool) -> str:
     return ", ".join(f"{region} {count:,}" for region, count in counts.items())
 
 
-def _splits(result: SizeResult) -> Iterator[Section]:
-    """Yield the section on splits of a replica's GPUs between attention and experts, if sized."""
-    if result.splits:
-        splits = table(
-            result.splits,
-            (Head("Model", width=2), lambda split: split.model),
-            (Head("GPUs", width=2), lambda split: f"{split.gpus} x {split.gpu}, {split.role}"),
-            (Head("Attention GPUs", Form.COUNT), lambda split: split.attention),
-            (Head("FFN GPUs", Form.COUNT), lambda split: split.ffn),
-            (Head("Closed forms", Form.NUMBER, "req/s"), lambda split: split.predicted_rps),
-            (Head("Simulation", Form.NUMBER, "req/s"), lambda split: split.max_rps),
-            (Head("Limited by"), lambda split: limit_name(split.bound_by)),
-            (Head("KV cache", Form.COUNT, "tokens"), lambda split: split.kv_capacity_tokens),
-            (Head("Remark", width=2), _remark),
-            marked=lambda split: split.best,
-            note="Set the best split as attention_ffn of the profile.",
-        )
-        yield Section("Attention and expert GPUs", (splits,), "Splits")
-
-
 def _remark(split: SplitSize) -> str:
     """Return the remarks on a split, such as that it is the best; "" without any."""
     remarks = ["best"] if split.best else []
@@ -254,6 +246,31 @@ def _remark(split: SplitSize) -> str:
     if split.note:
         remarks.append(split.note)
     return ", ".join(remarks)
+
+
+SPLIT_COLUMNS: TableColumns[SplitSize] = (
+    (Head("Model", width=2), lambda split: split.model),
+    (Head("GPUs", width=2), lambda split: f"{split.gpus} x {split.gpu}, {split.role}"),
+    (Head("Attention GPUs", Form.COUNT), lambda split: split.attention),
+    (Head("FFN GPUs", Form.COUNT), lambda split: split.ffn),
+    (Head("Closed forms", Form.NUMBER, "req/s"), lambda split: split.predicted_rps),
+    (Head("Simulation", Form.NUMBER, "req/s"), lambda split: split.max_rps),
+    (Head("Limited by"), lambda split: limit_name(split.bound_by)),
+    (Head("KV cache", Form.COUNT, "tokens"), lambda split: split.kv_capacity_tokens),
+    (Head("Remark", width=2), _remark),
+)
+
+
+def _splits(result: SizeResult) -> Iterator[Section]:
+    """Yield the section on splits of a replica's GPUs between attention and experts, if sized."""
+    if result.splits:
+        splits = table(
+            result.splits,
+            *SPLIT_COLUMNS,
+            marked=lambda split: split.best,
+            note="Set the best split as attention_ffn of the profile.",
+        )
+        yield Section("Attention and expert GPUs", (splits,), "Splits")
 
 
 def _latencies(pools: Sequence[SizedPool], all_curves: pl.DataFrame) -> Iterator[Section]:
@@ -283,38 +300,43 @@ def _latency_chart(pool: SizedPool, curve: pl.DataFrame, name: str) -> Chart:
 
     ``name`` is the key of the latency, such as "ttft". ``curve`` has the latencies by rate.
     """
-    label, limit = LATENCIES[name], getattr(pool, f"{name}_limit_ms")
-    simulated = getattr(pool.sized, f"{name}_ms")
+    limit_ms = getattr(pool, f"{name}_limit_ms")
+    simulated_ms = getattr(pool.sized, f"{name}_ms")
+    formula_ms = curve[f"{name}_ms"]
+    highest_ms = max(formula_ms.drop_nulls())
+    in_seconds = (limit_ms or highest_ms) > SECONDS_FROM_MS
+    scale, unit = (1000, "s") if in_seconds else (1, "ms")
     rates = tuple(curve["rate"])
-    highest = max(ms for ms in curve[f"{name}_ms"] if ms is not None)
-    scale, unit = (1000, "s") if (limit or highest) > SECONDS_FROM_MS else (1, "ms")
-    limit = None if limit is None else limit / scale
-    curve = curve.with_columns(pl.col(f"{name}_ms", f"{name}_mean_ms") / scale)
-    highest /= scale
+    means = tuple(curve[f"{name}_mean_ms"] / scale)
     series = [
-        Series(f"P{pool.percentile:g}, formula", rates, tuple(curve[f"{name}_ms"])),
-        Series("Mean, formula", rates, tuple(curve[f"{name}_mean_ms"]), Role.BASELINE),
+        Series(f"P{pool.percentile:g}, formula", rates, tuple(formula_ms / scale)),
+        Series("Mean, formula", rates, means, Role.BASELINE),
     ]
-    if limit is not None:
+    top = None
+    if limit_ms is not None:
+        limit = limit_ms / scale
         series.append(Series("Limit", (0.0, rates[-1]), (limit, limit), Role.LIMIT))
+        # Near saturation the closed forms rise without bound and would flatten the rest.
+        if highest_ms > 3 * limit_ms:
+            top = 3 * limit
     note = ""
-    if simulated is not None:
-        rate, simulated = pool.sized.max_rps, simulated / scale
-        series.append(
-            Series("Capacity, simulated", (rate,), (simulated,), Role.MEASURED, Shape.POINTS)
-        )
-        formula = curve.drop_nulls(f"{name}_ms")
-        error = np.interp(rate, formula["rate"], formula[f"{name}_ms"]) / simulated - 1
-        note = (
-            "Dot: simulated requests, used by plans. Curves: queueing formulas, "
-            f"{abs(error):.0%} {'lower' if error < 0 else 'higher'} at that rate."
-        )
-    # Near saturation the closed forms rise without bound and would flatten the rest.
-    top = 3 * limit if limit and highest > 3 * limit else None
-    x_axis = Axis("rate of one replica", "req/s")
-    y_axis = Axis(unit=unit, top=top)
-    title = f"{label}, {_name(pool)}"
+    if simulated_ms is not None:
+        at = (pool.sized.max_rps,), (simulated_ms / scale,)
+        series.append(Series("Capacity, simulated", *at, Role.MEASURED, Shape.POINTS))
+        known = curve.drop_nulls(f"{name}_ms")
+        formula = np.interp(pool.sized.max_rps, known["rate"], known[f"{name}_ms"])
+        note = _formula_note(formula / simulated_ms - 1)
+    title = f"{LATENCIES[name]}, {_name(pool)}"
+    x_axis, y_axis = Axis("rate of one replica", "req/s"), Axis(unit=unit, top=top)
     return Chart(title, x_axis, y_axis, tuple(series), note=note, small=True)
+
+
+def _formula_note(error: float) -> str:
+    """Return how the latency by formula differs from the simulated one at the same rate."""
+    return (
+        "Dot: simulated requests, used by plans. Curves: queueing formulas, "
+        f"{abs(error):.0%} {'lower' if error < 0 else 'higher'} at that rate."
+    )
 
 
 def _pool_chart(pools: Sequence[SizedPool]) -> Iterator[Chart]:
@@ -334,8 +356,9 @@ def _pool_chart(pools: Sequence[SizedPool]) -> Iterator[Chart]:
             simulated += [(at.instances, at.max_rps / at.instances) for at in pool.simulated_pools]
     if not lines:
         return
-    counts, rates = tuple(n for n, _ in simulated), tuple(rate for _, rate in simulated)
+    counts, rates = zip(*simulated, strict=True) if simulated else ((), ())
     points = Series("Simulated", counts, rates, Role.MEASURED, Shape.POINTS)
-    ticks = tuple(tick for tick in TICKS if tick <= max(len(line.x) for line in lines))
+    most = max(len(line.x) for line in lines)
+    ticks = tuple(tick for tick in TICKS if tick <= most)
     x_axis = Axis("replicas in the pool", log=True, ticks=ticks)
     yield Chart("Capacity per replica", x_axis, Axis(unit="req/s"), (*lines, points))

@@ -6,9 +6,15 @@ A label is a value of the column that splits the traffic, such as one model or o
 from collections.abc import Iterator, Sequence
 
 from planner.domain.formats import duration
-from planner.domain.report import Form, Group, Head, Note, Report, Section, table
+from planner.domain.report import Form, Group, Head, Note, Report, Section, TableColumns, table
 from planner.domain.serialise import moment
-from planner.domain.trace_statistics.figures import Character, LostBins, Sessions, Volume
+from planner.domain.trace_statistics.figures import (
+    Character,
+    Lengths,
+    LostBins,
+    Sessions,
+    Volume,
+)
 
 MOST_ROWS = 12  # of a table, the largest first; the API has all
 TOKENS = "tokens"
@@ -50,33 +56,49 @@ def _smaller_rows_note(shown: Sequence[object], count: int) -> str:
     return f"And {count - len(shown):,} smaller ones, in the API." if count > len(shown) else ""
 
 
+REPEAT_COLUMNS: TableColumns[Volume] = (
+    (Head("Like the day before", Form.SHARE), lambda row: row.autocorrelation_day),
+    (Head("Like the week before", Form.SHARE), lambda row: row.autocorrelation_week),
+    (Head("Utility per request", Form.NUMBER), lambda row: row.utility_per_request),
+)
+
+
 def _amounts(character: Character, by: str) -> Iterator[Section]:
     """Yield the section on the volume of the whole trace, and of the largest labels of ``by``."""
     labels = [volume for volume in character.volumes if volume.by == by]
     shown: list[Volume] = [character.total, *labels[:MOST_ROWS]]
     unit = f"{character.unit.replace('_', ' ')}/s"
+    label, title = by.capitalize(), f"Amounts, by {by}"
+    if by == "all":
+        label, title = "Traffic", "Amounts"
     rows = table(
         shown,
-        (
-            Head("Traffic" if by == "all" else by.capitalize(), width=3),
-            lambda row: "All" if row.by == "all" else row.label,
-        ),
+        (Head(label, width=3), lambda row: "All" if row.by == "all" else row.label),
         (Head("Share", Form.SHARE), lambda row: row.share),
         *AMOUNTS,
         (Head("Mean", Form.NUMBER, unit), lambda row: row.mean),
         (Head("Peak", Form.NUMBER, unit), lambda row: row.peak),
-        (Head("Like the day before", Form.SHARE), lambda row: row.autocorrelation_day),
-        (Head("Like the week before", Form.SHARE), lambda row: row.autocorrelation_week),
-        (Head("Utility per request", Form.NUMBER), lambda row: row.utility_per_request),
+        *REPEAT_COLUMNS,
         note=_smaller_rows_note(shown[1:], len(labels)),
     )
-    repeats = any(volume.autocorrelation_day is not None for volume in shown)
-    note = Note(
-        f"The peak is the busiest {duration(character.bin_s)}."
-        + (" Like the day or week before: their correlation, 100% if equal." if repeats else "")
-    )
-    title = "Amounts" if by == "all" else f"Amounts, by {by}"
-    yield Section(title, (rows, note), "Amounts")
+    note = f"The peak is the busiest {duration(character.bin_s)}."
+    if any(volume.autocorrelation_day is not None for volume in shown):
+        note += " Like the day or week before: their correlation, 100% if equal."
+    yield Section(title, (rows, Note(note)), "Amounts")
+
+
+LENGTH_COLUMNS: TableColumns[Lengths] = (
+    (
+        Head("Tokens of a request", width=2),
+        lambda row: row.field.replace("_", " ").capitalize(),
+    ),
+    (Head("Label", width=2), lambda row: "All" if row.by == "all" else row.label),
+    (Head("Mean", Form.NUMBER), lambda row: row.mean),
+    (Head("CV", Form.NUMBER), lambda row: row.cv),
+    (Head("P50", Form.NUMBER), lambda row: row.p50),
+    (Head("P95", Form.NUMBER), lambda row: row.p95),
+    (Head("P99", Form.NUMBER), lambda row: row.p99),
+)
 
 
 def _lengths(character: Character, by: str) -> Iterator[Section]:
@@ -86,16 +108,7 @@ def _lengths(character: Character, by: str) -> Iterator[Section]:
         return
     rows = table(
         lengths[: 2 * MOST_ROWS],
-        (
-            Head("Tokens of a request", width=2),
-            lambda row: row.field.replace("_", " ").capitalize(),
-        ),
-        (Head("Label", width=2), lambda row: "All" if row.by == "all" else row.label),
-        (Head("Mean", Form.NUMBER), lambda row: row.mean),
-        (Head("CV", Form.NUMBER), lambda row: row.cv),
-        (Head("P50", Form.NUMBER), lambda row: row.p50),
-        (Head("P95", Form.NUMBER), lambda row: row.p95),
-        (Head("P99", Form.NUMBER), lambda row: row.p99),
+        *LENGTH_COLUMNS,
     )
     yield Section("Length of requests", (rows,), "Lengths")
 
@@ -136,23 +149,28 @@ def _bursts(character: Character) -> Iterator[Section]:
     yield Section("Bursts, by time scale", (rows,), "Bursts")
 
 
+SESSION_COLUMNS: TableColumns[Sessions] = (
+    (Head("Sessions", Form.COUNT), lambda row: row.sessions),
+    (Head("Share of requests", Form.SHARE), lambda row: row.share),
+    (Head("Turns, mean", Form.NUMBER), lambda row: row.turns_mean),
+    (Head("Turns, P95", Form.NUMBER), lambda row: row.turns_p95),
+    (Head("Turns, most", Form.COUNT), lambda row: row.turns_most),
+    (Head("Time between turns, P50", Form.SECONDS), lambda row: row.gap_s_p50),
+    (Head("Time between turns, P95", Form.SECONDS), lambda row: row.gap_s_p95),
+    (Head("Think time, P50", Form.SECONDS), lambda row: row.think_s_p50),
+    (Head("Think time, P95", Form.SECONDS), lambda row: row.think_s_p95),
+    (Head("Turns with a growing prompt", Form.SHARE), lambda row: row.growing),
+    (Head("Growth per turn, P50", Form.NUMBER, TOKENS), lambda row: row.growth_p50),
+)
+
+
 def _sessions(sessions: Sessions | None) -> Iterator[Section]:
     """Yield the section on sessions of two turns or more, if there are any."""
     if sessions is None:
         return
     rows = table(
         [sessions],
-        (Head("Sessions", Form.COUNT), lambda row: row.sessions),
-        (Head("Share of requests", Form.SHARE), lambda row: row.share),
-        (Head("Turns, mean", Form.NUMBER), lambda row: row.turns_mean),
-        (Head("Turns, P95", Form.NUMBER), lambda row: row.turns_p95),
-        (Head("Turns, most", Form.COUNT), lambda row: row.turns_most),
-        (Head("Time between turns, P50", Form.SECONDS), lambda row: row.gap_s_p50),
-        (Head("Time between turns, P95", Form.SECONDS), lambda row: row.gap_s_p95),
-        (Head("Think time, P50", Form.SECONDS), lambda row: row.think_s_p50),
-        (Head("Think time, P95", Form.SECONDS), lambda row: row.think_s_p95),
-        (Head("Turns with a growing prompt", Form.SHARE), lambda row: row.growing),
-        (Head("Growth per turn, P50", Form.NUMBER, TOKENS), lambda row: row.growth_p50),
+        *SESSION_COLUMNS,
         note=(
             "Sessions have two turns or more. Each simulated turn waits for the previous answer "
             "and its think time."

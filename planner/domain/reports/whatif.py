@@ -1,10 +1,11 @@
 """Report what-ifs: one answer, and a grid. A cell of a grid is one combination of settings."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from planner.domain.columns import COUNT, LESS, SHARE
 from planner.domain.formats import figure, percent, signed_percent
@@ -24,6 +25,7 @@ from planner.domain.report import (
     Series,
     Shape,
     Table,
+    TableColumns,
     Value,
     periods,
     table,
@@ -35,6 +37,7 @@ from planner.domain.whatif.figures import (
     Figure,
     RankedCell,
     SimulatedPolicy,
+    SizeChange,
     WhatIf,
     rank_cells,
 )
@@ -59,44 +62,37 @@ class VariedSetting:
     relative: bool = False
 
 
+CAPACITY_COLUMNS: TableColumns[SizeChange] = (
+    (Head("Model"), lambda size: size.model),
+    (Head("Replica"), lambda size: size.replica),
+    (Head("Before", Form.NUMBER, "tokens/s"), lambda size: size.before_tps),
+    (Head("After", Form.NUMBER, "tokens/s"), lambda size: size.input_tps),
+)
+
+
 def answer_report(title: str, before: WhatIf | None, now: WhatIf, *, same: bool = False) -> Report:
     """Return the report of the what-if answer ``now``.
 
     ``before`` is the plan without the change; None: not known. ``same``: nothing is changed, so the
     headline also has the cost of the simulated plan, if there is one.
     """
-    simulated = now.recommended if same else None
-    blocks: list[Block] = [
-        Note(now.conflict)
-        if now.totals is None
-        else Facts(tuple(_fact(shown, before, now) for shown in ANSWER_FIGURES))
-    ]
+    blocks: list[Block] = []
+    if now.totals is None:
+        blocks.append(Note(now.conflict))
+    else:
+        blocks.append(Facts(tuple(_fact(shown, before, now) for shown in ANSWER_FIGURES)))
     if now.recommended is not None and not same:
         blocks.append(Note(_recommended_before(now.recommended)))
-    after = "Planned, after" if before else "Planned"
-    plans = ((before, "Planned, before", Role.BASELINE), (now, after, Role.RECOMMENDED))
-    lines = tuple(
-        _replicas(plan, label, role)
-        for plan, label, role in plans
-        if plan is not None and plan.periods
-    )
-    if lines and now.totals is not None:
-        blocks.append(Chart("Planned replicas", Axis(), Axis(form=Form.COUNT), lines))
+    if now.totals is not None:
+        blocks += _replicas_chart(before, now)
     changed = [size for size in now.sizes if size.input_tps != size.before_tps]
     if changed:
-        blocks.append(
-            table(
-                changed,
-                (Head("Model"), lambda size: size.model),
-                (Head("Replica"), lambda size: size.replica),
-                (Head("Before", Form.NUMBER, "tokens/s"), lambda size: size.before_tps),
-                (Head("After", Form.NUMBER, "tokens/s"), lambda size: size.input_tps),
-                title="Capacity of one replica, input tokens",
-            )
-        )
+        title_of_sizes = "Capacity of one replica, input tokens"
+        blocks.append(table(changed, *CAPACITY_COLUMNS, title=title_of_sizes))
     details = [Note(sentence) for sentence in (*now.binding, *now.notes)]
     title_of_plan = "Before and after, as planned" if before else "Plan, not simulated"
     sections = (Section(title_of_plan, tuple(blocks)), _notes(details))
+    simulated = now.recommended if same else None
     return Report(title, _headline(before, now, simulated), sections)
 
 
@@ -117,16 +113,15 @@ def _headline(before: WhatIf | None, now: WhatIf, simulated: SimulatedPolicy | N
     """
     if now.totals is None:
         return f"No such {'fleet' if now.flat else 'plan'}"
-    status = STATUS_TEXTS.get(now.status, f" ({now.status})")
-    noun = "replica" if now.most == 1 else "replicas"
-    replicas = f"{span_text((now.least, now.most))} {noun}{status}"
-    name, cost = _cost_name(now), figure(now.totals.usd, "$")
+    cost = figure(now.totals.usd, "$")
     if simulated is not None:
-        return f"{name} {cost} (simulated {figure(simulated.cost_usd, '$')}), {replicas}"
-    if before is None or before.totals is None or not before.totals.usd:
-        return f"{name} {cost}, {replicas}"
-    change = signed_percent(now.totals.usd / before.totals.usd - 1)
-    return f"{name} {figure(before.totals.usd, '$')} → {cost} ({change}), {replicas}"
+        cost = f"{cost} (simulated {figure(simulated.cost_usd, '$')})"
+    elif before is not None and before.totals is not None and before.totals.usd:
+        change = signed_percent(now.totals.usd / before.totals.usd - 1)
+        cost = f"{figure(before.totals.usd, '$')} → {cost} ({change})"
+    noun = "replica" if now.most == 1 else "replicas"
+    status = STATUS_TEXTS.get(now.status, f" ({now.status})")
+    return f"{_cost_name(now)} {cost}, {span_text((now.least, now.most))} {noun}{status}"
 
 
 def _cost_name(now: WhatIf) -> str:
@@ -152,6 +147,18 @@ def _unit(shown: Figure) -> str:
     return UNIT_TEXTS.get(shown.unit, shown.unit)
 
 
+def _replicas_chart(before: WhatIf | None, now: WhatIf) -> Iterator[Chart]:
+    """Yield the chart of planned replicas before and after the change, of plans with periods."""
+    after = "Planned, after" if before else "Planned"
+    lines = []
+    if before is not None and before.periods:
+        lines.append(_replicas(before, "Planned, before", Role.BASELINE))
+    if now.periods:
+        lines.append(_replicas(now, after, Role.RECOMMENDED))
+    if lines:
+        yield Chart("Planned replicas", Axis(), Axis(form=Form.COUNT), tuple(lines))
+
+
 def _replicas(plan: WhatIf, label: str, role: Role) -> Series:
     """Return the replicas of a plan over its periods, as a line of steps."""
     begins = tuple(datetime.fromisoformat(period.begins) for period in plan.periods)
@@ -162,6 +169,14 @@ def _replicas(plan: WhatIf, label: str, role: Role) -> Series:
 def _notes(notes: Sequence[Block]) -> Section:
     """Return the section of notes."""
     return Section("Limits and uncertainty", tuple(notes), "Notes")
+
+
+class CellRow(NamedTuple):
+    """A cell of a grid with the texts of its settings; ``best`` cells are highlighted."""
+
+    texts: tuple[str, ...]
+    cell: Cell
+    best: bool
 
 
 def grid_report(
@@ -179,57 +194,70 @@ def grid_report(
     """
     is_map = len(varied) > 1
     ranks = rank_cells(cells, chosen)
-    best = [i for i, cell in enumerate(ranks) if cell.best]
     # Cells are in the order of the product: the last setting varies fastest.
     texts_of_cells = list(product(*(setting.texts for setting in varied)))
-    all_cells = _cells_table(cells, texts_of_cells, varied, figures, marked=frozenset(best))
-    answer = ""
-    if not is_map:
-        answer = _effect(ranks, varied[0], chosen)
-    elif best:
-        settings = ", ".join(
-            f"{setting.label} {text}"
-            for setting, text in zip(varied, texts_of_cells[best[0]], strict=True)
-        )
-        extreme = "lowest" if chosen.better == LESS else "highest"
-        value = _text(chosen, ranks[best[0]].value)
-        answer = f"{chosen.label} {extreme} at {settings}: {value}"
-    # The table of one setting is an answer itself. Behind a heat map it only backs it.
-    sections = [Section("All combinations", (all_cells,), group=Group.BASIS if is_map else None)]
+    sections = []
     if any(cell.value is not None for cell in ranks):
         drawn = _heat_map(ranks, varied, chosen) if is_map else _curve(ranks, varied[0], chosen)
         effect = f"Effect of {' and '.join(setting.label.lower() for setting in varied)}"
-        sections.insert(0, Section(effect, (drawn,)))
+        sections.append(Section(effect, (drawn,)))
+    rows = [
+        CellRow(texts, cell, rank.best)
+        for texts, cell, rank in zip(texts_of_cells, cells, ranks, strict=True)
+    ]
+    # The table of one setting is an answer itself. Behind a heat map it only backs it.
+    group = Group.BASIS if is_map else None
+    sections.append(
+        Section("All combinations", (_cells_table(rows, varied, figures),), group=group)
+    )
     if notes:
         sections.append(_notes([Note(note) for note in notes]))
+    if is_map:
+        answer = _best_settings(ranks, texts_of_cells, varied, chosen)
+    else:
+        answer = _effect(ranks, varied[0], chosen)
     return Report(title, answer, tuple(sections), warnings=_infeasible_warning(cells))
 
 
-def _cells_table(
-    cells: Sequence[Cell],
+def _best_settings(
+    cells: Sequence[RankedCell],
     texts_of_cells: Sequence[tuple[str, ...]],
     varied: Sequence[VariedSetting],
-    figures: Sequence[Figure],
-    *,
-    marked: frozenset[int],
+    chosen: Figure,
+) -> str:
+    """Return the settings at which the figure ``chosen`` is best; "" if no cell has it."""
+    for cell, texts in zip(cells, texts_of_cells, strict=True):
+        if cell.best:
+            pairs = zip(varied, texts, strict=True)
+            settings = ", ".join(f"{setting.label} {text}" for setting, text in pairs)
+            extreme = "lowest" if chosen.better == LESS else "highest"
+            return f"{chosen.label} {extreme} at {settings}: {_text(chosen, cell.value)}"
+    return ""
+
+
+def _cells_table(
+    rows: Sequence[CellRow], varied: Sequence[VariedSetting], figures: Sequence[Figure]
 ) -> Table:
     """Return the table of all cells: their settings (as text), their known figures and problems."""
-    known_figures = [
-        shown for shown in figures if any(c.figures.get(shown.name) is not None for c in cells)
-    ]
-    problems = [_problem(cell) for cell in cells]
-    heads = [Head(setting.label, width=2) for setting in varied]
-    for shown in known_figures:
-        heads.append(Head(shown.label, FORMS.get(shown.unit, Form.NUMBER), _unit(shown)))
-    if any(problems):
-        heads.append(Head("Problem", width=3))
-    rows = []
-    for texts, cell, problem in zip(texts_of_cells, cells, problems, strict=True):
-        row: list[Value] = [*texts, *(cell.figures.get(shown.name) for shown in known_figures)]
-        if any(problems):
-            row.append(problem)
-        rows.append(tuple(row))
-    return Table(tuple(heads), tuple(rows), marked=marked)
+
+    def setting_text(i: int, row: CellRow) -> str:
+        """Return the value of setting ``i``."""
+        return row.texts[i]
+
+    def figure_of(name: str, row: CellRow) -> float | None:
+        """Return the figure ``name``; None if the cell lacks it."""
+        return row.cell.figures.get(name)
+
+    settings = (
+        (Head(setting.label, width=2), partial(setting_text, i)) for i, setting in enumerate(varied)
+    )
+    values = (
+        (Head(shown.label, FORMS.get(shown.unit, Form.NUMBER), _unit(shown)),
+         partial(figure_of, shown.name))
+        for shown in figures
+    )  # fmt: skip
+    problem = (Head("Problem", width=3), lambda row: _problem(row.cell))
+    return table(rows, *settings, *values, problem, marked=lambda row: row.best)
 
 
 def _infeasible_warning(cells: Sequence[Cell]) -> tuple[str, ...]:
@@ -246,16 +274,13 @@ def _effect(cells: Sequence[RankedCell], varied: VariedSetting, chosen: Figure) 
     For a relative setting, that is also the mean change for 1% of it. "" if fewer than two cells
     have the figure.
     """
-    known = [i for i, cell in enumerate(cells) if cell.value is not None]
+    known = [(i, cell.value) for i, cell in enumerate(cells) if cell.value is not None]
     if len(known) < 2:
         return ""
-    first, last = known[0], known[-1]
-    before, after = cells[first].value or 0.0, cells[last].value or 0.0
+    (first, before), (last, after) = known[0], known[-1]
     setting = varied.label.lower()
-    ends = (
-        f"{_text(chosen, before)} at {setting} {varied.texts[first]}, "
-        f"{_text(chosen, after)} at {varied.texts[last]}"
-    )
+    start = f"{_text(chosen, before)} at {setting} {varied.texts[first]}"
+    ends = f"{start}, {_text(chosen, after)} at {varied.texts[last]}"
     if not varied.relative or before == after:
         return f"{chosen.label}: {ends}"
     slope = (after - before) / (varied.values[last] - varied.values[first]) / 100
@@ -296,16 +321,16 @@ def _heat_map(
     """Return a heat map of the figure ``chosen``: first setting by row, second by column."""
     first, second = varied
     form, width = FORMS.get(chosen.unit, Form.NUMBER), len(second.texts)
-    cells_of_rows = [cells[i : i + width] for i in range(0, len(cells), width)]
+    rows: list[tuple[Value, ...]] = []
+    shades: list[tuple[float | None, ...]] = []
+    for i, text in enumerate(first.texts):
+        cells_of_row = cells[i * width : (i + 1) * width]
+        rows.append((text, *(cell.value for cell in cells_of_row)))
+        shades.append((None, *(cell.place for cell in cells_of_row)))
+    corner = Head(f"{first.label} by {second.label}")
     return Table(
         title=f"{chosen.label}, {_unit(chosen)}".removesuffix(", "),
-        heads=(
-            Head(f"{first.label} by {second.label}"),
-            *(Head(text, form) for text in second.texts),
-        ),
-        rows=tuple(
-            (text, *(cell.value for cell in row))
-            for text, row in zip(first.texts, cells_of_rows, strict=True)
-        ),
-        shades=tuple((None, *(cell.place for cell in row)) for row in cells_of_rows),
+        heads=(corner, *(Head(text, form) for text in second.texts)),
+        rows=tuple(rows),
+        shades=tuple(shades),
     )
