@@ -109,7 +109,7 @@ def proposed_of(proposal: Proposal) -> ProposalComparison | None:
         groups=groups,
         worse=tuple(_marked_rows(rows, WORSE)),
         better=tuple(_marked_rows(rows, BETTER)),
-        saving=None if unfair_notes else _saving(results, names),
+        saving=None if unfair_notes else saving_between(results, names),
         pools=pools,
         total=total,
         notes=tuple(notes),
@@ -236,11 +236,12 @@ def _label(result: StoredResult, name: str) -> str:
     return result.labels.get(name) or name or "as planned"
 
 
-def _saving(pair: Sequence[StoredResult], names: Sequence[str]) -> float | None:
-    """Return the saving of the proposal as a share of the base cost.
+def saving_between(pair: Sequence[StoredResult], names: Sequence[str]) -> float | None:
+    """Return the saving of a plan as a share of the cost of another, its base.
 
-    ``pair`` are the results of base and proposal. If SLO attainments differ, the saving is that at
-    equal attainment. None if this is unknown, if the windows differ, or if a cost is missing.
+    ``pair`` are the results of base and plan, and ``names`` their policies. If SLO attainments
+    differ, the saving is that at equal attainment. None if this is unknown, if the windows differ,
+    or if a cost is missing.
     """
     if len(windows(pair)) > 1:
         return None

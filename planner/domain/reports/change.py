@@ -59,6 +59,18 @@ class Simulated:
         return tightest_tier(self.outcome, tiers)
 
     @property
+    def attainment(self) -> float | None:
+        """Return the SLO attainment of ``tier``; None without one."""
+        return None if self.tier is None else self.outcome.slo_attainment[self.tier]
+
+    @property
+    def usd_per_day(self) -> float | None:
+        """Return the mean cost (USD) of a day, or None if it is not known."""
+        if not self.window or self.outcome.cost_usd is None:
+            return None
+        return self.outcome.cost_usd * (timedelta(days=1) / self.window)
+
+    @property
     def level(self) -> str:
         """Return the level of assurance whose test days the policy has to pass; "" if unknown."""
         return level_of(self.outcome.name) or self.assurance

@@ -233,11 +233,6 @@ def replicas_now(plan: ActivePlan, now: datetime) -> int | None:
     return sum(known) if known else None
 
 
-def plan_facts(plan: ActivePlan, now: datetime) -> tuple[Fact, ...]:
-    """Return the figures of a plan: its replicas, their next change, cost and attainment."""
-    return _facts(plan, policy_report(plan.run, plan.policy) if plan.run else None, now)
-
-
 def _facts(plan: ActivePlan, report: Report | None, now: datetime) -> tuple[Fact, ...]:
     """Return the figures of a plan; those of a simulation come from its ``report``."""
     present = () if plan.until else _present(plan, now)

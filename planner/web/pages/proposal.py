@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from html import escape
 
 import polars as pl
 from django.utils import timezone
 
 from planner.domain.formats import NOTHING, minus
-from planner.domain.reports.change import BEFORE, NOW, Simulated, change_facts, simulated_policy
+from planner.domain.reports.change import BEFORE, NOW, change_facts, simulated_policy
 from planner.domain.reports.frame import window_title
 from planner.domain.reports.policies import Span, span_text
 from planner.domain.reports.schedule import schedule_of
@@ -101,21 +101,13 @@ def verdict_of(proposal: Proposal) -> Verdict | None:
     if proposal.run is None:
         return None
     (result_before, result), (name_before, name) = compared_policies(proposal, proposal.run)
-    was = _usd_per_day(simulated_policy(result_before, name_before))
-    after = simulated_policy(result, name)
-    now = _usd_per_day(after)
+    before, after = simulated_policy(result_before, name_before), simulated_policy(result, name)
+    was, now = (each.usd_per_day if each else None for each in (before, after))
     checks = checks_of(proposal, result, after, timezone.now())
     return Verdict(
         usd_per_day=None if was is None or now is None else now - was,
         failed=tuple(check.name for check in checks if check.passed is False),
     )
-
-
-def _usd_per_day(plan: Simulated | None) -> float | None:
-    """Return the mean cost (USD) of a day of a simulated plan, or None if it is not known."""
-    if plan is None or not plan.window or plan.outcome.cost_usd is None:
-        return None
-    return plan.outcome.cost_usd * (timedelta(days=1) / plan.window)
 
 
 def proposal_context(proposal: Proposal, user: User) -> TemplateContext:

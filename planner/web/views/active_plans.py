@@ -13,19 +13,24 @@ from django.views.decorators.http import require_POST, require_safe
 
 from planner.domain.formats import local, zone_name
 from planner.domain.report import Fact
+from planner.domain.reports.change import Simulated, change_facts, simulated_policy
+from planner.domain.reports.schedule import schedule_of
 from planner.models import ActivePlan, Outcome
 from planner.outputs.metrics import desired_by_pool
 from planner.outputs.plan_difference import pools_by_minute, week_difference
+from planner.outputs.proposal_changes import saving_between
 from planner.outputs.render.figure import DASHES, FEW_REPLICAS, PALETTE, Figure, figure, line
+from planner.outputs.reports import tables_of
 from planner.outputs.stored_pools import pools_of
 from planner.outputs.weekly_pattern import MINUTES_PER_WEEK, UNKNOWN
 from planner.selectors.active_plans import activated_plan_get, activated_plans
 from planner.selectors.lookup import id_of
 from planner.selectors.review import undecided_proposals
+from planner.selectors.runs import stored_result
 from planner.services.active_plans import plan_end, plan_restore
 from planner.services.scenarios import plan_branch
 from planner.web.errors import planners_only
-from planner.web.pages.fleet import COSTS, fleet_plan, outcome_words, plan_facts, replicas_now
+from planner.web.pages.fleet import fleet_plan, outcome_words, replicas_now
 from planner.web.pages.setting_lines import setting_line
 from planner.web.paging import is_short, page_of
 from planner.web.request import Request
@@ -54,10 +59,16 @@ def listing(request: Request) -> HttpResponse:
     active = next((plan for plan in page if not plan.until), None)
     context = {
         "page": page,
-        "rows": [_row(plan, now) for plan in page],
+        "rows": [
+            (
+                plan,
+                None if plan.until else replicas_now(plan, now),
+                _simulated(plan) if not plan.until or is_short(page) else None,
+            )
+            for plan in page
+        ],
         "shown_plan": fleet_plan(active, now, charts=1) if active and is_short(page) else None,
         "several": page.paginator.count > 1,
-        "reasons": any(plan.why for plan in page),
         "outcomes": any(plan.outcomes.all() for plan in page),
         "scenario": scenario,
         "scenarios": sorted({*activated_plans().values_list("scenario", flat=True)})[:SCENARIOS],
@@ -66,6 +77,7 @@ def listing(request: Request) -> HttpResponse:
         "old": old,
         "new": new,
         "found": difference,
+        "tiles": _tiles(old, new) if difference and old and new else (),
         "settings": [setting_line(row) for row in difference.settings] if difference else [],
         "week_figure": week_figure([old, new])
         if difference and difference.hours and old and new
@@ -74,20 +86,26 @@ def listing(request: Request) -> HttpResponse:
     return render(request, "web/plans.html", context)
 
 
-def _row(plan: ActivePlan, now: datetime) -> tuple[ActivePlan, int | None, Sequence[Fact | None]]:
-    """Return a plan, its replicas now and its key facts; an ended plan has neither."""
-    if plan.until:
-        return plan, None, ()
-    return plan, replicas_now(plan, now), _key_facts(plan, now)
+def _simulated(plan: ActivePlan) -> Simulated | None:
+    """Return the simulated figures of a plan; None if it was not simulated, or its run is gone."""
+    return simulated_policy(stored_result(plan.run), plan.policy) if plan.run else None
 
 
-def _key_facts(plan: ActivePlan, now: datetime) -> list[Fact | None]:
-    """Return next change, cost and SLO attainment of an active plan; None where it has none."""
-    facts = plan_facts(plan, now)
-    return [
-        next((fact for fact in facts if fact.label.startswith(names)), None)
-        for names in (("Next change",), COSTS, ("SLO attainment",))
-    ]
+def _tiles(old: ActivePlan, new: ActivePlan) -> tuple[Fact, ...]:
+    """Return the five figures of the plan ``new``, each with that of ``old``."""
+    if old.run is None or new.run is None:
+        return ()
+    before, after = (
+        schedule_of(tables_of(run), policy)
+        for run, policy in ((old.run, old.policy), (new.run, new.policy))
+    )
+    facts = change_facts(
+        _simulated(old), _simulated(new),
+        before.span if before else None, after.span if after else None,
+        saving_between([stored_result(old.run), stored_result(new.run)], [old.policy, new.policy]),
+        f"plan {old.pk}:",
+    )  # fmt: skip
+    return tuple(facts)
 
 
 @require_safe

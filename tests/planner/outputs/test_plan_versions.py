@@ -121,8 +121,10 @@ def test_over_the_api_and_on_pages(
     assert answer["replica_hours"] == [672, 504]
     assert [setting["key"] for setting in answer["settings"]] == ["horizon.period_s"]
     asked = {"from": first.pk, "to": second.pk, "scenario": first.scenario}
-    page = text_of(signed_in(viewer).get("/plans-in-force/", asked))
-    assert "25.0% of replica-hours differ: 672 before, 504 after" in page
+    response = signed_in(viewer).get("/plans-in-force/", asked)
+    assert response.context["found"].changed == 0.25
+    assert response.context["found"].replica_hours == (672, 504)
+    page = text_of(response)
     assert "60 30" in page and "For May" in page  # minutes of a scaling interval
     rows = signed_in(viewer).get("/plans-in-force/").context["rows"]
     assert [(plan.pk, replicas is None) for plan, replicas, _ in rows] == [
