@@ -46,11 +46,9 @@ def course_figure(
         if course.added:
             look = {"width": 0.0, "fill": "tonexty"}
         rows = steps(course.table, "time", value, every="1h")
-        epoch_ms = rows["time"].dt.epoch("ms")
-        hours = (epoch_ms - epoch_ms.min()) / HOUR_MS
         lines.append(
             line(
-                hours.round(4).to_list() if apart else times(rows, "time", clock),
+                _hours_from_start(rows) if apart else times(rows, "time", clock),
                 rows[value].round(3),
                 course.label,
                 colour,
@@ -63,3 +61,9 @@ def course_figure(
     if with_base:  # the text above says what it shows
         return figure(lines, height=220, x=x, bare=not apart, together=True)
     return figure(lines, height=340, x=x, y=unit, together=True)
+
+
+def _hours_from_start(rows: pl.DataFrame) -> list[float]:
+    """Return the hours of each row since the first one."""
+    epoch_ms = rows["time"].dt.epoch("ms")
+    return ((epoch_ms - epoch_ms.min()) / HOUR_MS).round(4).to_list()

@@ -140,18 +140,23 @@ def week_figure(
     Hours are those of the reader's zone, with its offset at ``start_s``, unless the offset is not
     of whole hours.
     """
-    rows = list(WEEKDAYS) if clock == UTC_CLOCK else [f"Day {n}" for n in range(1, 8)]
-    week, zone = _local_week(weekday_hour, start_s) if clock == UTC_CLOCK else (weekday_hour, "")
+    if clock == UTC_CLOCK:
+        names = list(WEEKDAYS)
+        week, zone = _local_week(weekday_hour, start_s)
+        hours = f"hour of the day ({zone})"
+    else:
+        names = [f"Day {n}" for n in range(1, 8)]
+        week = weekday_hour
+        hours = "hour since the trace began, by day"
     known = [i for i, day in enumerate(week) if any(rate is not None for rate in day)]
     cells = [[None if rate is None else float(f"{rate:.4g}") for rate in week[i]] for i in known]
     heat = {
-        "type": "heatmap", "x": list(range(24)), "y": [rows[i] for i in known], "z": cells,
+        "type": "heatmap", "x": list(range(24)), "y": [names[i] for i in known], "z": cells,
         "zmin": 0, "zmax": max(rate for day in cells for rate in day if rate is not None),
         "colorscale": [[0, f"{BLUE}08"], [1, BLUE]], "xgap": 1, "ygap": 1,
         "hovertemplate": f"%{{y}} %{{x}}:00: %{{z:,.4~r}} {unit}<extra></extra>",
         "colorbar": {"thickness": 10, "outlinewidth": 0},
     }  # fmt: skip
-    hours = f"hour of the day ({zone})" if zone else "hour since the trace began, by day"
     return figure(
         [heat], plain=True, height=80 + 26 * len(known), x=hours, y="", showlegend=False,
         xaxis={"dtick": 3}, yaxis={"autorange": "reversed", "rangemode": "normal"},
@@ -208,26 +213,36 @@ def lengths_figure(
     )  # fmt: skip
 
 
+def _kind_of_day(day: Day) -> str:
+    """Return whether a day is the busiest, another one, or one without a rank."""
+    if day.rank is None:
+        return "too few data"
+    return "busiest day" if day.rank == 1 else "other days"
+
+
 def days_figure(days: Sequence[Day], unit: str, clock: str) -> Figure:
     """Draw the volume of each day: the busiest is highlighted, unranked days are grey."""
     ranked = sum(day.rank is not None for day in days)
     colours = {"busiest day": ORANGE, "other days": BLUE, "too few data": GREY}
-    kinds = [
-        "too few data" if day.rank is None else "busiest day" if day.rank == 1 else "other days"
-        for day in days
-    ]
-    # Each kind has all days, so that its bars are as wide as the others.
-    bars = [
-        {
+    kinds = [_kind_of_day(day) for day in days]
+    if clock == UTC_CLOCK:
+        dates: list[object] = [instant(day.start_s).date() for day in days]
+    else:
+        dates = [round(day.start_s / DAY_S) + 1 for day in days]
+    amounts = [_amount(day, unit) for day in days]
+    texts = [_rank_words(day.rank, ranked) for day in days]
+    bars = []
+    for kind in dict.fromkeys(kinds):
+        # Each kind has all days, so that its bars are as wide as the others.
+        of_kind = [
+            amount if kind_of_day == kind else None
+            for amount, kind_of_day in zip(amounts, kinds, strict=True)
+        ]
+        bars.append({
             "type": "bar", "name": kind, "marker": {"color": colours[kind]},
-            "x": [instant(day.start_s).date() if clock == UTC_CLOCK
-                  else round(day.start_s / DAY_S) + 1 for day in days],
-            "y": [_amount(day, unit) if kind == kinds[i] else None for i, day in enumerate(days)],
-            "text": [_rank_words(day.rank, ranked) for day in days], "textposition": "none",
+            "x": dates, "y": of_kind, "text": texts, "textposition": "none",
             "hovertemplate": f"%{{y:,.4~s}} {unit.replace('_', ' ')}, %{{text}}<extra></extra>",
-        }
-        for kind in dict.fromkeys(kinds)
-    ]  # fmt: skip
+        })  # fmt: skip
     x = "UTC" if clock == UTC_CLOCK else "day of the trace"
     return figure(
         bars, plain=True, height=220, x=x, y=f"{unit.replace('_', ' ')} a day", barmode="overlay",

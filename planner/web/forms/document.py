@@ -14,7 +14,7 @@ from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.test_days import LEVELS, TestDay, level_of
 from planner.inputs.scenario.schema.test_days import USUAL as USUAL_DAYS
 from planner.policies.choice import USUAL
-from planner.web.forms.fields import SCALARS, tidy
+from planner.web.forms.fields import SCALARS, Scalar, tidy
 from planner.web.forms.holidays import holidays_as_text as shown_holidays
 from planner.web.forms.profile_choice import ProfileChoice
 
@@ -69,21 +69,25 @@ def required_test_days(data: Row) -> int | None:
 
 def study_values(data: Row) -> Row:
     """Return initial values of StudyForm for the document ``data``."""
-    values: Row = {}
-    for name, scalar in SCALARS.items():
-        value = look(data, scalar.path)
-        if isinstance(value, str):
-            value = value.strip()
-        if isinstance(value, datetime):
-            value = (value.replace(tzinfo=value.tzinfo or UTC)).astimezone(UTC)
-            value = value.isoformat().replace("+00:00", "Z")
-        if scalar.per and isinstance(value, int | float):
-            value = tidy(value / scalar.per)
-        values[name] = value
+    values: Row = {
+        name: _shown_scalar(scalar, look(data, scalar.path)) for name, scalar in SCALARS.items()
+    }
     # A check box represents the unlabelled row of its policy. Rows with a label are kept unchanged.
     values["holidays"] = shown_holidays(values["holidays"])
     policies = [row.get("name") for row in rows_of(data, "policies") if not row.get("label")]
     return values | {"policies": policies or list(USUAL)}
+
+
+def _shown_scalar(scalar: Scalar, value: Any) -> Any:
+    """Return a value of the document as its field shows it: times in UTC, numbers in its unit."""
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, datetime):
+        moment = value.replace(tzinfo=value.tzinfo or UTC).astimezone(UTC)
+        return moment.isoformat().replace("+00:00", "Z")
+    if scalar.per and isinstance(value, int | float):
+        return tidy(value / scalar.per)
+    return value
 
 
 def row_values(data: Row) -> dict[str, list[Row]]:
@@ -321,22 +325,26 @@ def _regions(old_rows: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
 
 def _region(old_rows: Sequence[Row], name: str, parts: Sequence[Row]) -> Row:
     """Return a region of the document from its form rows ``parts``, one per GPU type."""
-    old = _row_at(old_rows, next((row["at"] for row in parts if row.get("at") is not None), None))
+    indices = [row["at"] for row in parts if row.get("at") is not None]
+    old = _row_at(old_rows, indices[0] if indices else None)
+    likes = [row["like"] for row in parts if row["like"]]
+    site_kws = [row["site_kw"] for row in parts if row["site_kw"]]
+    power = {"site_kw": site_kws[0] if site_kws else None}
     old_prices = _mapping(old.get("usd_per_gpu_hour"))
-    prices = {row["gpu"]: row["usd_per_gpu_hour"] for row in parts}
-    site_kw = next((row["site_kw"] for row in parts if row["site_kw"]), None)
+    prices: Row = {}
+    for row in parts:
+        gpu, usd = row["gpu"], row["usd_per_gpu_hour"]
+        if usd is not None:
+            prices[gpu] = tidy(usd)
+        elif isinstance(old_prices.get(gpu), list):  # prices by hour have no field in the form
+            prices[gpu] = old_prices[gpu]
     return _update_row(
         old,
         {
             "name": name,
-            "like": next((row["like"] for row in parts if row["like"]), None),
-            "power": _update_row(_mapping(old.get("power")), {"site_kw": site_kw}),
+            "like": likes[0] if likes else None,
+            "power": _update_row(_mapping(old.get("power")), power),
             "capacity": {row["gpu"]: row["capacity"] for row in parts},
-            "usd_per_gpu_hour": {
-                gpu: old_prices[gpu] if usd is None else tidy(usd)
-                for gpu, usd in prices.items()
-                # prices by hour have no field in the form
-                if usd is not None or isinstance(old_prices.get(gpu), list)
-            },
+            "usd_per_gpu_hour": prices,
         },
     )

@@ -1,5 +1,7 @@
 """Draw a profile: the time of an iteration, and predictions against measurements."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -67,65 +69,75 @@ def prefill_figure(profile: Profile) -> Figure:
 
 def residual_figures(residuals: pl.DataFrame) -> list[tuple[str, Figure]]:
     """Draw, for each quantity, predicted over measured values and the line of equality."""
-    figures = []
-    for (quantity,), rows in residuals.partition_by("quantity", as_dict=True).items():
-        shown = rows if rows.height <= MAX_POINTS else rows.sample(MAX_POINTS, seed=0)
-        unit = str(rows["unit"][0])
-        all_values = np.concatenate([rows["measured"].to_numpy(), rows["predicted"].to_numpy()])
-        ends = [float(all_values.min()), float(all_values.max())]
-        traces: list[Any] = [line(ends, ends, "exact", GREY, dash="dot", width=1)]
-        for outlier, label, colour, symbol in (
-            (False, "rows", BLUE, "circle"),
-            (True, "outliers", ORANGE, "x"),
-        ):
-            part = shown.filter(pl.col("outlier") == outlier)
-            if part.is_empty():
-                continue
-            traces.append(
-                points(
-                    _round(part["measured"]), _round(part["predicted"]), label, colour,
-                    symbol=symbol, size=6, marker_opacity=0.7, text=part["label"].to_list(),
-                    hover=f"%{{text}}<br>measured %{{x:,.4~r}} {unit}, "
-                    f"predicted %{{y:,.4~r}} {unit}",
-                )
-            )  # fmt: skip
-        axis = LOGARITHMIC if ends[0] > 0 and ends[1] / ends[0] > WIDE else {}
-        chart = figure(
-            traces, height=340, x=f"measured, {unit}", y=f"predicted, {unit}",
-            xaxis=axis, yaxis=axis,
-        )  # fmt: skip
-        figures.append((str(quantity), chart))
-    return figures
+    by_quantity = residuals.partition_by("quantity", as_dict=True)
+    return [(str(quantity), _residual_figure(rows)) for (quantity,), rows in by_quantity.items()]
 
 
-def sweep_figure(
-    concurrency: list[float], lines: list[tuple[str, str, list[float | None], str]]
-) -> Figure:
-    """Draw estimates over concurrency; each line is (name, unit, values, axis y or y2)."""
-    traces = [
-        line(
-            concurrency, [None if value is None else float(f"{value:.5g}") for value in values],
-            f"{name}, {unit}", (BLUE, ORANGE, GREEN)[i % 3], dash=DASHES[i % 3], yaxis=axis,
-            hover=f"%{{y:,.4~r}} {unit}",
-        )
-        for i, (name, unit, values, axis) in enumerate(lines)
-    ]  # fmt: skip
-    left, right = (
-        next((unit for _, unit, _, axis in lines if axis == side), "") for side in ("y", "y2")
-    )
-    wide_loads = concurrency and max(concurrency) / max(1.0, min(concurrency)) > WIDE
-    left_values = [
-        value for _, _, values, axis in lines if axis == "y" for value in values if value
-    ]
-    wide_values = (
-        left_values and min(left_values) > 0 and max(left_values) / min(left_values) > WIDE
-    )
+def _residual_figure(rows: pl.DataFrame) -> Figure:
+    """Draw predicted over measured values of one quantity; outliers are crosses."""
+    unit = str(rows["unit"][0])
+    all_values = np.concatenate([rows["measured"].to_numpy(), rows["predicted"].to_numpy()])
+    least, most = float(all_values.min()), float(all_values.max())
+    ends = [least, most]
+    traces: list[Any] = [line(ends, ends, "exact", GREY, dash="dot", width=1)]
+    shown = rows if rows.height <= MAX_POINTS else rows.sample(MAX_POINTS, seed=0)
+    usual, outliers = shown.filter(~pl.col("outlier")), shown.filter("outlier")
+    if not usual.is_empty():
+        traces.append(_residual_points(usual, unit, "rows", BLUE, "circle"))
+    if not outliers.is_empty():
+        traces.append(_residual_points(outliers, unit, "outliers", ORANGE, "x"))
+    axis = LOGARITHMIC if least > 0 and most / least > WIDE else {}
     return figure(
-        traces, height=300, x="requests in flight", y=left, right=right, together=True,
-        xaxis={"type": "log", "dtick": 1} if wide_loads else {},
-        # queues take seconds and iterations milliseconds; a log axis shows both
-        yaxis=LOGARITHMIC if wide_values else {},
+        traces, height=340, x=f"measured, {unit}", y=f"predicted, {unit}", xaxis=axis, yaxis=axis
+    )
+
+
+def _residual_points(rows: pl.DataFrame, unit: str, label: str, colour: str, symbol: str) -> Any:
+    """Return rows as points at (measured, predicted)."""
+    hover = f"%{{text}}<br>measured %{{x:,.4~r}} {unit}, predicted %{{y:,.4~r}} {unit}"
+    return points(
+        _round(rows["measured"]), _round(rows["predicted"]), label, colour,
+        symbol=symbol, size=6, marker_opacity=0.7, text=rows["label"].to_list(), hover=hover,
     )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class SweepLine:
+    """One estimated quantity at each concurrency of a sweep."""
+
+    name: str
+    unit: str
+    values: Sequence[float | None]
+    right: bool = False  # drawn on the axis at the right
+
+
+def sweep_figure(concurrency: Sequence[float], lines: Sequence[SweepLine]) -> Figure:
+    """Draw estimates over concurrency."""
+    traces = []
+    for i, drawn in enumerate(lines):
+        rounded = [None if value is None else float(f"{value:.5g}") for value in drawn.values]
+        trace = line(
+            concurrency, rounded, f"{drawn.name}, {drawn.unit}", (BLUE, ORANGE, GREEN)[i % 3],
+            dash=DASHES[i % 3], yaxis="y2" if drawn.right else "y",
+            hover=f"%{{y:,.4~r}} {drawn.unit}",
+        )  # fmt: skip
+        traces.append(trace)
+    left = [drawn for drawn in lines if not drawn.right]
+    right = [drawn for drawn in lines if drawn.right]
+    left_values = [value for drawn in left for value in drawn.values if value]
+    loads = [max(1.0, load) for load in concurrency]
+    return figure(
+        traces, height=300, x="requests in flight", together=True,
+        y=left[0].unit if left else "", right=right[0].unit if right else "",
+        xaxis={"type": "log", "dtick": 1} if _is_wide(loads) else {},
+        # queues take seconds and iterations milliseconds; a log axis shows both
+        yaxis=LOGARITHMIC if _is_wide(left_values) else {},
+    )  # fmt: skip
+
+
+def _is_wide(values: Sequence[float]) -> bool:
+    """Return whether positive values span so much that their axis should be logarithmic."""
+    return bool(values) and min(values) > 0 and max(values) / min(values) > WIDE
 
 
 def basis_of(profile: Profile) -> str:

@@ -27,12 +27,9 @@ def groups_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     rows = groups.filter(pl.col("policy") == policy.chosen)
     selects = [policy]
     for name in GROUPED:
-        choices = {ALL: f"all {name}s", EACH: f"each {name}"}
-        choices |= {value: value for value in rows[name].unique().sort() if value != ALL}
-        default = EACH if name == "tier" and name not in params else ALL
-        select = Select.of(params, name, name.title(), choices, default)
-        is_each = select.chosen == EACH
-        rows = rows.filter(pl.col(name) != ALL if is_each else pl.col(name) == select.chosen)
+        select = _group_select(params, name, rows[name])
+        chosen = pl.col(name) == select.chosen
+        rows = rows.filter(pl.col(name) != ALL if select.chosen == EACH else chosen)
         selects.append(select)
     rows = rows.with_columns(lost=pl.col("arrived") - pl.col("completed"))
     return {
@@ -41,6 +38,14 @@ def groups_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
         "group_table": display_table(_table(rows.head(MOST_ROWS)), result.clock, live=True),
         "group_more": max(0, rows.height - MOST_ROWS),
     }
+
+
+def _group_select(params: Mapping[str, str], name: str, values: pl.Series) -> Select:
+    """Return the choice for tier, model or region: all, a row for each, or one of ``values``."""
+    choices = {ALL: f"all {name}s", EACH: f"each {name}"}
+    choices |= {value: value for value in values.unique().sort() if value != ALL}
+    default = EACH if name == "tier" and name not in params else ALL
+    return Select.of(params, name, name.title(), choices, default)
 
 
 def _table(rows: pl.DataFrame) -> Table:

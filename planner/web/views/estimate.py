@@ -26,7 +26,7 @@ from planner.web.form_responses import CSV, attachment
 from planner.web.forms.options import option_field
 from planner.web.forms.widgets import DressedForm, dress
 from planner.web.hardware_names import choice_names
-from planner.web.pages.profile_figures import sweep_figure
+from planner.web.pages.profile_figures import SweepLine, sweep_figure
 from planner.web.request import Request, TemplateContext
 
 OPTIONS = (
@@ -120,17 +120,18 @@ def answer_context(row: Deployment, typed: list[Deployment]) -> TemplateContext:
     sweep = estimates.estimate_sweep(closed_loop, concurrencies, measured)
     loads = [float(load) for load, _ in sweep]
 
-    def line(name: str, unit: str, key: str, axis: str) -> Any:
-        """Return the line of field ``key`` over the sweep, on one of the chart's two axes."""
-        return name, unit, [getattr(at_load, key) for _, at_load in sweep], axis
+    def line(name: str, unit: str, key: str, *, right: bool = False) -> SweepLine:
+        """Return the line of field ``key`` over the sweep."""
+        values = [getattr(at_load, key) for _, at_load in sweep]
+        return SweepLine(name, unit, values, right=right)
 
-    output = line("Output", "tokens/s", "tokens_per_s", "y2")
+    output = line("Output", "tokens/s", "tokens_per_s", right=True)
     return {
         "found": estimate,
         "after": corrected,
-        "sweep": sweep_figure(loads, [line("TTFT", "ms", "ttft_ms", "y"), output]),
+        "sweep": sweep_figure(loads, [line("TTFT", "ms", "ttft_ms"), output]),
         "sweep_tbt": sweep_figure(
-            loads, [line("TPOT", "ms", "tbt_ms", "y"), line("Power", "W", "power_w", "y2")]
+            loads, [line("TPOT", "ms", "tbt_ms"), line("Power", "W", "power_w", right=True)]
         ),
     }
 
