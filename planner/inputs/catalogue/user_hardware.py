@@ -153,23 +153,27 @@ def _values(
     values: dict[str, Any] = {}
     for quantity in quantities:
         value = facts.get(quantity.name)
-        if value is None or value == "":
-            if quantity.required:
-                unit = f" in {quantity.unit}" if quantity.unit else ""
-                raise CatalogueError(
-                    f"{what}: {quantity.name} is missing. Give {quantity.label.lower()}{unit}."
-                )
-            continue
-        number, low, high = finite_number(value), quantity.low, quantity.high
-        if number is None or not low <= number <= high or (quantity.whole and number % 1):
-            kind = "a whole number" if quantity.whole else "a number"
-            unit = f" ({quantity.unit})" if quantity.unit else ""
+        if value is not None and value != "":
+            values[quantity.attribute] = _in_si(quantity, value, what)
+        elif quantity.required:
+            unit = f" in {quantity.unit}" if quantity.unit else ""
             raise CatalogueError(
-                f"{what}: {quantity.name} must be {kind} from {low:,g} to {high:,g}{unit}, not "
-                f"{value!r}."
+                f"{what}: {quantity.name} is missing. Give {quantity.label.lower()}{unit}."
             )
-        values[quantity.attribute] = int(number) if quantity.whole else number * quantity.per_unit
     return values
+
+
+def _in_si(quantity: Quantity, value: Any, what: str) -> float:
+    """Return the ``value`` of a quantity in SI units; raise CatalogueError if out of range."""
+    number, low, high = finite_number(value), quantity.low, quantity.high
+    if number is None or not low <= number <= high or (quantity.whole and number % 1):
+        kind = "a whole number" if quantity.whole else "a number"
+        unit = f" ({quantity.unit})" if quantity.unit else ""
+        raise CatalogueError(
+            f"{what}: {quantity.name} must be {kind} from {low:,g} to {high:,g}{unit}, not "
+            f"{value!r}."
+        )
+    return int(number) if quantity.whole else number * quantity.per_unit
 
 
 def _in_units(quantities: tuple[Quantity, ...], values: Mapping[str, Any]) -> dict[str, Any]:

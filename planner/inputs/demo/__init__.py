@@ -64,13 +64,9 @@ def demand_week(services: tuple[Service, ...]) -> pl.DataFrame:
     """
     rng = np.random.default_rng(SEED)
     bins = DAYS * 86_400 // BIN_S
-    hour = (START_S - MONDAY_S + np.arange(bins) * BIN_S + BIN_S / 2) / 3600  # since Monday
     frames = []
     for service in services:
-        # The rate relative to its weekly mean, interpolated between the middles of the hours.
-        values = np.concatenate([service.weekday * 5, service.weekend * 2])
-        shape = np.interp(hour, np.arange(len(values)) + 0.5, values, period=len(values))
-        shape /= shape.mean()
+        shape = _shape(service, bins)
         for region, region_share in REGIONS.items():
             drift = _drift(bins, rng)
             for tier, tier_share in service.tiers.items():
@@ -89,6 +85,14 @@ def demand_week(services: tuple[Service, ...]) -> pl.DataFrame:
                 frames.append(pl.DataFrame(columns))
     moment = pl.from_epoch("time").dt.strftime("%Y-%m-%dT%H:%M:%SZ")
     return pl.concat(frames).sort("time", maintain_order=True).with_columns(time=moment)
+
+
+def _shape(service: Service, bins: int) -> FloatArray:
+    """Return a service's rate over its mean, ``[bins]``, interpolated between middles of hours."""
+    hour = (START_S - MONDAY_S + np.arange(bins) * BIN_S + BIN_S / 2) / 3600  # since Monday
+    values = np.concatenate([service.weekday * 5, service.weekend * 2])
+    shape = np.interp(hour, np.arange(len(values)) + 0.5, values, period=len(values))
+    return np.asarray(shape / shape.mean(), np.float64)
 
 
 def _drift(bins: int, rng: np.random.Generator) -> FloatArray:

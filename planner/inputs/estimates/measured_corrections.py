@@ -25,6 +25,7 @@ from simulation.performance.estimate.estimate import (
     estimate_rows,
 )
 from simulation.performance.estimate.measured_corrections import (
+    LearnedCorrections,
     Times,
     Traits,
     contradictions,
@@ -54,7 +55,7 @@ class Defect:
 
 def defects(row: Mapping[str, Any], concurrency: float) -> Iterator[Defect]:
     """Yield the defects that a measured row shows; ``concurrency`` is its requests in flight."""
-    completed, failed = (_number(row, name) for name in ("completed", "failed"))
+    completed, failed = _number(row, "completed"), _number(row, "failed")
     share = failed / (failed + completed) if failed > 0 and failed + completed > 0 else 0.0
     if share > FEW_FAILED:
         weight = 0.0 if share > MANY_FAILED else WEIGHT_WITH_DEFECT
@@ -62,10 +63,8 @@ def defects(row: Mapping[str, Any], concurrency: float) -> Iterator[Defect]:
     if completed < FEW_REQUESTS:
         yield Defect("few", f"it has only {completed:.0f} requests")
     elif completed < ROUNDS * concurrency:
-        yield Defect(
-            "unsteady",
-            f"its queue is not steady: {completed:.0f} requests with {concurrency:.0f} in flight",
-        )
+        rounds = f"{completed:.0f} requests with {concurrency:.0f} in flight"
+        yield Defect("unsteady", f"its queue is not steady: {rounds}")
     if assumed := row.get("assumed"):
         words = f"it does not state all facts. Assumed: {assumed}"
         yield Defect("unstated", words, WEIGHT_IF_ASSUMED)
@@ -74,9 +73,8 @@ def defects(row: Mapping[str, Any], concurrency: float) -> Iterator[Defect]:
     if limit < concurrency:
         yield Defect("capped", f"its batch is capped at {limit:.0f}")
     elif wait > WAITS and concurrency > BUSY:
-        yield Defect(
-            "capped", f"requests wait {wait:.0%} of their time, as behind a capped batch or memory"
-        )
+        words = f"requests wait {wait:.0%} of their time, as behind a capped batch or memory"
+        yield Defect("capped", words)
 
 
 def _number(row: Mapping[str, Any], name: str) -> float:
@@ -186,41 +184,55 @@ def corrections_from(
     usable = _comparable(_distinct(measured_rows, sentences), fit, sentences)
     if not usable:
         return None
+    corrections = {name: _learn(name, usable, fit, sentences) for name in ("tbt", "ttft")}
     rows = tuple(row for row, _ in usable)
-    traits = traits_of([row.deployment for row in rows])
-    trust = np.array([row.weight for row in rows])
-    corrections = {}
-    for name in ("tbt", "ttft"):
-        measured = np.array([getattr(row, f"{name}_s") for row in rows])
-        estimated = np.array([getattr(estimate, f"{name}_s") for _, estimate in usable])
-        log_error = np.log(measured / estimated)
-        finite = np.isfinite(log_error)
-        corrections[name] = learn_corrections(
-            fit.alike[name].likeness, traits.take(finite), log_error[finite],
-            trust=trust[finite],
-        )  # fmt: skip
-        for label, weight in corrections[name].outlier_weights.items():
-            first_row = np.flatnonzero(traits.labels["deployment"] == label)[0]
-            outlier = rows[int(first_row)].deployment
-            sentences.append(
-                f"Measured {name.upper()} of {outlier.shape.name} on {outlier.gpu.name} has a "
-                f"weight of {weight:.0%}: its rows differ by more than the error of the estimate."
-            )
-        measured_here = [row for row, used in zip(rows, finite, strict=True) if used]
-        pairs = contradictions(fit.alike[name].likeness, traits.take(finite), log_error[finite])
-        for first, second in pairs:  # rows with a finite error
-            first_ms, second_ms = measured[finite][[first, second]] * 1e3
-            first_share, second_share = np.exp(log_error[finite][[first, second]])
-            deployed = measured_here[first].deployment
-            sentences.append(
-                f"Measured {name.upper()} of {deployed.shape.name} on {deployed.gpu.name} "
-                f"contradicts itself: {first_ms:,.4g} and {second_ms:,.4g} ms ({first_share:.2f} "
-                f"and {second_share:.2f} of the estimate) with {deployed.concurrency:,.0f} in "
-                f"flight, {deployed.isl:,.0f} tokens in and {deployed.osl:,.0f} out. If these are "
-                "two deployments, name the difference (engine version, arrangement, speculative "
-                "decoding). Until then they do not change its error."
-            )
     return MeasuredCorrections(Times(**corrections), rows, tuple(sentences))
+
+
+def _learn(
+    name: str,
+    usable: Sequence[tuple[Measurement, Estimate]],
+    fit: EstimateFit,
+    sentences: list[str],
+) -> LearnedCorrections:
+    """Return the corrections of ``name`` (tbt or ttft) from measurements and their estimates.
+
+    ``sentences`` gets one on each outlier, and on each pair of rows that contradict each other.
+    """
+    measured = np.array([getattr(row, f"{name}_s") for row, _ in usable])
+    estimated = np.array([getattr(estimate, f"{name}_s") for _, estimate in usable])
+    log_error = np.log(measured / estimated)
+    finite = np.flatnonzero(np.isfinite(log_error))
+    log_error, rows = log_error[finite], [usable[int(i)][0] for i in finite]
+    traits, likeness = traits_of([row.deployment for row in rows]), fit.alike[name].likeness
+    trust = np.array([row.weight for row in rows])
+    learnt = learn_corrections(likeness, traits, log_error, trust=trust)
+    for label, weight in learnt.outlier_weights.items():
+        outlier = rows[int(np.flatnonzero(traits.labels["deployment"] == label)[0])].deployment
+        sentences.append(
+            f"Measured {name.upper()} of {outlier.shape.name} on {outlier.gpu.name} has a "
+            f"weight of {weight:.0%}: its rows differ by more than the error of the estimate."
+        )
+    for pair in contradictions(likeness, traits, log_error):
+        times_ms = [float(measured[finite[i]] * 1e3) for i in pair]
+        shares = [float(np.exp(log_error[i])) for i in pair]
+        sentences.append(_contradiction(name, rows[pair[0]].deployment, times_ms, shares))
+    return learnt
+
+
+def _contradiction(
+    name: str, deployed: Deployment, times_ms: Sequence[float], shares: Sequence[float]
+) -> str:
+    """Return the sentence on two contradicting times, and their shares of the estimate."""
+    (first_ms, second_ms), (first_share, second_share) = times_ms, shares
+    return (
+        f"Measured {name.upper()} of {deployed.shape.name} on {deployed.gpu.name} "
+        f"contradicts itself: {first_ms:,.4g} and {second_ms:,.4g} ms ({first_share:.2f} "
+        f"and {second_share:.2f} of the estimate) with {deployed.concurrency:,.0f} in "
+        f"flight, {deployed.isl:,.0f} tokens in and {deployed.osl:,.0f} out. If these are "
+        "two deployments, name the difference (engine version, arrangement, speculative "
+        "decoding). Until then they do not change its error."
+    )
 
 
 def _comparable(
@@ -240,10 +252,7 @@ def _comparable(
         if isinstance(answer, RefusedEstimate):
             sentences.append(f"{row.place} is not used: {answer.reason}")
             continue
-        share = row.ttft_s / answer.ttft_s
-        if row.deployment.isl >= LONG_PROMPT and share < TOO_FAST:
-            words = f"its TTFT is {share:.0%} of the estimate, as with cached prompts"
-            row = replace(row, defects=(*row.defects, Defect("prefix", words)))
+        row = _with_cached_prefix(row, answer)
         defect_words = "; ".join(defect.words for defect in row.defects)
         if not row.weight:
             sentences.append(f"{row.place} is not used: {defect_words}.")
@@ -252,6 +261,15 @@ def _comparable(
             sentences.append(f"{row.place} weighs less: {defect_words}.")
         usable.append((row, answer))
     return usable
+
+
+def _with_cached_prefix(row: Measurement, estimate: Estimate) -> Measurement:
+    """Return a measurement with a defect if its prompts are too fast for its estimate."""
+    share = row.ttft_s / estimate.ttft_s
+    if not (row.deployment.isl >= LONG_PROMPT and share < TOO_FAST):
+        return row
+    words = f"its TTFT is {share:.0%} of the estimate, as with cached prompts"
+    return replace(row, defects=(*row.defects, Defect("prefix", words)))
 
 
 def _distinct(rows: Sequence[Measurement], sentences: list[str]) -> list[Measurement]:
@@ -305,19 +323,11 @@ def changes(
         errors[name] = list(zip(half.tolist(), nine_of_ten.tolist(), strict=True))
     measured_rows = measurements.rows if measurements else ()
     measured = traits_of([row.deployment for row in measured_rows]).labels["deployment"]
-    row_counts = [int((measured == name).sum()) for name in traits.labels["deployment"].tolist()]
-
-    return [
-        Change(
-            factors["tbt"][i],
-            factors["ttft"][i],
-            errors["tbt"][i],
-            errors["ttft"][i],
-            own,
-            measured.size - own,
-        )
-        for i, own in enumerate(row_counts)
-    ]
+    own = [int((measured == name).sum()) for name in traits.labels["deployment"].tolist()]
+    others = [measured.size - rows for rows in own]
+    return list(
+        map(Change, factors["tbt"], factors["ttft"], errors["tbt"], errors["ttft"], own, others)
+    )
 
 
 def corrected_estimate(estimate: Estimate, change: Change, osl: float) -> Estimate:
@@ -360,15 +370,8 @@ def next_measurement(
         learnt = getattr(measurements.times, name) if measurements else None
         rows = learnt.rows if learnt else traits.take(np.zeros(0, np.int64))
         error_now.append(_mean_error(correction_model, rows, traits))
-        errors = []
-        for i in range(traits.size):
-            # A stated error ignores the row that reduces it most, so that one more row would change
-            # nothing. Two are appended.
-            more = traits.take(np.array([i, i]))
-            labels = {key: np.append(rows.labels[key], more.labels[key]) for key in more.labels}
-            load, split = np.vstack([rows.load, more.load]), np.append(rows.split, more.split)
-            errors.append(_mean_error(correction_model, Traits(labels, load, split), traits))
-        errors_after.append(errors)
+        more_rows = [_with_two(rows, traits, i) for i in range(traits.size)]
+        errors_after.append([_mean_error(correction_model, more, traits) for more in more_rows])
     remaining_share = np.array(errors_after) / np.array(error_now)[:, None]
     best = int(remaining_share.sum(axis=0).argmin())
     users, isl, osl = round(loads[best]), round(deployment.isl), round(deployment.osl)
@@ -377,6 +380,16 @@ def next_measurement(
         (errors_after[0][best], errors_after[1][best]),
         commands_of(model, deployment.engine, users, isl, osl),
     )  # fmt: skip
+
+
+def _with_two(rows: Traits, others: Traits, i: int) -> Traits:
+    """Return ``rows`` with row ``i`` of ``others`` appended twice.
+
+    A stated error ignores the row that reduces it most, so that one more row would change nothing.
+    """
+    more = others.take(np.array([i, i]))
+    labels = {key: np.append(rows.labels[key], more.labels[key]) for key in more.labels}
+    return Traits(labels, np.vstack([rows.load, more.load]), np.append(rows.split, more.split))
 
 
 def _mean_error(model: CorrectionModel, rows: Traits, others: Traits) -> float:

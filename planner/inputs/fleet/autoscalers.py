@@ -34,6 +34,17 @@ ANNOTATIONS = {
     "scale-down-cooldown-window": "down_cooldown_s",
 }
 PLANNER_KEYS = {"optimization_target", "load_predictor", "throughput_adjustment_interval_seconds"}
+# Fields of a policy by key of a PlannerConfig; the last ones depend on its target.
+PLANNER_FIELDS = {"min_endpoint": "min_replicas", "total_gpu_power_limit": "power_w"}
+THROUGHPUT_FIELDS = {"load_adjustment_interval_seconds": "interval_s"}
+FIELDS_OF_TARGET = {
+    "sla": {"ttft_ms": "ttft_ms", "itl_ms": "itl_ms",
+            "max_throughput_scaling_replicas": "max_step",
+            "throughput_adjustment_interval_seconds": "interval_s"},
+    "load": {"load_adjustment_interval_seconds": "interval_s",
+             "prefill_scale_up_queue_tokens": "prefill_out_tokens",
+             "prefill_scale_down_queue_tokens": "prefill_in_tokens"},
+}  # fmt: skip
 PLANNER_BUDGET = 8  # GPUs of a PlannerConfig that states none
 UNITS = {"s": 1, "m": 60, "h": 3600, "ms": 0.001}
 
@@ -44,14 +55,7 @@ def scaled_object_row(body: Body) -> Row | None:
     triggers = [section(row, "metadata") for row in rows(spec, "triggers")]
     queries = [(one_line(meta, "query"), number(meta, "threshold")) for meta in triggers]
     formula = one_line(spec, "advanced", "scalingModifiers", "formula")
-    # Saturations above which the formula scales out, and below which it scales in.
-    band = re.search(rf"saturation\s*>\s*{NUMBER}.*saturation\s*<\s*{NUMBER}", formula, re.DOTALL)
-    row = _load_policy(queries)
-    if band:
-        row = {"name": "epp-latency", "target": float(band[1]), "second_target": float(band[2])}
-        for query, _ in queries:
-            limits = re.findall(rf"(ttft_seconds|tpot_seconds)_bucket.*?/\s*{NUMBER}", query)
-            row |= {LIMITS[metric]: float(limit) * 1000 for metric, limit in limits}
+    row = _latency_policy(formula, queries) or _load_policy(queries)
     if row.get("name") == "epp-queue" and "pending" in formula:
         # The formula states the targets. KEDA ignores the triggers' thresholds then.
         row["name"] = "epp-queue-guard"
@@ -61,14 +65,25 @@ def scaled_object_row(body: Body) -> Row | None:
     if not row:
         return None
     behaviour = section(spec, "advanced", "horizontalPodAutoscalerConfig", "behavior")
-    row |= {
-        key: _scaling_direction(section(behaviour, direction))
-        for key, direction in (("up", "scaleUp"), ("down", "scaleDown"))
-        if direction in behaviour
-    }
+    for key, direction in (("up", "scaleUp"), ("down", "scaleDown")):
+        if direction in behaviour:
+            row[key] = _scaling_direction(section(behaviour, direction))
     if tolerance := number(behaviour, "scaleUp", "tolerance"):
         row["tolerance"] = tolerance
     return row | {"interval_s": float(whole_number(spec, "pollingInterval") or 30)}
+
+
+def _latency_policy(formula: str, queries: Queries) -> Row:
+    """Return the policy of a formula with latencies, with its targets and limits; {} if none."""
+    # Saturations above which the formula scales out, and below which it scales in.
+    band = re.search(rf"saturation\s*>\s*{NUMBER}.*saturation\s*<\s*{NUMBER}", formula, re.DOTALL)
+    if not band:
+        return {}
+    row = {"name": "epp-latency", "target": float(band[1]), "second_target": float(band[2])}
+    for query, _ in queries:
+        limits = re.findall(rf"(ttft_seconds|tpot_seconds)_bucket.*?/\s*{NUMBER}", query)
+        row |= {LIMITS[metric]: float(limit) * 1000 for metric, limit in limits}
+    return row
 
 
 def _load_policy(queries: Queries) -> Row:
@@ -146,24 +161,17 @@ def planner_row(body: Body) -> Row | None:
         return None
     target = one_line(body, "optimization_target") or "throughput"
     row: Row = {"name": f"dynamo-{target}"}
-    fields = {"min_endpoint": "min_replicas", "total_gpu_power_limit": "power_w"}
     if target == "sla":
-        fields |= {"ttft_ms": "ttft_ms", "itl_ms": "itl_ms",
-                   "max_throughput_scaling_replicas": "max_step",
-                   "throughput_adjustment_interval_seconds": "interval_s"}  # fmt: skip
         row |= {"ttft_ms": 500.0, "itl_ms": 50.0}  # of a PlannerConfig that states none
         predictor = one_line(body, "load_predictor") or "arima"  # default of a PlannerConfig
         if predictor in get_args(Predictor):
             row["predictor"] = predictor
-    else:
-        fields["load_adjustment_interval_seconds"] = "interval_s"
     if target == "load":
-        fields |= {"prefill_scale_up_queue_tokens": "prefill_out_tokens",
-                   "prefill_scale_down_queue_tokens": "prefill_in_tokens"}  # fmt: skip
         for key, field in (("decode_scale_up_kv_rate", "decode_out_kv"),
                            ("decode_scale_down_kv_rate", "decode_in_kv")):  # fmt: skip
             if (rate := number(body.get(key))) is not None:
                 row[field] = rate / 100
+    fields = PLANNER_FIELDS | FIELDS_OF_TARGET.get(target, THROUGHPUT_FIELDS)
     for key, field in fields.items():
         if (value := number(body.get(key))) is not None:
             row[field] = int(value) if field in ("min_replicas", "max_step") else value

@@ -74,13 +74,7 @@ def kubernetes_pools(objects: Sequence[Body]) -> list[RunningPool]:
         if not scaler.namespace:  # the target may be in any namespace
             same_name = [key for key in pools if key[1] == scaler.target]
             target = same_name[0] if same_name else target
-        scaled = pools.get(target)
-        if scaled is None:
-            scaled = RunningPool(name=scaler.target)
-            # AIBrix gives a deployment the name of its model. Others may do so too.
-            if scaler.target and (scaler.kind == "aibrix" or is_catalogue_model(scaler.target)):
-                note = "its model is taken from the name of its target"
-                scaled = replace(scaled, model=scaler.target, notes=(note,))
+        scaled = pools.get(target) or _pool_of_target(scaler)
         pools[target] = scaler.facts.filled_from(scaled)
     planners = [row for row in map(planner_row, objects) if row]
     if planners and not pools:
@@ -89,6 +83,18 @@ def kubernetes_pools(objects: Sequence[Body]) -> list[RunningPool]:
         if planners and not pool.triggers and not pool.autoscaler:
             pools[key] = replace(pool, autoscaler=planners[0], scaled=True)
     return list(pools.values())
+
+
+def _pool_of_target(scaler: Scaler) -> RunningPool:
+    """Return the pool of an autoscaler whose target is not among the objects.
+
+    AIBrix gives a deployment the name of its model. Others may do so too.
+    """
+    pool = RunningPool(name=scaler.target)
+    if scaler.target and (scaler.kind == "aibrix" or is_catalogue_model(scaler.target)):
+        note = "its model is taken from the name of its target"
+        return replace(pool, model=scaler.target, notes=(note,))
+    return pool
 
 
 def namespace_of(body: Body) -> str:

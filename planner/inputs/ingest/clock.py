@@ -78,6 +78,7 @@ _OFFSET = (
     r"^(.*(?:\d[:.]\d\d|[T ]\d{4}).*?)\s*((?i:" + "|".join(_ZONES) + r")|[+-]\d\d(?::?\d\d)?)"
     r"(?:\s*\([A-Za-z ]+\))?$"
 )
+_RANGE_OF_DAY = r"^(\d[^-–toba]*?(?: ?[AaPp]\.?[Mm]\.?)?) ?(?:-|–|to|bis|a|à) ?\d.*$"
 _UNSPACED_RANGE = r"^(.*\d[ T](\d\d?):(\d\d))[-–](\d\d?):(\d\d)$"
 _NOTHING = pl.Series([None], dtype=pl.Int64)
 BLANK = ("", "nan", "null", "none", "na", "n/a", "nat")
@@ -169,42 +170,48 @@ def choose_clock(
     Raises IngestError if no row of the probe has a readable time, and AmbiguousDates if its dates
     can begin with the day or with the month.
     """
-    names, first_hour = tuple(columns), 0
-    if len(columns) == 1:
-        series = probe[columns[0]]
-    elif all(time_numbers(probe[column]).size for column in columns):  # numbers that add up
-        units = tuple(unit_of(column) or "s" for column in columns)
+    names, column = tuple(columns), " ".join(columns)
+    if len(columns) > 1 and all(time_numbers(probe[each]).size for each in columns):
+        units = tuple(unit_of(each) or "s" for each in columns)
         return Clock(names, units, kind=RELATIVE, note=_relative_note(" plus ".join(columns)))
-    else:  # a date and a time of day, whose hours may be 1 to 24
-        hours = time_numbers(probe[columns[1]])
-        first_hour = int(hours.size and hours.min() == 1 and hours.max() == 24)
-        series = _date_and_time(probe, columns, first_hour).alias(" ".join(columns))
-    column = series.name
+    first_hour = _first_hour(probe, columns)
+    series = _date_and_time(probe, columns, first_hour)
     if series.dtype.is_temporal():
         aware = isinstance(series.dtype, pl.Datetime) and series.dtype.time_zone is not None
         return _local(Clock(names, aware=aware), zone)
-    numbers = time_numbers(series)
-    ranges = _has_ranges(_text(series))
+    text = _text(series)
+    ranges = _has_ranges(text)
     if ranges:
-        series = _text(series).str.replace(_UNSPACED_RANGE, "$1")
-    text = _without_brackets(_text(series))
+        text = text.str.replace(_UNSPACED_RANGE, "$1")
+    text = _without_brackets(text)
     form = _date_format(text, dates, name, column)
     rows_without_offset = int(_calendar(text, form).is_not_null().sum())
     rows_with_offset = int(_calendar(text.str.extract(_OFFSET, 1), form).is_not_null().sum())
+    numbers = time_numbers(series)
     if numbers.size > max(rows_without_offset, rows_with_offset):
-        clock = _numeric_clock(column, numbers, unit or default or unit_of(column))
-        has_unit_in_name = not default and unit_of(column) is not None
-        return replace(clock, certain=unit is not None or has_unit_in_name or clock.certain)
-    if rows_without_offset or rows_with_offset:
-        aware = rows_with_offset > rows_without_offset
-        clock = Clock(names, aware=aware, form=form, first_hour=first_hour, ranges=ranges)
-        return _local(clock, zone)
-    filled = [value for value in text if value and value.lower() not in BLANK]
-    example = filled[0][:40] if filled else ""
-    raise IngestError(
-        f"{name}: column {column} holds no time that can be read in its first {series.len():,} "
-        f"rows ({example!r}). Write times as 2024-05-10 13:45:00+00:00 or as numbers."
-    )
+        return _numeric_clock(column, numbers, unit, default)
+    if not rows_without_offset and not rows_with_offset:
+        raise IngestError(
+            f"{name}: column {column} holds no time that can be read in its first {len(text):,} "
+            f"rows ({_example(text)!r}). Write times as 2024-05-10 13:45:00+00:00 or as numbers."
+        )
+    aware = rows_with_offset > rows_without_offset
+    clock = Clock(names, aware=aware, form=form, first_hour=first_hour, ranges=ranges)
+    return _local(clock, zone)
+
+
+def _first_hour(probe: pl.DataFrame, columns: Sequence[str]) -> int:
+    """Return 1 if a date stands next to a column of hours from 1 to 24, and 0 otherwise."""
+    if len(columns) == 1:
+        return 0
+    hours = time_numbers(probe[columns[1]])
+    return int(hours.size and hours.min() == 1 and hours.max() == 24)
+
+
+def _example(text: pl.Series) -> str:
+    """Return the beginning of the first cell with a value; "" without one."""
+    filled = text.filter(~text.str.to_lowercase().is_in(BLANK)).drop_nulls()
+    return str(filled[0])[:40] if filled.len() else ""
 
 
 def _has_ranges(texts: pl.Series) -> bool:
@@ -239,14 +246,9 @@ def possible_zones(probe: pl.DataFrame, clock: Clock) -> tuple[str, ...]:
     if not clock.may_be_local:
         return ()
     title = " ".join(clock.columns)
-    names = re.findall(r"[A-Z]\w+/[A-Z]\w+", title)
-    zones = tuple(name for name in names if name in available_timezones())
+    zones = _zones_in_name(title)
     if zones:
         return zones
-    shift = re.search(r"(?:UTC|GMT) ?([+-])0?(\d{1,2})\b", title)
-    if shift:
-        west = "-" if shift[1] == "+" else "+"  # the names of these zones count hours west
-        return (f"Etc/GMT{west}{shift[2]}",)
     first_cell = _text(probe[clock.columns[0]].head(1))
     marks = first_cell.str.extract(r"(?i)\b(CST|IST|BST)(?: \d{4})?$").drop_nulls()
     for word in (*marks, *re.split(r"[^A-Za-z]+", title)):
@@ -257,6 +259,17 @@ def possible_zones(probe: pl.DataFrame, clock: Clock) -> tuple[str, ...]:
             values = _text(probe[column]).drop_nulls().unique().head(6)
             return tuple(zone for zone in values if zone in available_timezones() - {"UTC"})
     return ()
+
+
+def _zones_in_name(title: str) -> tuple[str, ...]:
+    """Return the zones in a column's name, such as Europe/Berlin or UTC+2; () without any."""
+    names = re.findall(r"[A-Z]\w+/[A-Z]\w+", title)
+    zones = tuple(name for name in names if name in available_timezones())
+    shift = re.search(r"(?:UTC|GMT) ?([+-])0?(\d{1,2})\b", title)
+    if zones or not shift:
+        return zones
+    west = "-" if shift[1] == "+" else "+"  # the names of these zones count hours west
+    return (f"Etc/GMT{west}{shift[2]}",)
 
 
 class AmbiguousDates(IngestError):
@@ -278,19 +291,24 @@ def _date_format(text: pl.Series, dates: str, name: str, column: str) -> str:
         return ""
     if not known.str.contains(_SLASH).any():
         return _best_form(body, _OTHER)
-    first = body.str.extract(_SLASH, 1).cast(pl.Int64)
-    second = body.str.extract(_SLASH, 2).cast(pl.Int64)
-    if not dates and (first > 12).any():
-        dates = DAY_FIRST
-    elif not dates and ((second > 12).any() or (first == second).all()):
-        dates = MONTH_FIRST  # if all are equal, both readings are the same
-    elif not dates:
+    dates = dates or _order_of_dates(body)
+    if not dates:
         raise AmbiguousDates(
             f"{name}: dates in {column} ({str(body[0])[:40]!r}) may begin with the day or the "
             "month."
         )
     forms = [day + rest for day in _SLASHES[dates] for rest in _SLASHED]
     return _best_form(body, forms) or forms[0]
+
+
+def _order_of_dates(text: pl.Series) -> str:
+    """Return DAY_FIRST or MONTH_FIRST for dates with slashes; "" if no row shows it."""
+    first = text.str.extract(_SLASH, 1).cast(pl.Int64)
+    second = text.str.extract(_SLASH, 2).cast(pl.Int64)
+    if (first > 12).any():
+        return DAY_FIRST
+    # If both numbers are equal in all rows, both orders mean the same.
+    return MONTH_FIRST if (second > 12).any() or (first == second).all() else ""
 
 
 def _best_form(text: pl.Series, forms: Sequence[str]) -> str:
@@ -304,13 +322,14 @@ _EXCEL_EPOCH_NS = -25_569 * UNITS_NS["d"]
 EXCEL = "excel"  # a form of numeric times
 
 
-def _numeric_clock(column: str, numbers: FloatArray, unit: str | None) -> Clock:
-    """Return the clock of a numeric column; ``unit`` is a key of UNITS_NS, or None if not stated.
+def _numeric_clock(column: str, numbers: FloatArray, stated: str | None, default: str) -> Clock:
+    """Return the clock of a numeric column.
 
-    Without a stated unit, the median shows the unit of epoch times (since 1970). Smaller numbers
+    ``stated`` is the caller's unit, or None. ``default`` is the format's, or "". If the column's
+    name has no unit either, the median shows the unit of epoch times (since 1970). Smaller numbers
     count from the start of the trace, and are taken as seconds.
     """
-    stated_unit = unit
+    unit = known_unit = stated or default or unit_of(column)
     typical = float(np.median(numbers))
     low, high = _EXCEL_DAYS
     if unit is None and low <= numbers.min() <= numbers.max() < high and (numbers % 1).any():
@@ -319,10 +338,11 @@ def _numeric_clock(column: str, numbers: FloatArray, unit: str | None) -> Clock:
     if unit is None:
         unit = next((name for name, least in _EPOCHS if typical >= least), "s")
     if typical * UNITS_NS[unit] / 1e9 >= _EPOCH_S:
-        note = "" if stated_unit else f"{column} holds epoch times, read as {unit}."
+        note = "" if known_unit else f"{column} holds epoch times, read as {unit}."
         return Clock((column,), (unit,), note=note)
-    note = _relative_note(column if stated_unit else f"{column}, read as s,")
-    return Clock((column,), (unit,), kind=RELATIVE, note=note, certain=False)
+    note = _relative_note(column if known_unit else f"{column}, read as s,")
+    certain = stated is not None or (not default and known_unit is not None)
+    return Clock((column,), (unit,), kind=RELATIVE, note=note, certain=certain)
 
 
 def _relative_note(what: str) -> str:
@@ -343,15 +363,11 @@ def read(frame: pl.DataFrame, clock: Clock, order: Order | None = None) -> Times
         frame = frame.with_columns(pl.col(column).str.replace(_UNSPACED_RANGE, "$1"))
     series = _date_and_time(frame, clock.columns, clock.first_hour)
     if series.dtype.is_temporal():
-        # Their unit may reach beyond 64-bit nanoseconds, so the range is checked before scaling.
-        unit = series.dtype.time_unit if isinstance(series.dtype, pl.Datetime) else None
-        factor = UNITS_NS[unit or ("d" if series.dtype == pl.Date else "us")]
-        count = series.to_physical().cast(pl.Int64)
-        outside = ~count.is_between(0, _LAST_S * UNITS_NS["s"] // factor).fill_null(True)
-        refused = {MISSING: series.is_null().to_numpy(), OUT_OF_RANGE: outside.to_numpy()}
-        times = Times((count.set(outside, 0) * factor).fill_null(0).to_numpy(), refused)
+        times = _read_temporal(series)
+    elif clock.aware:
+        times = _read_text_with_offset(series, clock.form)
     else:
-        times = _read_text(series, clock)
+        times = _read_text(series, clock.form)
     if not clock.zone:
         return times
     # The first rows in an hour that the clock repeats are in its first pass, until times jump back.
@@ -362,6 +378,18 @@ def read(frame: pl.DataFrame, clock: Clock, order: Order | None = None) -> Times
     return replace(times, ns=np.where(is_second, in_second_pass, in_first_pass))
 
 
+def _read_temporal(series: pl.Series) -> Times:
+    """Return the times of a column of dates or timestamps."""
+    # Their unit may reach beyond 64-bit nanoseconds, so the range is checked before scaling.
+    unit = series.dtype.time_unit if isinstance(series.dtype, pl.Datetime) else None
+    factor = UNITS_NS[unit or ("d" if series.dtype == pl.Date else "us")]
+    count = series.to_physical().cast(pl.Int64)
+    outside = ~count.is_between(0, _LAST_S * UNITS_NS["s"] // factor).fill_null(True)
+    ns = (count.set(outside, 0) * factor).fill_null(0)
+    refused = {MISSING: series.is_null().to_numpy(), OUT_OF_RANGE: outside.to_numpy()}
+    return Times(ns.to_numpy(), refused)
+
+
 def _date_and_time(frame: pl.DataFrame, columns: Sequence[str], first_hour: int) -> pl.Series:
     """Return the times of one column, or the text "date time" of a column of each.
 
@@ -370,11 +398,8 @@ def _date_and_time(frame: pl.DataFrame, columns: Sequence[str], first_hour: int)
     """
     if len(columns) == 1:
         return frame[columns[0]]
-    date = _text(frame[columns[0]]).str.strip_chars()
-    time = _text(frame[columns[1]]).str.strip_chars()
-    time = time.str.replace(
-        r"^(\d[^-–toba]*?(?: ?[AaPp]\.?[Mm]\.?)?) ?(?:-|–|to|bis|a|à) ?\d.*$", "$1"
-    )
+    date, time = _strip(frame[columns[0]]), _strip(frame[columns[1]])
+    time = time.str.replace(_RANGE_OF_DAY, "$1")
     time = time.str.replace(r"^(\d{1,2}) ?([AaPp])\.?[Mm]\.?$", "$1:00 ${2}M")
     time = time.str.replace(r"^(\d{1,2}) ?h$", "$1")
     number = time.cast(pl.Float64, strict=False)
@@ -457,24 +482,21 @@ def _read_numbers(frame: pl.DataFrame, clock: Clock) -> Times:
     seconds = np.zeros(frame.height)
     other_unit = None
     for column, unit in zip(clock.columns, clock.units, strict=True):
-        factor = UNITS_NS[unit]
-        number = _numbers(frame[column])
+        cells, factor = frame[column], UNITS_NS[unit]
+        number = _numbers(cells)
         unknown = ~np.isfinite(number)
         if unknown.any():
-            absent = _is_blank(frame[column])
-            missing |= absent
-            unreadable |= unknown & ~absent
+            missing |= _is_blank(cells)
+            unreadable |= unknown
             number[unknown] = 0.0
-        if len(clock.columns) == 1 and number.size and clock.form != EXCEL:
-            other_unit = _first_row_in_other_unit(number, frame[column], clock)
+        other_unit = _first_row_in_other_unit(number, cells, clock)
         seconds += number * (factor / 1e9)
         # Such numbers would overflow 64-bit nanoseconds. ``seconds`` has them refused below.
         number[np.abs(number) > _LAST_S * (1e9 / factor)] = 0.0
-        total += _scale_to_integers(frame[column], number, factor)
+        total += _scale_to_integers(cells, number, factor)
     if clock.form == EXCEL:
-        total += _EXCEL_EPOCH_NS
         # A float of days has no finer time than a millisecond.
-        total = np.rint(total / 1e6).astype(np.int64) * 1_000_000
+        total = np.rint((total + _EXCEL_EPOCH_NS) / 1e6).astype(np.int64) * 1_000_000
         seconds = total / 1e9
     negative = seconds < 0
     outside = (seconds > _LAST_S) | (negative & (clock.kind == UTC))
@@ -495,9 +517,12 @@ def _first_row_in_other_unit(
 
     ``number`` has the cells of ``column`` as numbers. Epoch times since 2000 in s, ms, us and ns
     have separate ranges, so a number shows its unit. A column of offsets from the start may have
-    any number below 30 years, so those are not reported. None if there is no such row.
+    any number below 30 years, so those are not reported. None if there is no such row, if several
+    columns add up to the time, or for spreadsheet days.
     """
-    (name,), (unit,) = clock.columns, clock.units
+    if len(clock.columns) > 1 or not number.size or clock.form == EXCEL:
+        return None
+    (unit,) = clock.units
     low, end = _epoch_range(unit)
     is_epoch = clock.kind == UTC
     if number.max() < low or (is_epoch and low <= number.min() and number.max() < end):
@@ -514,9 +539,9 @@ def _first_row_in_other_unit(
     row, other = min(first_rows)
     moment = moment_text(round(number[row] * UNITS_NS[other]), UTC)
     return row, (
-        f"column {name} mixes units of time. The first rows are in {_UNIT_WORDS[unit]}, but "
-        f"{str(column[row]).strip()} is {moment} in {_UNIT_WORDS[other]} since 1970. Convert the "
-        "column to one unit."
+        f"column {clock.columns[0]} mixes units of time. The first rows are in "
+        f"{_UNIT_WORDS[unit]}, but {str(column[row]).strip()} is {moment} in {_UNIT_WORDS[other]} "
+        "since 1970. Convert the column to one unit."
     )
 
 
@@ -541,37 +566,38 @@ def _scale_to_integers(series: pl.Series, number: FloatArray, factor: int) -> In
     return np.where(is_whole, whole * factor, rounded)
 
 
-def _read_text(series: pl.Series, clock: Clock) -> Times:
-    """Return the times of calendar text, all with an offset (``clock.aware``) or all without."""
-    if not clock.aware:
-        parsed = _calendar(series, clock.form)
-        if not parsed.null_count():
-            return Times(parsed.to_numpy(), {})
-        text = _without_brackets(series)
-        with_offset = text.str.contains(_OFFSET)
-        unread = _unread_by_reason(text, parsed, with_offset, WITH_OFFSET)
-        return Times(parsed.fill_null(0).to_numpy(), unread)
+def _read_text(series: pl.Series, form: str) -> Times:
+    """Return the times of calendar text without offsets; ``form`` as for ``_calendar``."""
+    parsed = _calendar(series, form)
+    if not parsed.null_count():
+        return Times(parsed.to_numpy(), {})
+    text = _without_brackets(series)
+    unread = _unread_by_reason(text, parsed, text.str.contains(_OFFSET), WITH_OFFSET)
+    return Times(parsed.fill_null(0).to_numpy(), unread)
+
+
+def _read_text_with_offset(series: pl.Series, form: str) -> Times:
+    """Return the times of calendar text with offsets; ``form`` as for ``_calendar``."""
     # Fast path: offsets such as +00:00 at the end of every row. Otherwise parse each row.
     text, body, offset = series, series.str.head(-6), series.str.tail(6)
-    marks = offset.unique().to_list()
-    is_iso = not clock.form and not _calendar(body.head(1), "").null_count()
-    if not is_iso or not all(mark and re.fullmatch(r"[+-]\d\d:\d\d", mark) for mark in marks):
+    is_iso = not form and not _calendar(body.head(1), "").null_count()
+    if not is_iso or not offset.unique().str.contains(r"^[+-]\d\d:\d\d$").fill_null(False).all():
         text = _without_brackets(series)
         body, offset = text.str.extract(_OFFSET, 1), text.str.extract(_OFFSET, 2)
-        marks = offset.unique().to_list()
+    marks = offset.unique().to_list()
     all_shifts = {mark: _shift_ns(mark) for mark in marks if mark}
     shifts = {mark: shift for mark, shift in all_shifts.items() if shift is not None}
-    parsed = _calendar(body, clock.form)
-    if len(marks) == 1 and marks[0] in shifts:
+    parsed = _calendar(body, form)
+    if len(shifts) == len(marks) == 1:
         parsed = parsed - shifts[marks[0]]
     else:
         old, new = list(shifts), list(shifts.values())
         parsed = parsed - offset.replace_strict(old, new, default=None, return_dtype=pl.Int64)
-    offsets = frozenset("+00:00" if shifts[mark] == 0 else mark for mark in shifts)
+    offsets = frozenset("+00:00" if shift == 0 else mark for mark, shift in shifts.items())
     if not parsed.null_count():
         return Times(parsed.to_numpy(), {}, offsets)
-    without = _calendar(text, clock.form).is_not_null()
-    unread = _unread_by_reason(text, parsed, without, NO_OFFSET)
+    without_offset = _calendar(text, form).is_not_null()
+    unread = _unread_by_reason(text, parsed, without_offset, NO_OFFSET)
     return Times(parsed.fill_null(0).to_numpy(), unread, offsets)
 
 
@@ -610,12 +636,11 @@ def _calendar(text: pl.Series, form: str) -> pl.Series:
         result, text = result.scatter(unread, parsed), text.scatter(unread, rewritten)
     if form:
         inside = result.is_between(0, _LAST_S * UNITS_NS["s"])
-        return result.zip_with(inside.fill_null(False), _NOTHING)
-    # Outside these years 64-bit nanoseconds overflow silently.
-    if text.is_between("1970", "2262").all(ignore_nulls=False):
-        return result
-    inside = text.str.strip_chars_start().is_between("1970", "2262").fill_null(False)
-    return result.zip_with(inside, _NOTHING)
+    else:  # outside these years 64-bit nanoseconds overflow silently
+        inside = text.is_between("1970", "2262")
+        if not inside.all(ignore_nulls=False):
+            inside = text.str.strip_chars_start().is_between("1970", "2262")
+    return result.zip_with(inside.fill_null(False), _NOTHING)
 
 
 def _without_brackets(series: pl.Series) -> pl.Series:

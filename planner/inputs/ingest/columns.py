@@ -78,18 +78,18 @@ class Expression:
 
         Null means no value. An empty cell of a sum counts as 0 if another column has a value.
         """
+        if not self.alternatives:
+            return pl.Series([0]).new_from_index(0, frame.height)
         if self.single is not None:
             column = frame[self.single]
             if self.factor == 1:
                 return column
             return pl.Series(numbers(column)[0] * self.factor).round().fill_nan(None)
-        if not self.alternatives:
-            return pl.Series([0]).new_from_index(0, frame.height)
         values = {column: numbers(frame[column], whole=True)[0] for column in self.columns}
         sums = []
         for parts in self.alternatives:
             has_value = pl.any_horizontal(pl.col(part).is_not_null() for part in parts)
-            sums.append(pl.when(has_value).then(pl.sum_horizontal(parts)).otherwise(None))
+            sums.append(pl.when(has_value).then(pl.sum_horizontal(parts)))
         return pl.DataFrame(values).fill_nan(None).select(sum=pl.coalesce(*sums)).to_series()
 
 
@@ -199,23 +199,26 @@ class Resolver:
     def expression(self, field: str) -> Expression | None:
         """Return how to compute a field from the file's columns; None if the file lacks it."""
         if field in self.mapping:
-            stated = self.mapping[field]  # such as a+b|c
-            sums = []
-            for part in [stated] if stated in self.columns else stated.split("|"):
-                names = [part] if part.strip() in self.columns else part.split("+")
-                sums.append(tuple(self.exact(field, column.strip()) for column in names))
-            return Expression(tuple(sums))
+            return self._stated(field, self.mapping[field])
         if declared := self._declared(field):
             return declared
         column = self._first_present(SYNONYMS.get(field, ())) or self._by_words(field)
-        if field == "requests" and column and NAMED["moment_s"].search(column):
-            return None  # a time, such as request_time
         if column is None:
             return None
+        if field == "requests" and NAMED["moment_s"].search(column):
+            return None  # a time, such as request_time
         factor = 1.0
         if field in (*AMOUNTS, "rate") and (multiple := NAMED["multiple"].search(column)):
             factor = 1e6 if multiple[1][0] in "mM" else 1e3
         return Expression(((column,),), factor)
+
+    def _stated(self, field: str, stated: str) -> Expression:
+        """Return the expression that the caller states for a field, such as a+b|c."""
+        sums = []
+        for part in [stated] if stated in self.columns else stated.split("|"):
+            names = [part] if part.strip() in self.columns else part.split("+")
+            sums.append(tuple(self.exact(field, column.strip()) for column in names))
+        return Expression(tuple(sums))
 
     def _declared(self, field: str) -> Expression | None:
         """Return the expression that the format declares for a field, such as ``a+b|c``.
@@ -323,14 +326,7 @@ def request_layout(
     arrival, unit = find.time("arrival")
     if "arrival" not in options.mapping and not known:
         arrival = columns_of_moment(arrival, probe)
-    prompt, answer = find.expression("input_tokens"), find.expression("output_tokens")
-    if not answers or (answer is None and without_answers(probe)):
-        answer = NO_ANSWERS
-    if prompt is None:
-        raise find.missing("input_tokens")
-    if answer is None:
-        raise find.missing("output_tokens", _NO_ANSWERS)
-    tokens = {"input_tokens": prompt, "output_tokens": answer}
+    tokens = _prompt_and_answer(find, probe, answers=answers)
     fields: dict[str, str] = {}
     for field in REQUEST_FIELDS[3:]:
         expression = find.expression(field)
@@ -346,6 +342,20 @@ def request_layout(
         tokens |= sums
     weight, total = find.column("weight"), find.expression("total_tokens")
     return RequestLayout(arrival, unit, fields, tokens, notes, weight, total)
+
+
+def _prompt_and_answer(
+    find: Resolver, probe: pl.DataFrame, *, answers: bool
+) -> dict[str, Expression]:
+    """Return input_tokens and output_tokens; raise IngestError if the file lacks a needed one."""
+    prompt, answer = find.expression("input_tokens"), find.expression("output_tokens")
+    if not answers or (answer is None and without_answers(probe)):
+        answer = NO_ANSWERS
+    if prompt is None:
+        raise find.missing("input_tokens")
+    if answer is None:
+        raise find.missing("output_tokens", _NO_ANSWERS)
+    return {"input_tokens": prompt, "output_tokens": answer}
 
 
 def columns_of_moment(columns: tuple[str, ...], probe: pl.DataFrame) -> tuple[str, ...]:
@@ -364,16 +374,24 @@ def columns_of_moment(columns: tuple[str, ...], probe: pl.DataFrame) -> tuple[st
                 return date, column
     elif all_match(probe[column], DATE):
         several_a_day = bool(probe[column].is_duplicated().all())
-        for other in probe.columns:  # of hours or ranges of a day, or perhaps of times of the day
-            patterns = [_HOUR if compact_name(other) in _HOURS else _RANGE]
-            patterns += [_OF_DAY] if several_a_day else []
-            if any(all_match(probe[other], pattern, _MOST) for pattern in patterns):
+        for other in probe.columns:
+            if _is_time_of_day(probe[other], several_a_day):
                 return column, other
     elif _has_durations(probe[column]):
         for timestamp in moments:
             if all_match(probe[timestamp], MOMENT):
                 return (timestamp,)
     return columns
+
+
+def _is_time_of_day(cells: pl.Series, several_a_day: bool) -> bool:
+    """Return whether most cells next to dates are hours or ranges of a day.
+
+    Times of the day count too if there are ``several_a_day``.
+    """
+    pattern = _HOUR if compact_name(cells.name) in _HOURS else _RANGE
+    is_hour = all_match(cells, pattern, _MOST)
+    return is_hour or (several_a_day and all_match(cells, _OF_DAY, _MOST))
 
 
 def _has_durations(series: pl.Series) -> bool:
@@ -408,33 +426,20 @@ def sums_of_parts(
     - two parts of the input (cache reads and writes): tools that count both count them apart.
     """
     parts = _token_parts(find, tokens)
-
-    def sum_of(expressions: Iterable[Expression]) -> FloatArray:
-        """Return the sum of the columns per row of the probe; an empty cell counts as 0."""
-        values = [np.nan_to_num(expression.values(probe)) for expression in expressions]
-        return np.asarray(np.sum(values, axis=0) if values else np.zeros(probe.height))
-
-    name_shows_it = "input_tokens" in parts and bool(
-        NAMED["apart"].search(str(tokens["input_tokens"]))
-    )
-    incomplete: list[str] = []  # fields whose columns leave out their parts
+    prompt = str(tokens["input_tokens"])
+    name_shows_it = "input_tokens" in parts and bool(NAMED["apart"].search(prompt))
     total = find.expression("total_tokens")
     if total is not None and not name_shows_it:
-        # The fields whose parts come nearest to what the total has beyond the columns.
+        # What the total has beyond the columns.
         columns = [tokens[field] for field in ("input_tokens", "output_tokens") if field in tokens]
-        beyond_columns = sum_of([total]) - sum_of(columns)
-        least_difference = np.inf
-        for count in range(len(parts) + 1):
-            for fields in combinations(parts, count):
-                added = sum_of(part for field in fields for part in parts[field])
-                difference = float(np.abs(beyond_columns - added).sum())
-                if difference < least_difference:
-                    incomplete, least_difference = list(fields), difference
+        beyond = _row_sums([total], probe) - _row_sums(columns, probe)
+        incomplete = _fields_that_add_up(beyond, parts, probe)
     else:
-        for field, field_parts in parts.items():
-            exceed_column = (sum_of(field_parts) > sum_of([tokens[field]])).any()
+        incomplete = []
+        for field, own in parts.items():
+            exceed = (_row_sums(own, probe) > _row_sums([tokens[field]], probe)).any()
             name_shows_field = name_shows_it and field == "input_tokens"
-            if len(field_parts) > 1 or name_shows_field or exceed_column:
+            if len(own) > 1 or name_shows_field or exceed:
                 incomplete.append(field)
     sums = {}
     for field in incomplete:
@@ -443,6 +448,25 @@ def sums_of_parts(
         f"{name} is the sum {each}: its parts are counted apart." for name, each in sums.items()
     ]
     return sums, tuple(notes)
+
+
+def _row_sums(expressions: Iterable[Expression], probe: pl.DataFrame) -> FloatArray:
+    """Return the sum of the columns per row of the probe; an empty cell counts as 0."""
+    values = [np.nan_to_num(expression.values(probe)) for expression in expressions]
+    return np.asarray(np.sum(values, axis=0) if values else np.zeros(probe.height))
+
+
+def _fields_that_add_up(
+    amounts: FloatArray, parts: Mapping[str, Sequence[Expression]], probe: pl.DataFrame
+) -> list[str]:
+    """Return the fewest fields whose ``parts`` together come nearest to ``amounts``, ``[rows]``."""
+    differences: dict[tuple[str, ...], float] = {}
+    for count in range(len(parts) + 1):
+        for fields in combinations(parts, count):
+            added = _row_sums((part for field in fields for part in parts[field]), probe)
+            differences[fields] = float(np.abs(amounts - added).sum())
+    nearest = min(differences, key=differences.__getitem__)
+    return list(nearest)
 
 
 def _token_parts(find: Resolver, tokens: Mapping[str, Expression]) -> dict[str, list[Expression]]:

@@ -95,17 +95,13 @@ def time_unit(clock: Clock, numbers: FloatArray, *, declared: bool, bins: bool) 
     """
     if clock.kind != RELATIVE or clock.certain or numbers.size < FEW_TIMES:
         return None
-    if clock.units not in (("s",), ("ms",)):
-        return None
     gap = float(numbers.max() - numbers.min()) / (numbers.size - 1)
-    if gap <= 0:
+    if clock.units not in (("s",), ("ms",)) or gap <= 0:
         return None
-    is_whole = bool((numbers % 1 == 0).all())
-    if bins:  # 60,000 may be a minute in ms. Seconds are plausible for whole hours of that length.
-        doubt = clock.units == ("s",) and (
-            gap > LONGEST_BIN_S or (gap >= MINUTE_MS and gap % 3600 != 0)
-        )
+    if bins:
+        doubt = clock.units == ("s",) and _is_milliseconds_of_bin(gap)
     elif clock.units == ("ms",):
+        is_whole = bool((numbers % 1 == 0).all())
         doubt = (not is_whole and 1 / gap <= FAST_RATE) or 1e3 / gap > FAST_RATE
     else:
         doubt = not declared and gap >= SLOW_GAP
@@ -116,6 +112,14 @@ def time_unit(clock: Clock, numbers: FloatArray, *, declared: bool, bins: bool) 
     mapped = f"{'time' if bins else 'arrival'}={clock.columns[0]}"
     choices = tuple(Choice(words, "map", f"{mapped}:{unit}") for unit, words in units.items())
     return Finding(values={"units": " or in ".join(units.values())}, choices=choices)
+
+
+def _is_milliseconds_of_bin(gap: float) -> bool:
+    """Return whether a gap between bins may be milliseconds: 60,000 and more, or over a month.
+
+    60,000 may be a minute in ms. Seconds are plausible for whole hours of that length.
+    """
+    return gap > LONGEST_BIN_S or (gap >= MINUTE_MS and gap % 3600 != 0)
 
 
 def clock_change(
@@ -238,31 +242,29 @@ def stray_bounds(hours: Mapping[int, int]) -> tuple[int, int] | None:
     as its gap to the other rows is over a day and over STRAY_SPANS times the span of the others. At
     most the share STRAY_SHARE of all rows is dropped, or a single row.
     """
-    if len(hours) < 2:
-        return None
-    hour = np.array(sorted(hours), dtype=np.int64)
-    rows = np.array([hours[h] for h in hour.tolist()])
-    total = int(rows.sum())
-    most_strays = max(1.0, STRAY_SHARE * total)
+    hour = sorted(hours)
+    total = sum(hours.values())
     if total < FEW_ROWS or hour[-1] - hour[0] <= 24:
         return None
-    low, high, strays = 0, len(hour) - 1, 0
+    low, high = 0, len(hour) - 1
+    left = max(1.0, STRAY_SHARE * total)  # rows that may still be dropped
     while low < high:
-        # Of the first and the last hour: index, gap to the next hour, and span of the others.
-        ends = (
-            (low, hour[low + 1] - hour[low], hour[high] - hour[low + 1]),
-            (high, hour[high] - hour[high - 1], hour[high - 1] - hour[low]),
-        )
-        far = [
-            end
-            for end, gap, span in ends
-            if gap > max(24, STRAY_SPANS * max(1, span)) and strays + rows[end] <= most_strays
-        ]
-        if not far:
+        if hours[hour[low]] <= left and _is_far(hour[low], hour[low + 1], hour[high]):
+            left -= hours[hour[low]]
+            low += 1
+        elif hours[hour[high]] <= left and _is_far(hour[high], hour[high - 1], hour[low]):
+            left -= hours[hour[high]]
+            high -= 1
+        else:
             break
-        strays += int(rows[far[0]])
-        low, high = (low + 1, high) if far[0] == low else (low, high - 1)
-    return (int(hour[low]), int(hour[high])) if strays else None
+    is_dropped = high - low < len(hour) - 1
+    return (hour[low], hour[high]) if is_dropped else None
+
+
+def _is_far(hour: int, nearest: int, farthest: int) -> bool:
+    """Return whether an hour is far from the others, which span ``nearest`` to ``farthest``."""
+    span = max(1, abs(farthest - nearest))
+    return abs(nearest - hour) > max(24, STRAY_SPANS * span)
 
 
 def only_grows(before: FloatArray, after: FloatArray, *, restarts: bool = True) -> bool:
@@ -305,10 +307,8 @@ def latency_gaps(start: FloatArray, latency: FloatArray) -> Finding | None:
         return None
     span = float(np.ptp(start))
     soon = SOON * float(np.median(latency))
-    if span <= 0:
-        return None
     # Probability that a Poisson arrival falls within ``soon`` after an end.
-    if -np.expm1(-start.size / span * soon) > BY_CHANCE:
+    if span <= 0 or -np.expm1(-start.size / span * soon) > BY_CHANCE:
         return None
     ends = np.sort(start + latency)
     last_end = np.searchsorted(ends, start + 1e-3, side="right") - 1

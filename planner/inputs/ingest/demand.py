@@ -19,7 +19,12 @@ from planner.inputs.ingest.checks import Names, amounts, labels, points_group
 from planner.inputs.ingest.columns import Expression, Resolver
 from planner.inputs.ingest.connectors import Connector
 from planner.inputs.ingest.consistency import HOUR_NS, Finding, only_grows
-from planner.inputs.ingest.demand_columns import DemandLayout, declared_layout, demand_layout
+from planner.inputs.ingest.demand_columns import (
+    Amounts,
+    DemandLayout,
+    declared_layout,
+    demand_layout,
+)
 from planner.inputs.ingest.file_content import Content, Reading
 from planner.inputs.ingest.grid import (
     AMOUNTS,
@@ -72,11 +77,11 @@ class _Reader:
         self._clocks = {
             source.time: reading.clock(source.time, source.time_unit) for source in sources
         }
-        probe = reading.table.probe
         self._amounts_read = [amount for source in sources for amount in source.amounts.values()]
-        amount_columns = [column for amount in self._amounts_read for column in amount.columns]
+        self._amount_columns = [c for amount in self._amounts_read for c in amount.columns]
+        probe = reading.table.probe
         self._points = points_group(
-            [probe[column] for column in amount_columns],
+            [probe[column] for column in self._amount_columns],
             probe[sources[0].time[0]],
             counts=not any(source.basis for source in sources) and not layout.unknown_unit,
         )
@@ -84,20 +89,23 @@ class _Reader:
         if reading.options.filter is None:
             self._check_planned(probe)
         self.names = {label: Names(label, reading.name) for label in LABELS}
-        needed = [
-            *(column for source in sources for column in source.time),
-            *layout.labels.values(),
-            *amount_columns,
-            *(condition.column for condition, _ in self._conditions),
-            *(self._metrics.columns if self._metrics else ()),
-            *layout.parts,
-        ]
-        self.columns = list(dict.fromkeys(needed))
+        self.columns = self._needed_columns()
         self.rows = 0
         self._cells = 0
         self._orders = {columns: clock.Order() for columns in self._clocks}
         self._offsets: set[str] = set()
         self._frames: list[pl.DataFrame] = []
+
+    def _needed_columns(self) -> list[str]:
+        """Return the columns to read: of times, labels, amounts, conditions and parts."""
+        needed = [column for columns in self._clocks for column in columns]
+        needed += self._layout.labels.values()
+        needed += self._amount_columns
+        needed += [condition.column for condition, _ in self._conditions]
+        if self._metrics:
+            needed += self._metrics.columns
+        needed += self._layout.parts
+        return list(dict.fromkeys(needed))
 
     def _check_planned(self, probe: pl.DataFrame) -> None:
         """Check the first rows for a column that marks some of them as forecast or planned."""
@@ -110,106 +118,100 @@ class _Reader:
 
     def take(self, batch: Batch) -> None:
         """Check one batch and add its good rows to the table; a bad cell refuses its whole row."""
-        self.rows += self._reading.tally.begin(batch)
-        batch = self._reading.filter_rows(batch, self._conditions)
-        for part in self._layout.parts:
-            batch = self._rows_of_load(batch, part)
-        if self._metrics:
-            others = self._metrics.rows_of_other_metrics(batch.frame)
-            self.rows -= int(others.sum())
-            batch = batch.select(~others)
-        frame = batch.frame
-        times = {}
-        for columns, when in self._clocks.items():
-            times[columns] = self._reading.times(batch, when, self._orders[columns])
-        cells = {
-            expression: amounts(expression.series(frame), str(expression), points=self._points)
-            for expression in self._amounts_read
+        tally = self._reading.tally
+        self.rows += tally.begin(batch)
+        batch = self._rows_of_load(batch)
+        times = {
+            columns: self._reading.times(batch, when, self._orders[columns])
+            for columns, when in self._clocks.items()
         }
         refused = [read.refused for read in times.values()]
-        refused += [reasons for _, reasons in cells.values()]
-        bad = self._reading.tally.refuse(refused, batch)
-        self._reading.tally.close_batch()
-        keep = np.flatnonzero(~bad)
-        if keep.size:
-            self._append_rows(batch, keep, times, cells)
+        cells: dict[Expression, FloatArray] = {}
+        for expression in self._amounts_read:
+            column = expression.series(batch.frame)
+            cells[expression], reasons = amounts(column, str(expression), points=self._points)
+            refused.append(reasons)
+        good = ~tally.refuse(refused, batch)
+        tally.close_batch()
+        if good.any():
+            good_cells = {expression: values[good] for expression, values in cells.items()}
+            good_ns = {columns: read.ns[good] for columns, read in times.items()}
+            self._offsets = self._offsets.union(*(read.offsets for read in times.values()))
+            self._append_rows(batch.select(good), good_ns, good_cells)
         if self._cells > MAX_CELLS:
             raise IngestError(f"{self._reading.name}: over {MAX_CELLS:,} bins. Use wider bins.")
 
     def _append_rows(
         self,
         batch: Batch,
-        keep: IntArray,
-        times: Mapping[tuple[str, ...], clock.Times],
-        cells: Mapping[Expression, tuple[FloatArray, Any]],
+        ns: Mapping[tuple[str, ...], IntArray],
+        cells: Mapping[Expression, FloatArray],
     ) -> None:
-        """Append the rows with the indices ``keep`` to the table, once per series of columns.
+        """Append a batch of accepted rows to the table, once per series of columns.
 
-        ``times`` has the times of the batch by their columns. ``cells`` has, by expression, its
-        amounts ``[rows]`` and the refused rows.
+        ``ns`` has the times of the rows by the columns of times, and ``cells`` their amounts
+        ``[rows]`` by expression.
         """
-        frame = batch.frame
+        keys = self._keys(batch.frame)
+        for number, source in enumerate(self._layout.sources):
+            values = {field: pl.Series(cells[each]) for field, each in source.amounts.items()}
+            for field in source.means:
+                values[field] = values[field] * values["requests"]
+            if self._metrics:
+                values = self._metrics.amounts_by_field(values, batch.frame)
+            table = pl.DataFrame({"line": batch.lines, "ns": ns[source.time], **keys, **values})
+            absent = {name: value for name, value in _ABSENT.items() if name not in table.columns}
+            table = table.with_columns(source=pl.lit(number, pl.Int32), **absent)
+            self._frames.append(table.select(_TABLE))
+            self._cells += table.height
+
+    def _keys(self, frame: pl.DataFrame) -> dict[str, pl.Series]:
+        """Return the columns of labels that tell series apart, and of hashes that tell counters."""
         keys = {
-            field: _label(labels(frame[column].gather(keep)), field)
+            field: _label(labels(frame[column]), field)
             for field, column in self._layout.labels.items()
         }
         # Rows of one counter agree in all these columns, and get the same number.
-        metrics = self._metrics
-        identifying = (
-            frame.drop(metrics.time, metrics.value).columns if metrics else self._layout.parts
-        )
+        identifying = self._layout.parts
+        if self._metrics:
+            identifying = tuple(frame.drop(self._metrics.time, self._metrics.value).columns)
         if identifying:
-            keys["counter"] = frame.select(identifying).hash_rows(seed=0).gather(keep)
-        for number, source in enumerate(self._layout.sources):
-            self._offsets |= times[source.time].offsets
-            values = {
-                field: pl.Series(cells[expression][0][keep])
-                for field, expression in source.amounts.items()
-            }
-            for field in source.means:
-                values[field] = values[field] * values["requests"]
-            if metrics and metrics.metric in frame.columns:
-                field_of_row = metrics.fields(frame.select(pl.all().gather(keep)))
-                unknown = pl.Series([np.nan])  # the amount of another field than the row's
-                for field, each in values.items():
-                    values[field] = each.zip_with(field_of_row == field, unknown)
-            elif metrics:  # all rows count requests
-                values = {"requests": values["requests"]}
-            table = {
-                "line": batch.lines[keep],
-                "ns": times[source.time].ns[keep],
-                **keys,
-                **values,
-            }
-            defaults = {name: value for name, value in _ABSENT.items() if name not in table}
-            source_number = pl.lit(number, pl.Int32)
-            self._frames.append(
-                pl.DataFrame(table).with_columns(source=source_number, **defaults).select(_TABLE)
-            )
-            self._cells += keep.size
+            keys["counter"] = frame.select(identifying).hash_rows(seed=0)
+        return keys
 
-    def _rows_of_load(self, batch: Batch, part: str) -> Batch:
-        """Return the rows that are demand; count the others as left out.
+    def _rows_of_load(self, batch: Batch) -> Batch:
+        """Return the rows that are demand, without those that a condition leaves out."""
+        batch = self._reading.filter_rows(batch, self._conditions)
+        for part in self._layout.parts:
+            batch = self._without_sums_and_failures(batch, part)
+        if self._metrics:
+            others = self._metrics.rows_of_other_metrics(batch.frame)
+            self.rows -= int(others.sum())
+            batch = batch.select(~others)
+        return batch
+
+    def _without_sums_and_failures(self, batch: Batch, part: str) -> Batch:
+        """Return the rows that are demand by the words in ``part``; count the others as left out.
 
         ``part`` is a column that splits a bin into rows. Its words show sums of other rows, answers
         from a cache, and failed requests, which are no demand.
         """
+        without = self._reading.without
         sums = labels(batch.frame[part]).str.contains(f"(?i){NAMED['total'].pattern}")
-        reason = f"the sum of other rows ({part})"
-        batch = self._reading.without(batch, sums.fill_null(False).to_numpy(), reason)
-        kinds, column_name = batch.frame[part], compact_name(part)
+        batch = without(batch, sums.fill_null(False).to_numpy(), f"the sum of other rows ({part})")
         if self._reading.options.filter is not None:
             return batch
+        kinds, column_name = batch.frame[part], compact_name(part)
         if column_name in SYNONYMS["cache_hit"]:
-            return self._reading.without(batch, checks.cache_hits(kinds), f"{CACHED} ({part})")
+            return without(batch, checks.cache_hits(kinds), f"{CACHED} ({part})")
         if column_name in SYNONYMS["status"]:
-            failed = checks.is_failed(kinds, part)
-            return self._reading.without(batch, failed, f"failed requests ({part})")
+            return without(batch, checks.is_failed(kinds, part), f"failed requests ({part})")
         return batch
 
     def finish(self) -> Content:
         """Put the series on their grids, write them, and return the content."""
-        grids, when = self._grids(), next(iter(self._clocks.values()))
+        grids = self._grids()
+        when = next(iter(self._clocks.values()))
         figures = demand_figures(grids, when.kind)
         if all(each.gaps == each.bins for each in figures["series"]):
             columns = " or ".join(sorted(set(map(str, self._amounts_read))))
@@ -219,13 +221,16 @@ class _Reader:
         write_demand(self._reading.folder, grids)
         for label, names in self.names.items():
             names.add(pl.Series([grid.identity[label] for grid in grids], dtype=pl.String))
-        unanswered = int(figures["requests"] or 0) if figures["output_tokens"] == 0 else 0
+        notes, unanswered = self._notes(), 0
+        if figures["output_tokens"] == 0 and figures["requests"]:
+            unanswered = int(figures["requests"])
+            notes.append(UNANSWERED)
         return Content(
             rows=self.rows,
             clock=when,
             names=self.names,
             columns=self._layout.columns,
-            notes=(*self._notes(), *([UNANSWERED] if unanswered else [])),
+            notes=tuple(notes),
             unanswered=unanswered,
             sample=self._reading.options.one_in or 1.0,
             **figures,
@@ -233,39 +238,44 @@ class _Reader:
 
     def _grids(self) -> list[Grid]:
         """Return one time grid of amounts per series, in the order of the file."""
-        options, name = self._reading.options, self._reading.name
+        reading = self._reading
         if not self._frames:
-            raise IngestError(f"{name}: no row has an amount that is known. Map its columns.")
+            raise IngestError(
+                f"{reading.name}: no row has an amount that is known. Map its columns."
+            )
         table = self._without_sums(pl.concat(self._frames))
         table = self._amounts_per_bin(self._with_second_passes(table))
         table, keys = number_keys(table, ["source", *_KEYS])
-        width = bin_width(table["number"].to_numpy(), table["ns"].to_numpy(), name, options.bin_s)
+        number, ns = table["number"].to_numpy(), table["ns"].to_numpy()
+        width = bin_width(number, ns, reading.name, reading.options.bin_s)
         self._check_ends(width / 1e9)
         sources = [self._layout.sources[number] for number in keys["source"]]
-        identities = []  # of each series: what the caller states, or else the labels of its rows
-        for row, source in zip(keys.iter_rows(named=True), sources, strict=True):
-            parts = [*(row[key] for key in _KEYS), source.name]
-            title = " / ".join(part for part in parts if part) or base_name(name)
-            stated = {label: options.constant(label) or row[label] for label in LABELS}
-            stated["model"] = options.model or source.model or stated["model"]
-            identities.append({"name": title, **stated})
-        missing = options.missing
+        missing = reading.options.missing
         if missing == AUTO:
-            missing = self._reading.format.missing or AUTO
+            missing = reading.format.missing or AUTO
         grids, faults = lay_out(
             table,
-            identities,
+            list(map(self._identity, keys.rows(named=True), sources)),
             width,
-            name,
-            self._reading.table.unit,
+            reading.name,
+            reading.table.unit,
             zero=missing == "zero",
             rates=[source.rates for source in sources],
         )
         for fault in faults:
-            self._reading.tally.add(fault)
-        self._reading.tally.close_batch()
+            reading.tally.add(fault)
+        reading.tally.close_batch()
         self._check_absent_bins(grids, unsure=missing == AUTO)
         return grids
+
+    def _identity(self, row: Mapping[str, Any], source: Amounts) -> dict[str, str | None]:
+        """Return the name and the labels of a series: as the caller states, or else of its rows."""
+        options = self._reading.options
+        parts = [*(row[key] for key in _KEYS), source.name]
+        title = " / ".join(filter(None, parts)) or base_name(self._reading.name)
+        stated = {label: options.constant(label) or row[label] for label in LABELS}
+        stated["model"] = options.model or source.model or stated["model"]
+        return {"name": title, **stated}
 
     def _check_absent_bins(self, grids: Sequence[Grid], *, unsure: bool) -> None:
         """Check the gaps of the first field that has an amount, if ``unsure`` what gaps mean."""
@@ -286,9 +296,9 @@ class _Reader:
         finding = None
         if self._reading.options.amounts == AUTO:
             when = self._clocks[time]
-            start = clock.read(probe, replace(when, columns=time))
+            begin = clock.read(probe, when)
             end = clock.read(probe, replace(when, columns=(ends[0],)))
-            lengths_s = (end.ns - start.ns)[start.good & end.good] / 1e9
+            lengths_s = (end.ns - begin.ns)[begin.good & end.good] / 1e9
             finding = consistency.bin_ends(lengths_s, step_s)
         self._reading.check("bin_ends", finding, ends[0])
 
@@ -298,27 +308,17 @@ class _Reader:
         Raise Question if a label (series, model, region or tier) has a name whose amounts are the
         sum of the others, but the name does not say so.
         """
-        fields = [field for field in AMOUNTS if table[field].is_not_nan().any()]
+        fields = _known_fields(table)
         if not fields or self._metrics or self._reading.options.filter is not None:
             return table
         for label in _KEYS:
             names = pl.col(label).fill_null("")  # a row without a label may be their sum too
-            sums = table.group_by(names).agg(pl.col(fields[0]).fill_nan(0).sum()).rows()
-            if len(sums) < 2:
+            amounts = table.group_by(names).agg(pl.col(fields[0]).fill_nan(0).sum())
+            name = _name_of_sum(dict(amounts.rows()))
+            if name is None:
                 continue
-            # A sum by its name, or else the largest amount.
-            is_named, amount, name = max(
-                (bool(NAMED["total"].search(name)), amount, name) for name, amount in sums
-            )
-            tolerance = 0.02 if is_named and name else 1e-9
-            sum_of_others = sum(amount for _, amount in sums) - amount
-            if abs(amount - sum_of_others) > tolerance * amount:
-                continue
-            # Few small amounts add up by chance.
-            by_chance = 2 if is_named or amount >= BY_CHANCE else 3
-            if not (is_named and name) and len(sums) <= by_chance:
-                continue
-            if not is_named and (column := self._layout.labels.get(label)):
+            column = self._layout.labels.get(label)
+            if column and not NAMED["total"].search(name):
                 self._reading.check("sum_rows", Finding(values={"value": name}), column)
             is_sum = table[label].fill_null("") == name
             lines = table["line"].filter(is_sum)
@@ -342,20 +342,23 @@ class _Reader:
         is_repeated = ~table.select(*_COUNTER, "ns").to_struct("key").is_first_distinct()
         repeated_ns = table["ns"].filter(is_repeated).unique().to_list()
         if not when.zone:
-            hours, counts = np.unique(table["ns"].to_numpy() // HOUR_NS, return_counts=True)
-            rows_by_hour = dict(zip(hours.tolist(), counts.tolist(), strict=True))
-            change = consistency.clock_change(
-                when, jump_ns=repeated_ns, hours=rows_by_hour, bins=True
-            )
-            self._reading.check("clock_change", change, when.columns[0])
-            twelve_hours = consistency.twelve_hours(when, rows_by_hour)
-            self._reading.check("twelve_hours", twelve_hours, when.columns[0])
+            self._check_zone(when, table["ns"], repeated_ns)
             return table
         first_pass_ns = [ns for ns in repeated_ns if clock.is_first_pass(ns, when.zone)]
         in_second_pass = is_repeated & table["ns"].is_in(first_pass_ns)
-        return table.with_columns(
-            pl.col("ns") + clock.UNITS_NS["h"] * in_second_pass.cast(pl.Int64)
-        )
+        shift_ns = clock.UNITS_NS["h"] * in_second_pass.cast(pl.Int64)
+        return table.with_columns(pl.col("ns") + shift_ns)
+
+    def _check_zone(self, when: clock.Clock, ns: pl.Series, repeated_ns: list[int]) -> None:
+        """Check local times for a change of clocks, and for 12-hour times without AM and PM.
+
+        ``ns`` are the times of all rows, and ``repeated_ns`` those that one counter has twice.
+        """
+        hours = dict((ns // HOUR_NS).value_counts().sort("ns").rows())
+        change = consistency.clock_change(when, jump_ns=repeated_ns, hours=hours, bins=True)
+        self._reading.check("clock_change", change, when.columns[0])
+        twelve_hours = consistency.twelve_hours(when, hours)
+        self._reading.check("twelve_hours", twelve_hours, when.columns[0])
 
     def _amounts_per_bin(self, table: pl.DataFrame) -> pl.DataFrame:
         """Return the table with counters as growth per bin, and rows of one bin added up."""
@@ -384,12 +387,10 @@ class _Reader:
         Also checks whether amounts are counts: they may be rates, means or estimates.
         """
         counters = set()
-        source = self._layout.sources[0]
         ordered = table.sort(*_COUNTER, "ns", nulls_last=True)
         counter_hash = ordered.select(_COUNTER).hash_rows()
         is_same_counter = (counter_hash == counter_hash.shift(1)).fill_null(False).to_numpy()[1:]
-        columns = {field: ordered[field].to_numpy() for field in AMOUNTS}
-        columns = {field: column for field, column in columns.items() if not np.isnan(column).all()}
+        columns = {field: ordered[field].to_numpy() for field in _known_fields(ordered)}
         # Neighbouring values of one counter: the earlier and the later ones.
         pairs = {
             field: (values[:-1][is_same_counter], values[1:][is_same_counter])
@@ -397,9 +398,8 @@ class _Reader:
         }
         # Counters of one table grow together.
         growing = all(only_grows(*pair) for pair in pairs.values())
-        for field, values in columns.items():
-            column, unsure = str(source.amounts.get(field, field)), field not in source.basis
-            before, after = pairs[field]
+        for field, (before, after) in pairs.items():
+            column, unsure = self._source_of(field)
             if self._layout.unknown_unit:
                 self._reading.check("bare_amounts", unsure, column)
             if growing:
@@ -410,42 +410,67 @@ class _Reader:
                 self._reading.check("falling_amounts", falls, column)
             if self._reading.findings.get("counter"):
                 counters.add(field)
-            elif field == "requests":
-                fractions = unsure and consistency.fractional_counts(values)
-                self._reading.check("whole_counts", fractions, column)
-            elif "requests" in columns and not self._metrics:
-                means = unsure and consistency.sums_or_means(columns["requests"], values)
-                self._reading.check("sums_or_means", means, column)
+            else:
+                self._check_counts(field, columns)
         return counters
 
-    def _notes(self) -> tuple[str, ...]:
+    def _source_of(self, field: str) -> tuple[str, bool]:
+        """Return the column of a field, and whether nothing states what its numbers are per."""
+        source = self._layout.sources[0]
+        return str(source.amounts.get(field, field)), field not in source.basis
+
+    def _check_counts(self, field: str, columns: Mapping[str, FloatArray]) -> None:
+        """Check whether requests are counts, or whether tokens are sums and not means per request.
+
+        ``columns`` has the amounts ``[rows]`` by field.
+        """
+        column, unsure = self._source_of(field)
+        if field == "requests":
+            fractions = unsure and consistency.fractional_counts(columns[field])
+            self._reading.check("whole_counts", fractions, column)
+        elif "requests" in columns and not self._metrics:
+            means = unsure and consistency.sums_or_means(columns["requests"], columns[field])
+            self._reading.check("sums_or_means", means, column)
+
+    def _notes(self) -> list[str]:
         """Return sentences on what was not read, on times, and on how amounts were converted."""
-        notes = list(self._layout.notes)
-        if self._metrics and (others := list(self._metrics.others)):
-            notes.append(f"Metrics that do not measure load are ignored: {', '.join(others[:5])}.")
-        probe, used = self._reading.table.probe, " ".join(self._layout.columns.values())
-        unread = [c for c in probe.columns if "tok" in c.lower() and c not in used]
-        if unread and not self._metrics:
-            notes.append(f"Columns of tokens that are not read: {', '.join(unread[:5])}.")
+        notes = [*self._layout.notes, *self._notes_on_unread()]
         notes += dict.fromkeys(when.note for when in self._clocks.values() if when.note)
         notes += offset_notes(self._offsets)
-        columns_by_basis: dict[str, set[str]] = {}
-        means: list[str] = []
-        for source in self._layout.sources:
-            means += [str(source.amounts[field]) for field in source.means]
-            for field, basis in source.basis.items():
-                columns_by_basis.setdefault(basis, set()).add(str(source.amounts[field]))
+        sources = self._layout.sources
+        means = [str(source.amounts[field]) for source in sources for field in source.means]
         if means:
             notes.append(f"{' and '.join(means)}: means per request, times the requests.")
         for rate in RATES:
-            columns = sorted(columns_by_basis.get(rate, ()))
+            columns = self._columns_per(rate)
             if columns:
                 verb = f"{'are' if len(columns) > 1 else 'is'} {rate.replace('_', ' ')}"
                 listed = " and ".join(columns[:5])
                 notes.append(f"{listed} {verb}; multiplied by the bin width.")
         if self._reading.options.missing == "zero":
             notes.append(ZEROS)
-        return tuple(notes)
+        return notes
+
+    def _notes_on_unread(self) -> list[str]:
+        """Return a sentence on the metrics or the columns of tokens that are not read; else []."""
+        if self._metrics:
+            names = list(self._metrics.others)
+            words = "Metrics that do not measure load are ignored"
+        else:
+            used = " ".join(self._layout.columns.values())
+            columns = self._reading.table.probe.columns
+            names = [c for c in columns if "tok" in c.lower() and c not in used]
+            words = "Columns of tokens that are not read"
+        return [f"{words}: {', '.join(names[:5])}."] if names else []
+
+    def _columns_per(self, rate: str) -> list[str]:
+        """Return the columns whose numbers are rates such as per_second, by name."""
+        columns = set()
+        for source in self._layout.sources:
+            for field, basis in source.basis.items():
+                if basis == rate:
+                    columns.add(str(source.amounts[field]))
+        return sorted(columns)
 
 
 ZEROS = "Absent bins are read as zero."
@@ -466,6 +491,29 @@ BIN_ENDS = (
 FIRST_TIMES = 3
 
 
+def _known_fields(table: pl.DataFrame) -> list[str]:
+    """Return the fields of AMOUNTS that have a known amount in some row."""
+    return [field for field in AMOUNTS if table[field].is_not_nan().any()]
+
+
+def _name_of_sum(amounts: Mapping[str, float]) -> str | None:
+    """Return the label whose amount is the sum of all others; None without one.
+
+    The label has a name such as "Total", or else the largest of the ``amounts`` by label.
+    """
+    ranks = [(bool(NAMED["total"].search(name)), sums, name) for name, sums in amounts.items()]
+    is_named, amount, name = max(ranks)
+    is_total = is_named and name != ""
+    sum_of_others = sum(amounts.values()) - amount
+    if abs(amount - sum_of_others) > (0.02 if is_total else 1e-9) * amount:
+        return None
+    # Few small amounts add up by chance.
+    by_chance = 2 if is_named or amount >= BY_CHANCE else 3
+    if len(amounts) < 2 or (not is_total and len(amounts) <= by_chance):
+        return None
+    return name
+
+
 def counter_growth(
     table: pl.DataFrame, fields: Sequence[str], name: str, *, instants: bool
 ) -> tuple[pl.DataFrame, int]:
@@ -479,11 +527,11 @@ def counter_growth(
     unknown = {field: pl.lit(np.nan) for field in fields}
     parts = [] if instants else [table.with_columns(**unknown)]
     missing = 0
+    index, bins = pl.col("bin"), pl.col("bins")
     for field in fields:
         growth, step = _growth_between_readings(table, field, name, instants=instants)
         missing += int(growth["bins"].sum()) - growth.height
         rows = growth.with_columns(bin=pl.int_ranges("bins")).explode("bin")
-        index, bins = pl.col("bin"), pl.col("bins")
         # A reading is in the last of its bins, or with ``instants`` in the bin after.
         bin_ns = pl.col("ns") + (index + 1 - bins - int(instants)) * step
         growth_in_bin = _growth_at_edge(index + 1) - _growth_at_edge(index)
@@ -512,23 +560,32 @@ def _growth_between_readings(
     bins that it covers. ``instants`` is as for ``counter_growth``. Raise IngestError for too many
     bins, or for a gap of years.
     """
-    value, begin = pl.col(field), pl.col("begin")
+    value, ns = pl.col(field), pl.col("ns")
     rows = table.filter(value.is_not_nan()).sort(*_COUNTER, "ns", nulls_last=True)
     before = value.shift(1).over(_COUNTER)
     rows = rows.with_columns(
         grown=pl.when(value < before).then(value).otherwise(value - before),
-        begin=pl.col("ns").shift(1).over(_COUNTER),
-    ).with_columns(since=pl.col("ns") - begin)
+        since=ns - ns.shift(1).over(_COUNTER),
+    )
     steps = rows["since"].filter(rows["since"] > 0).mode().sort()
     step = int(steps[0]) if steps.len() else 1
     # A series that begins later, such as that of a new replica, began at 0 in its first bin.
-    first = begin.is_null() & (value <= FIRST_TIMES * pl.col("grown").median())
-    later = pl.col("ns") > table["ns"].min() if instants else pl.lit(True)
+    grown, since = pl.col("grown"), pl.col("since")
+    first = since.is_null() & (value <= FIRST_TIMES * grown.median())
+    later = ns > table["ns"].min() if instants else pl.lit(True)
     rows = rows.with_columns(
-        pl.when(first & later).then(value).otherwise(pl.col("grown")).alias("grown"),
-        (pl.col("since") / step).round().cast(pl.Int64).clip(1).fill_null(1).alias("bins"),
-    ).filter(pl.col("grown").is_not_null())
-    if (bins := int(rows["bins"].sum())) > MAX_CELLS:
+        grown=pl.when(first & later).then(value).otherwise(grown),
+        bins=(since / step).round().cast(pl.Int64).clip(1).fill_null(1),
+    )
+    rows = rows.filter(grown.is_not_null())
+    _check_readings(rows, step, name)
+    return rows, step
+
+
+def _check_readings(rows: pl.DataFrame, step: int, name: str) -> None:
+    """Raise IngestError if a counter has too many bins of ``step`` ns, or a gap of years."""
+    bins = int(rows["bins"].sum())
+    if bins > MAX_CELLS:
         raise IngestError(
             f"{name}: a counter has {bins:,} bins of {step / 1e9:g} s. Check the times."
         )
@@ -536,7 +593,6 @@ def _growth_between_readings(
     if gaps.len():
         years = int(gaps[0]) / HOUR_NS / consistency.HOURS_PER_YEAR
         raise IngestError(f"{name}: no counter reading for {years:,.1f} years. Correct the time.")
-    return rows, step
 
 
 def _sum_without_gaps(field: str) -> pl.Expr:
@@ -607,6 +663,15 @@ class _Metrics:
             )
         self.others.update(dict.fromkeys(map(str, frame[self.metric].filter(unknown).unique())))
         return unknown.to_numpy()
+
+    def amounts_by_field(
+        self, values: dict[str, pl.Series], frame: pl.DataFrame
+    ) -> dict[str, pl.Series]:
+        """Return the amounts by field, NaN where the row's metric measures another field."""
+        if self.metric not in frame.columns:  # all rows count requests
+            return {"requests": values["requests"]}
+        measured, unknown = self.fields(frame), pl.Series([np.nan])
+        return {field: each.zip_with(measured == field, unknown) for field, each in values.items()}
 
     def fields(self, frame: pl.DataFrame) -> pl.Series:
         """Return the field that each row's metric is read as; null for other metrics."""

@@ -98,11 +98,7 @@ def demand_layout(
     time, unit = find.time("time")
     if "time" not in options.mapping and not known:
         time = columns_of_moment(time, probe)
-    free = [label for label in LABELS if options.constant(label) is None]
-    label_columns = {field: find.column(field) for field in ("series", *free)}
-    labels = {
-        field: column for field, column in label_columns.items() if column and column not in time
-    }
+    labels = _label_columns(find, options, time)
     parts: tuple[str, ...] = ()
     sources = _source_per_column(find, probe)
     if not sources:
@@ -111,10 +107,7 @@ def demand_layout(
             labels = {}
     if sources:
         sources, notes = _without_parts(sources, probe)
-        counts = filter(WIDE["requests"].match, probe.columns)
-        failed = list(filter(NAMED["failed"].search, counts))
-        if failed and "requests" not in find.mapping and not find.expression("requests"):
-            notes += (f"{' and '.join(failed[:5])}: failed requests do not count as load.",)
+        notes += _note_on_failed(find)
     else:
         source, notes = _single_source(find, time, probe)
         sources = [source]
@@ -126,6 +119,25 @@ def demand_layout(
         sources = _with_basis(sources, options.amounts)
     timed = tuple(replace(source, time=time, time_unit=unit) for source in sources)
     return DemandLayout(timed, labels, notes, unknown_unit=unknown_unit, parts=parts)
+
+
+def _label_columns(find: Resolver, options: IngestOptions, time: tuple[str, ...]) -> dict[str, str]:
+    """Return the columns of series, model, region and tier, besides labels that are stated."""
+    columns = {}
+    for label in ("series", *LABELS):
+        column = find.column(label)
+        is_stated = label != "series" and options.constant(label) is not None
+        if column and column not in time and not is_stated:
+            columns[label] = column
+    return columns
+
+
+def _note_on_failed(find: Resolver) -> tuple[str, ...]:
+    """Return a sentence on the columns of failed requests, which are no load; () without any."""
+    failed = [c for c in find.columns if WIDE["requests"].match(c) and NAMED["failed"].search(c)]
+    if not failed or "requests" in find.mapping or find.expression("requests"):
+        return ()
+    return (f"{' and '.join(failed[:5])}: failed requests do not count as load.",)
 
 
 def _is_unit_unknown(sources: Sequence[Amounts]) -> bool:
@@ -158,16 +170,16 @@ def _distinguishing_columns(
     if not probe.select(keys).is_duplicated().any():
         return ()
     used = {*keys, *(column for each in source.amounts.values() for column in each.columns)}
-
-    def has_names(cells: pl.Series) -> bool:
-        """Return whether a column has several texts that are neither times nor numbers."""
-        if cells.dtype != pl.String or cells.n_unique() <= 1:
-            return False
-        is_numeric = not np.isnan(numbers(cells)[0]).any()
-        return not is_numeric and not all_match(cells, f"{DATE}|{MOMENT}")
-
-    named = [column for column in probe.columns if column not in used and has_names(probe[column])]
+    named = [column for column in probe.columns if column not in used and _has_names(probe[column])]
     return tuple(named) if probe.select(keys + named).is_unique().all() else ()
+
+
+def _has_names(cells: pl.Series) -> bool:
+    """Return whether a column has several texts that are neither times nor numbers."""
+    if cells.dtype != pl.String or cells.n_unique() <= 1:
+        return False
+    is_numeric = not np.isnan(numbers(cells)[0]).any()
+    return not is_numeric and not all_match(cells, f"{DATE}|{MOMENT}")
 
 
 def _is_count(cells: pl.Series) -> bool:
@@ -209,13 +221,7 @@ def _single_source(
         sums, notes = sums_of_parts(find, amounts, probe)
         amounts |= sums
     basis = _stated_bases(amounts, probe)
-    found_columns = {each.columns[0] for each in amounts.values()} - {*find.mapping.values()}
-    for column in found_columns:
-        if not _is_count(probe[column]) and not _stated_basis(column, probe):
-            raise IngestError(
-                f"{find.name}: cells of {column} have the unit {cell_unit(probe[column])[:20]!r}, "
-                "which is neither requests nor tokens. Write numbers alone."
-            )
+    _check_units(find, {each.columns[0] for each in amounts.values()}, probe)
     if "rate" in find.mapping and "requests" in find.mapping:
         raise IngestError(
             f"{find.name}: requests and rate are both mapped. Map requests per bin, or a rate."
@@ -224,22 +230,24 @@ def _single_source(
     if rate and ("requests" not in amounts or "rate" in find.mapping):
         amounts["requests"] = rate
         basis["requests"] = _stated_basis(rate.columns[0], probe) or "per_second"
-    if not amounts or (PER_REQUEST in basis.values() and "requests" not in amounts):
+    if "requests" not in amounts and (not amounts or PER_REQUEST in basis.values()):
         raise find.missing("requests")
     return Amounts("", amounts, basis), notes
 
 
+def _check_units(find: Resolver, columns: set[str], probe: pl.DataFrame) -> None:
+    """Raise IngestError for a column that is not mapped and has another unit than amounts."""
+    for column in columns - {*find.mapping.values()}:
+        if not _is_count(probe[column]) and not _stated_basis(column, probe):
+            raise IngestError(
+                f"{find.name}: cells of {column} have the unit {cell_unit(probe[column])[:20]!r}, "
+                "which is neither requests nor tokens. Write numbers alone."
+            )
+
+
 def _source_per_column(find: Resolver, probe: pl.DataFrame) -> list[Amounts]:
     """Return one series per column of requests, if a file has several (one per service)."""
-    mapped = find.mapping.get("requests", "")
-    if mapped not in find.columns and "," in mapped:
-        counts = [find.exact("requests", part.strip()) for part in mapped.split(",")]
-    elif mapped or find.expression("requests") or find.column("rate"):
-        return []
-    else:
-        counts = [column for column in find.columns if WIDE["requests"].match(column)]
-        counts = [c for c in counts if not (NAMED["no_count"].search(c) or _statistic(c))]
-        counts = [c for c in counts if not NAMED["failed"].search(c)] or counts
+    counts = _count_columns(find)
     if len(set(counts)) < len(counts):
         raise IngestError(f"{find.name}: requests is mapped twice to one column. Name each once.")
     sources = []
@@ -254,6 +262,23 @@ def _source_per_column(find: Resolver, probe: pl.DataFrame) -> list[Amounts]:
                     amounts[tokens] = Expression(((other,),))
         sources.append(Amounts(prefix, amounts, _stated_bases(amounts, probe)))
     return sources
+
+
+def _count_columns(find: Resolver) -> list[str]:
+    """Return the columns of requests per service: as the caller maps them, or by their names."""
+    mapped = find.mapping.get("requests", "")
+    if mapped not in find.columns and "," in mapped:
+        return [find.exact("requests", part.strip()) for part in mapped.split(",")]
+    if mapped or find.expression("requests") or find.column("rate"):
+        return []
+    counts = [
+        column
+        for column in find.columns
+        if WIDE["requests"].match(column)
+        and not NAMED["no_count"].search(column)
+        and not _statistic(column)
+    ]
+    return [c for c in counts if not NAMED["failed"].search(c)] or counts
 
 
 def _statistic(column: str) -> bool:
@@ -312,8 +337,25 @@ def _without_parts(
     A series that is the sum of all others in every row is kept alone. In a dashboard's panel, whose
     series are models, it is left out instead.
     """
-    if len(sources) < 3:
+    total = _sum_of_others(sources, probe)
+    if total is None:
         return sources, ()
+    column = total.amounts["requests"]
+    others = [each for each in sources if each is not total]
+    parts = " and ".join(str(each.amounts["requests"]) for each in others)
+    if total.model is not None:  # of a panel, whose parts are models
+        return others, (f"{column} is the sum of {parts}, and is not counted again.",)
+    note = f"{column} is the sum of {parts}: only {column} is counted."
+    return [replace(total, name="")], (note,)
+
+
+def _sum_of_others(sources: Sequence[Amounts], probe: pl.DataFrame) -> Amounts | None:
+    """Return the first of three or more series that is the sum of all others; else None.
+
+    A series with a name such as "Total" may differ from the sum by 2% of its largest amount.
+    """
+    if len(sources) < 3:
+        return None
     values = [source.amounts["requests"].values(probe) for source in sources]
     sum_of_all = sum(values[1:], values[0])
     for source, value in zip(sources, values, strict=True):
@@ -321,11 +363,5 @@ def _without_parts(
         tolerance = share * abs(value).max(initial=0.0)
         sum_of_others = sum_of_all - value
         if value.any() and abs(sum_of_others - value).max() <= tolerance:
-            column = source.amounts["requests"]
-            others = [each for each in sources if each is not source]
-            parts = " and ".join(str(each.amounts["requests"]) for each in others)
-            if source.model is not None:  # of a panel, whose parts are models
-                return others, (f"{column} is the sum of {parts}, and is not counted again.",)
-            total = Amounts("", source.amounts, source.basis)
-            return [total], (f"{column} is the sum of {parts}: only {column} is counted.",)
-    return sources, ()
+            return source
+    return None

@@ -76,14 +76,18 @@ class Reading:
             words = f"{self.name}: {column} has no offset, and names a zone other than UTC."
             raise Question(words, zone_choices(zones))
         if len(columns) == 1:
-            numbers = clocks.time_numbers(self.table.probe[column])
-            declared, bins = bool(self.format.unit), self.format.kind == "demand"
-            doubt = time_unit(when, numbers, declared=declared, bins=bins)
-            self.check("time_unit", doubt, column)
-            if not bins:
-                unsorted = options.filter is None and unsorted_offsets(when, numbers)
-                self.check("unsorted_offsets", unsorted, column)
+            self._check_unit(when, column)
         return when
+
+    def _check_unit(self, when: clocks.Clock, column: str) -> None:
+        """Check the unit of numeric times in ``column``, and that they rise."""
+        numbers = clocks.time_numbers(self.table.probe[column])
+        declared, bins = bool(self.format.unit), self.format.kind == "demand"
+        doubt = time_unit(when, numbers, declared=declared, bins=bins)
+        self.check("time_unit", doubt, column)
+        if not bins:
+            unsorted = self.options.filter is None and unsorted_offsets(when, numbers)
+            self.check("unsorted_offsets", unsorted, column)
 
     def times(self, batch: Batch, when: clocks.Clock, order: clocks.Order) -> clocks.Times:
         """Return the times of a batch; ``order`` keeps the order of local times across batches.

@@ -6,7 +6,6 @@ All series are laid out together, since a file may have ten thousand series with
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -75,10 +74,7 @@ def bin_width(number: IntArray, ns: IntArray, name: str, bin_s: float | None) ->
                 f"{name}: its times do not fall on bins of {bin_s:g} s. Leave the width out."
             )
         return width
-    order = np.lexsort((ns, number))  # by series, then by time
-    is_same_series = np.diff(number[order]) == 0
-    steps = np.diff(ns[order])[is_same_series]
-    steps = steps[steps > 0]  # between different times of one series
+    steps = _steps(number, ns)
     if not steps.size:
         raise IngestError(
             f"{name}: one time per series does not show the bin width. Add the next bin."
@@ -92,16 +88,29 @@ def bin_width(number: IntArray, ns: IntArray, name: str, bin_s: float | None) ->
     if _off_grid(number, ns, usual).mean() <= _OFF_GRID:
         return usual
     width = int(np.gcd.reduce(values))
-    months = values[0] >= _MONTH_NS
-    bins = steps.sum() / width
-    if months or (steps.size > _FEW_STEPS and steps.size < _LEAST_WITH_ROW * bins):
-        unit, unit_ns = ("days", _DAY_NS) if values[0] >= _DAY_NS else ("s", 1e9)
-        least, most = values[0] / unit_ns, values[-1] / unit_ns
-        raise IngestError(
-            f"{name}: its times are {least:,.6g} to {most:,.6g} {unit} apart, so they are not "
-            f"regular bins. Export regular bins, or one row per request."
-        )
+    _check_regular(steps, width, name)
     return width
+
+
+def _steps(number: IntArray, ns: IntArray) -> IntArray:
+    """Return the steps (ns) between different times of one series, by series and time."""
+    order = np.lexsort((ns, number))
+    is_same_series = np.diff(number[order]) == 0
+    steps: IntArray = np.diff(ns[order])[is_same_series]
+    return steps[steps > 0]
+
+
+def _check_regular(steps: IntArray, width: int, name: str) -> None:
+    """Raise IngestError for steps of months, or if too few bins of ``width`` ns have a row."""
+    least, most = steps.min(), steps.max()
+    bins = steps.sum() / width
+    is_sparse = steps.size > _FEW_STEPS and steps.size < _LEAST_WITH_ROW * bins
+    if least >= _MONTH_NS or is_sparse:
+        unit, unit_ns = ("days", _DAY_NS) if least >= _DAY_NS else ("s", 1e9)
+        raise IngestError(
+            f"{name}: its times are {least / unit_ns:,.6g} to {most / unit_ns:,.6g} {unit} apart, "
+            f"so they are not regular bins. Export regular bins, or one row per request."
+        )
 
 
 def _regular_step(steps: IntArray, usual: int) -> int:
@@ -149,19 +158,55 @@ def lay_out(
     is_repeat = (rows["number"] == rows["number"].shift(1)) & (rows["ns"] == rows["ns"].shift(1))
     is_repeat = is_repeat.fill_null(False)
     if is_repeat.any():
-        for field in AMOUNTS:
-            differs = is_repeat & rows[field].ne_missing(rows[field].shift(1))
-            if differs.any():
-                second = int(differs.arg_max() or 0)
-                first, last = rows["line"][second - 1], rows["line"][second]
-                raise IngestError(
-                    f"{name}: {unit}s {first} and {last} give series "
-                    f"{identities[rows['number'][second]]['name']} different {field} for the same "
-                    "bin. Remove one, or choose the column that tells them apart as series."
-                )
+        _check_repeats(rows, is_repeat, identities, f"{name}: {unit}s")
         refused.append(rows.filter(is_repeat).with_columns(reason=pl.lit("bin repeated")))
         rows = rows.filter(~is_repeat)
     return _grids(rows, identities, width, name, zero, rates), _distinct_faults(pl.concat(refused))
+
+
+def _check_repeats(
+    rows: pl.DataFrame,
+    is_repeat: pl.Series,
+    identities: Sequence[Mapping[str, str | None]],
+    place: str,
+) -> None:
+    """Raise IngestError for a row that repeats the bin of the row before with another amount."""
+    for field in AMOUNTS:
+        differs = is_repeat & rows[field].ne_missing(rows[field].shift(1))
+        if differs.any():
+            second = int(differs.arg_max() or 0)
+            first, last = rows["line"][second - 1], rows["line"][second]
+            raise IngestError(
+                f"{place} {first} and {last} give series "
+                f"{identities[rows['number'][second]]['name']} different {field} for the same "
+                "bin. Remove one, or choose the column that tells them apart as series."
+            )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Spans:
+    """The rows and bins of each series, ``[series]``; rows are sorted by series and time."""
+
+    first_row: IntArray
+    rows: IntArray
+    start_ns: IntArray
+    bins: IntArray
+
+    @classmethod
+    def of(cls, series: IntArray, ns: IntArray, width: int) -> "_Spans":
+        """Return the spans of rows with the index of their ``series`` and the time ``ns``."""
+        first_row = np.flatnonzero(np.diff(series, prepend=-1))
+        rows = np.diff(np.append(first_row, series.size))
+        start_ns, last_ns = ns[first_row], ns[first_row + rows - 1]
+        return cls(first_row, rows, start_ns, (last_ns - start_ns) // width + 1)
+
+    def zeros(self, column: FloatArray) -> BoolArray:
+        """Return a mask of the bins of the series that have an amount in ``column``, ``[bins]``.
+
+        An amount that a series never has stays unknown in the bins without a row.
+        """
+        has_amount = np.logical_or.reduceat(~np.isnan(column), self.first_row)
+        return np.repeat(has_amount, self.bins)
 
 
 def _grids(
@@ -178,56 +223,45 @@ def _grids(
     """
     series = rows["number"].to_numpy().astype(np.int64)  # of each row
     ns = rows["ns"].to_numpy()
-    # The rows are sorted by series and time. By series: its first row, rows, start and bins.
-    first_row = np.searchsorted(series, np.arange(len(identities)))
-    row_count = np.diff(np.append(first_row, series.size))
-    start_ns = ns[first_row]
-    last_ns = ns[first_row + row_count - 1]
-    bins = (last_ns - start_ns) // width + 1
-    _check_bins(bins, row_count, width, [identity["name"] for identity in identities], name)
-
-    # The grids of all series follow each other in one array: ``edges`` are their borders.
-    edges = np.concatenate(([0], np.cumsum(bins)))
-    bin_of_row = edges[series] + (ns - start_ns[series]) // width
+    spans = _Spans.of(series, ns, width)
+    _check_bins(spans, width, [identity["name"] for identity in identities], name)
+    # The grids of all series follow each other in one array.
+    ends = np.cumsum(spans.bins)
+    begins = ends - spans.bins
+    bin_of_row = begins[series] + (ns - spans.start_ns[series]) // width
     amounts: dict[str, FloatArray] = {}
     for field in AMOUNTS:
         column = rows[field].to_numpy()
-        values = np.full(edges[-1], np.nan)
+        amounts[field] = np.full(ends[-1], np.nan)
         if zero:
-            # An amount that the series never has stays unknown.
-            has_amount = np.logical_or.reduceat(~np.isnan(column), first_row)  # by series
-            values[np.repeat(has_amount, bins)] = 0.0
-        # A rate times the width of its bin, in the seconds of its unit, is an amount.
-        factor = np.array(
-            [width / 1e9 / units[field] if field in units else 1.0 for units in rates]
-        )
-        values[bin_of_row] = column * factor[series]
-        amounts[field] = values
-
+            amounts[field][spans.zeros(column)] = 0.0
+        amounts[field][bin_of_row] = column * _bin_units(field, width, rates)[series]
     grids = []
-    borders = pairwise(edges.tolist())
-    for identity, begin_ns, (low, high) in zip(identities, start_ns.tolist(), borders, strict=True):
-        of_series = {field: values[low:high] for field, values in amounts.items()}
-        grids.append(Grid(identity, begin_ns, width, of_series))
+    for identity, start, begin, end in zip(identities, spans.start_ns, begins, ends, strict=True):
+        of_series = {field: values[begin:end] for field, values in amounts.items()}
+        grids.append(Grid(identity, int(start), width, of_series))
     return grids
 
 
-def _check_bins(
-    bins: IntArray, row_count: IntArray, width: int, names: Sequence[str | None], file_name: str
-) -> None:
-    """Raise IngestError for the first series with too many bins for its rows, or for the file.
+def _bin_units(field: str, width: int, rates: Sequence[Mapping[str, int]]) -> FloatArray:
+    """Return the units of time in a bin of ``width`` ns, by which a rate is multiplied, [series].
 
-    ``bins`` and ``row_count`` are ``[series]``, and ``names`` are those of the series.
+    It is 1 for series whose ``field`` is no rate.
     """
-    bins_before = np.cumsum(bins) - bins  # of all earlier series
-    most_bins = np.minimum(MAX_BINS - bins_before, np.maximum(FREE_BINS, SPARSE * row_count))
-    too_many = np.flatnonzero(bins > most_bins)
-    if too_many.size:
-        i = int(too_many[0])
+    width_s = width / 1e9
+    return np.array([width_s / units[field] if field in units else 1.0 for units in rates])
+
+
+def _check_bins(spans: _Spans, width: int, names: Sequence[str | None], file_name: str) -> None:
+    """Raise IngestError for the first series with too many bins for its rows, or for the file."""
+    bins_before = np.cumsum(spans.bins) - spans.bins  # of all earlier series
+    most_of_series = np.maximum(FREE_BINS, SPARSE * spans.rows)
+    most_bins = np.minimum(MAX_BINS - bins_before, most_of_series)
+    for i in np.flatnonzero(spans.bins > most_bins)[:1]:
         raise IngestError(
-            f"{file_name}: series {names[i]} would have {bins[i]:,} bins of {width / 1e9:g} s, and "
-            f"at most {max(0, most_bins[i]):,} for {row_count[i]:,} rows. Check the times, or give "
-            "bin_s."
+            f"{file_name}: series {names[i]} would have {spans.bins[i]:,} bins of {width / 1e9:g} "
+            f"s, and at most {max(0, most_bins[i]):,} for {spans.rows[i]:,} rows. Check the times, "
+            "or give bin_s."
         )
 
 

@@ -64,13 +64,8 @@ def log_rows(pieces: Iterable[bytes], pattern: str, name: str, size: int) -> Ite
         if "json" in groups.columns:  # the line holds the row itself
             yield "".join(f"{row}\n" for row in groups["json"]).encode()
             continue
-        if {"finished", "took_s"} <= set(groups.columns):  # arrival = end - duration
-            took = pl.duration(microseconds=pl.col("took_s").cast(pl.Float64) * 1e6)
-            moment = pl.col("finished").str.replace("T", " ").str.strip_suffix("Z")
-            ended = moment.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", strict=False)
-            zone = pl.col("finished").str.extract("(Z?)$")
-            arrival = (ended - took).dt.to_string("iso:strict") + zone
-            groups = groups.with_columns(arrival=arrival)
+        if {"finished", "took_s"} <= set(groups.columns):
+            groups = groups.with_columns(arrival=_arrival())
         if "monthday" in groups.columns:  # times without a year: count from the first line
             text = f"{LEAP}-" + pl.col("monthday")
             moment = text.str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False)
@@ -83,6 +78,14 @@ def log_rows(pieces: Iterable[bytes], pattern: str, name: str, size: int) -> Ite
             seconds = pl.coalesce(collected_s, since_first)
             groups = groups.with_columns(seconds=seconds).drop("moment")
         yield groups.write_ndjson().encode()
+
+
+def _arrival() -> pl.Expr:
+    """Return the time ``finished`` less the duration ``took_s``, as text."""
+    moment = pl.col("finished").str.replace("T", " ").str.strip_suffix("Z")
+    ended = moment.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", strict=False)
+    took = pl.duration(microseconds=pl.col("took_s").cast(pl.Float64) * 1e6)
+    return (ended - took).dt.to_string("iso:strict") + pl.col("finished").str.extract("(Z?)$")
 
 
 def unwrap_envelopes(
@@ -102,9 +105,8 @@ def unwrap_envelopes(
         return None
     blocks = record_blocks(pieces, name=name, size=size, quoted=False)
     texts = (block.data.decode("utf-8", errors="replace") for block in blocks)
-    return (
-        "".join(f"{line}\n" for line in _unwrap_lines(text.splitlines())).encode() for text in texts
-    )
+    lines_of_blocks = (_unwrap_lines(text.splitlines()) for text in texts)
+    return ("".join(f"{line}\n" for line in lines).encode() for lines in lines_of_blocks)
 
 
 def _unwrap_lines(lines: Sequence[str]) -> list[str]:

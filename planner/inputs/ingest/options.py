@@ -86,6 +86,12 @@ class IngestOptions:
         if self.chunk_bytes < 1:
             raise IngestError("chunk_bytes must be at least 1.")
         mapping = {ALIASES.get(name, name): column for name, column in self.mapping.items()}
+        self._check_mapping(mapping)
+        # The dataclass is frozen, so plain assignment fails.
+        object.__setattr__(self, "mapping", mapping)
+
+    def _check_mapping(self, mapping: Mapping[str, str]) -> None:
+        """Raise IngestError for an unknown field, or one without a column or with a fixed name."""
         for name, column in mapping.items():
             if name not in {*REQUEST_FIELDS, *DEMAND_FIELDS}:
                 raise IngestError(
@@ -99,8 +105,6 @@ class IngestOptions:
                     f"{name} is given both as a column ({column}) and as a fixed name "
                     f"({self.constant(name)}). Give one of the two."
                 )
-        # The dataclass is frozen, so plain assignment fails.
-        object.__setattr__(self, "mapping", mapping)
 
     @property
     def one_in(self) -> float | None:

@@ -72,15 +72,10 @@ def merge_in_order(
         overlapping = [p.path for p in parts if p.first_s < high and p.last_s >= low]
         if not overlapping:
             continue
-        frame = (
-            pl.scan_parquet(overlapping)
-            .filter(pl.col("arrival_s") >= low, pl.col("arrival_s") < high)
-            .sort("arrival_s", maintain_order=True)
-            .with_columns(pl.col("arrival_s") - shift_s)
-            .collect()
-        )
+        frame = _sorted_range(overlapping, low, high)
         if frame.height:
-            SortedPart.write(frame, sorted_folder, count)
+            shifted = frame.with_columns(pl.col("arrival_s") - shift_s)
+            SortedPart.write(shifted, sorted_folder, count)
             count += 1
         on_range()
     for part in parts:
@@ -88,3 +83,10 @@ def merge_in_order(
     for number in range(count):
         part_path(sorted_folder, number).rename(part_path(folder, number))
     sorted_folder.rmdir()
+
+
+def _sorted_range(paths: list[Path], low: float, high: float) -> pl.DataFrame:
+    """Return the requests in the files ``paths`` that arrive in [low, high), by arrival."""
+    arrival = pl.col("arrival_s")
+    rows = pl.scan_parquet(paths).filter(arrival >= low, arrival < high)
+    return rows.sort("arrival_s", maintain_order=True).collect()

@@ -143,25 +143,29 @@ def _read(
         problem.args = (" ".join((str(problem), *left_out)),)
         raise
     shutil.rmtree(scratch, ignore_errors=True)
-    kind = content.clock.kind
-    figures: dict[str, Any] = {
-        each.name: getattr(content, each.name) for each in fields(Figures) if each.name != "notes"
-    }
+    report = _report(content, reading, source.bytes)
+    notes = (*content.notes, *_unused_labels(table, options), *left_out)
+    return replace(report, notes=notes, seconds=time.perf_counter() - began)
+
+
+def _report(content: Content, reading: Reading, size: int) -> IngestReport:
+    """Return the report on a file of ``size`` bytes with this content."""
+    kind, tally = content.clock.kind, reading.tally
+    figures: dict[str, Any] = {each.name: getattr(content, each.name) for each in fields(Figures)}
     figures |= {f"{label}s": content.names[label].seen for label in LABELS}
     return IngestReport(
-        trace=source.name,
-        format=format.name,
+        trace=reading.name,
+        format=reading.format.name,
         rejected=tally.total,
         reject_reasons=dict(sorted(tally.reasons.items(), key=lambda item: (-item[1], item[0]))),
         reject_samples=tally.samples,
         clock=kind,
         start=moment_text(content.start_ns, kind),
         end=moment_text(content.end_ns, kind),
-        notes=(*content.notes, *_unused_labels(table, options), *left_out),
-        provenance=f"measured, read from {source.name}",
-        sha256=table.digest(),
-        bytes=source.bytes,
-        seconds=time.perf_counter() - began,
+        provenance=f"measured, read from {reading.name}",
+        sha256=reading.table.digest(),
+        bytes=size,
+        seconds=0.0,
         left_out=dict(sorted(tally.left_out.items())),
         checks=reading.findings,
         assumptions=tuple(_assumptions(content, reading, tally)),

@@ -1,6 +1,9 @@
 """Read a request file: check rows, sort them by arrival and write them as Parquet parts."""
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -47,15 +50,7 @@ def read_request_file(reading: Reading, *, answers: bool = True) -> Content:
             )
         ids = None
     when = reading.clock(layout.arrival, layout.arrival_unit)
-    _check_tokens(reading, layout)
-    if reading.options.filter is None:
-        _check_repeats(reading, layout, when)
-        if when.kind == UTC:
-            times = clock.read(table.probe, when)
-            known_ns = times.ns[times.good & (times.ns >= 0)]
-            reading.check("coarse_times", consistency.coarse_times(known_ns), when.columns[0])
-        _check_nesting(reading, layout)
-    _check_latency(reading, when)
+    _check_first_rows(reading, layout, when)
     reader = _Reader(reading, layout, when)
     columns = list(dict.fromkeys([*when.columns, *reader.columns]))
     for batch in table.batches(columns, ids=ids):
@@ -65,30 +60,46 @@ def read_request_file(reading: Reading, *, answers: bool = True) -> Content:
     return reader.finish()
 
 
+def _check_first_rows(reading: Reading, layout: RequestLayout, when: clock.Clock) -> None:
+    """Check whether the first rows are requests; a caller's filter of rows skips most checks."""
+    _check_tokens(reading, layout)
+    if reading.options.filter is None:
+        _check_repeats(reading, layout, when)
+        if when.kind == UTC:
+            times = clock.read(reading.table.probe, when)
+            known_ns = times.ns[times.good & (times.ns >= 0)]
+            reading.check("coarse_times", consistency.coarse_times(known_ns), when.columns[0])
+        _check_nesting(reading, layout)
+    _check_latency(reading, when)
+
+
 def _check_tokens(reading: Reading, layout: RequestLayout) -> None:
     """Check the first rows for token columns that are counters, totals, or sums over requests."""
     probe, options = reading.table.probe, reading.options
     is_stated = options.format != AUTO or bool(reading.format.known_by)
-    is_stated |= "arrival" in options.mapping
+    unsure = not is_stated and "arrival" not in options.mapping
     tokens = {field: each.values(probe) for field, each in layout.tokens.items()}
     # Counters of one table grow together, so the one that grows least decides.
     least = min(tokens.values(), key=lambda values: (np.diff(values) > 0).sum())
-    reading.check("growing_tokens", not is_stated and only_grows(least[:-1], least[1:]))
+    reading.check("growing_tokens", unsure and only_grows(least[:-1], least[1:]))
     answers = tokens["output_tokens"]
     if session := layout.fields.get("session"):
-        turns = pl.DataFrame({"session": probe[session], "after": answers})
-        turns = turns.with_columns(before=pl.col("after").shift(1).over("session")).drop_nulls()
-        before, after = turns["before"].to_numpy(), turns["after"].to_numpy()
-        reading.check("growing_tokens", not is_stated and only_grows(before, after))
+        grow = unsure and _grow_by_turn(probe[session], answers)
+        reading.check("growing_tokens", grow)
     if layout.weight and "sample_rate" not in layout.fields and not options.sample:
-        weights = numbers(probe[layout.weight])[0]
-        reading.check(
-            "row_weights", not is_stated and consistency.row_weights(weights), layout.weight
-        )
+        several = unsure and consistency.row_weights(numbers(probe[layout.weight])[0])
+        reading.check("row_weights", several, layout.weight)
     if layout.total and "input_tokens" not in options.mapping:
         beyond_prompt = layout.total.values(probe) - tokens["input_tokens"]
-        equal = not is_stated and consistency.token_totals(answers, beyond_prompt)
+        equal = unsure and consistency.token_totals(answers, beyond_prompt)
         reading.check("token_totals", equal, str(layout.tokens["input_tokens"]))
+
+
+def _grow_by_turn(session: pl.Series, answers: FloatArray) -> bool:
+    """Return whether the answers of a conversation only grow from turn to turn, ``[rows]``."""
+    turns = pl.DataFrame({"session": session, "after": answers})
+    turns = turns.with_columns(before=pl.col("after").shift(1).over("session")).drop_nulls()
+    return only_grows(turns["before"].to_numpy(), turns["after"].to_numpy())
 
 
 def _check_repeats(reading: Reading, layout: RequestLayout, when: clock.Clock) -> None:
@@ -101,13 +112,14 @@ def _check_repeats(reading: Reading, layout: RequestLayout, when: clock.Clock) -
         _check_repeated_ids(reading, layout, id_column)
     elif when.kind == UTC and len(layout.arrival) == 1 and not layout.fields.get("session"):
         flat = probe.select(~selectors.nested())  # nested cells cannot be compared
-        repeats = flat.height - flat.n_unique()
+        different = flat.n_unique()
         # Equal rows are no chance if times are finer than a second, or if every row is repeated.
         ns = clock.read(probe, when).ns
         is_sure = (ns % clock.UNITS_NS["s"] != 0).mean() > LEAST_FITTING
-        is_sure |= flat.n_unique() >= FEW_ROWS and bool(flat.is_duplicated().all())
-        many = is_sure and repeats >= FEW_REPEATS
-        finding = Finding(values={"repeats": repeats}) if many else None
+        is_sure |= different >= FEW_ROWS and bool(flat.is_duplicated().all())
+        repeats, finding = flat.height - different, None
+        if is_sure and repeats >= FEW_REPEATS:
+            finding = Finding(values={"repeats": repeats})
         reading.check("repeated_rows", finding, layout.arrival[0])
 
 
@@ -119,21 +131,20 @@ def _check_repeated_ids(reading: Reading, layout: RequestLayout, column: str) ->
     request. Then the user must choose one event, or the file is refused.
     """
     probe = reading.table.probe
-    prompt_columns = layout.tokens["input_tokens"].columns
-    answer_columns = layout.tokens["output_tokens"].columns
+    prompt, answer = layout.tokens["input_tokens"], layout.tokens["output_tokens"]
     rows = probe.filter(probe[column].is_not_null())
     if status := layout.fields.get("status"):  # failed attempts without an answer are no load
-        answers = layout.tokens["output_tokens"].values(rows)
-        rows = rows.filter(~checks.is_failed(rows[status], status) | (answers > 0))
-    ids_and_prompts = rows.group_by(column, *prompt_columns).len()
-    repeated = ids_and_prompts.filter(pl.col("len") > 1)["len"].sum() / max(1, rows.height)
-    ids_and_times = rows.select(column, *layout.arrival).unique()
-    ids_and_tokens = rows.select(column, *prompt_columns, *answer_columns).unique()
-    differ = max(ids_and_times.height, ids_and_tokens.height) > ids_and_prompts.height
+        is_failed = checks.is_failed(rows[status], status)
+        rows = rows.filter(~is_failed | (answer.values(rows) > 0))
+    by_prompt = rows.group_by(column, *prompt.columns).len()
+    repeated = by_prompt["len"].filter(by_prompt["len"] > 1).sum() / max(1, rows.height)
+    by_time = rows.select(column, *layout.arrival).unique()
+    by_tokens = rows.select(column, *prompt.columns, *answer.columns).unique()
+    differ = max(by_time.height, by_tokens.height) > by_prompt.height
     finding = consistency.repeated_ids(
-        ids_and_times.height - ids_and_times[column].n_unique(),
+        by_time.height - by_time[column].n_unique(),
         parts=repeated >= MOST_REPEATED and differ,
-        events=_event_values(rows.drop(answer_columns), column),
+        events=_event_values(rows.drop(answer.columns), column),
     )
     reading.check("repeated_ids", finding, column)
 
@@ -148,10 +159,11 @@ def _check_nesting(reading: Reading, layout: RequestLayout) -> None:
         return
     tokens = pl.Series(layout.tokens["input_tokens"].values(probe))
     spans = pl.DataFrame({"id": probe[ids[0]], "parent": probe[parents[0]], "tokens": tokens})
-    children = spans.group_by("parent").agg(pl.col("tokens").fill_nan(0).sum().alias("below"))
+    children = spans.group_by("parent").agg(below=pl.col("tokens").fill_nan(0).sum())
     nested = spans.join(children, left_on="id", right_on="parent").filter(pl.col("below") > 0)
-    is_sum = (nested["tokens"] - nested["below"]).abs() <= 0.01 * nested["below"]
-    are_sums = nested.height >= FEW_PARENTS and is_sum.sum() > LEAST_FITTING * nested.height
+    beyond_children = (nested["tokens"] - nested["below"]).abs()
+    sums = (beyond_children <= 0.01 * nested["below"]).sum()
+    are_sums = nested.height >= FEW_PARENTS and sums > LEAST_FITTING * nested.height
     reading.check("nested_rows", are_sums, parents[0])
 
 
@@ -184,6 +196,37 @@ def _check_latency(reading: Reading, when: clock.Clock) -> None:
     reading.check("latency_gaps", consistency.latency_gaps(start_s, latency_s[good]), column)
 
 
+@dataclass(slots=True)
+class _Totals:
+    """The totals of the accepted rows of a file."""
+
+    tokens: dict[str, int]  # by field
+    cancelled: int = 0
+    unanswered: int = 0
+    no_utility: int = 0  # requests without a utility, in a file with utilities
+    hours: dict[int, int] = field(default_factory=dict)  # rows by hour
+    rates: set[float] = field(default_factory=set)  # sample rates
+    weight: float = 0.0  # requests that the rows stand for, by their sample rates
+
+    def add(self, ns: IntArray, tokens: dict[str, IntArray], is_cancelled: BoolArray) -> None:
+        """Add the rows of a batch: tokens, requests without output, and rows by hour."""
+        for name, values in tokens.items():
+            self.tokens[name] += int(values.sum())
+        empty = tokens["output_tokens"] == 0
+        self.cancelled += int((empty & is_cancelled).sum())
+        self.unanswered += int((empty & ~is_cancelled).sum())
+        for hour, count in pl.Series(ns // HOUR_NS).value_counts().iter_rows():
+            self.hours[hour] = self.hours.get(hour, 0) + count
+
+    def add_rates(self, rates: FloatArray) -> None:
+        """Add the sample rates of rows; a row without a rate stands for itself."""
+        known = rates[np.isfinite(rates) & (rates > 0)]
+        self.rates |= set(np.unique(known).tolist()[:50])
+        # A rate of 0.01 is one in 100, and so is 100.
+        one_in = np.where(known < 1, 1 / known, known)
+        self.weight += float(one_in.sum()) + rates.size - known.size
+
+
 class _Reader:
     """Checks the rows of a request file batch by batch, writes them as parts and counts them.
 
@@ -201,26 +244,18 @@ class _Reader:
         ignored = () if self._automatic else ("cache_hit", "request_id")
         fields = {name: column for name, column in layout.fields.items() if name not in ignored}
         self._fields = fields
-        self.columns = [c for f, c in fields.items() if f != "hash_ids"]
-        # The fields that link the turns of a conversation: the session, or the request before.
-        self._links: tuple[str, ...] = ("session",) if "session" in fields else ()
-        if not self._links and {"request_id", "parent"} <= fields.keys():
-            self._links = ("request_id", "parent")
+        self._links = _links(fields)
         self._think = fields.get("delay") if self._links else None
         self._think_s = self._think_unit_s() if self._think else 1.0
+        self.columns = [c for f, c in fields.items() if f != "hash_ids"]
         self.columns += [c for each in layout.tokens.values() for c in each.columns]
         self.columns += [condition.column for condition, _ in self._conditions]
         self.rows = self.accepted = 0
         self.late = 0  # rows with an earlier arrival than a previous row
         self.first_ns = self.start_ns = self.latest_ns = 0
-        self.tokens: dict[str, int] = {}  # by field
-        self.no_utility = 0  # requests without a utility, in a file with utilities
-        self.cancelled = self.unanswered = 0
+        self._totals = _Totals(dict.fromkeys(layout.tokens, 0))
         self.parts: list[SortedPart] = []
         self.offsets: set[str] = set()
-        self.hours: dict[int, int] = {}  # accepted rows by hour
-        self.rates: set[float] = set()  # sample rates
-        self.weight = 0.0  # requests that the rows stand for, by their sample rates
         # Time, line and text of the first and the last row.
         self.ends: list[tuple[int, int, str]] = []
         self._order = clock.Order()
@@ -236,17 +271,13 @@ class _Reader:
         Without a unit in its name, the unit is that of numeric times. Otherwise it is the largest
         unit in which most think times end before the next turn arrives.
         """
-        column, probe = self._think or "", self._reading.table.probe
+        column = self._think or ""
         unit = clock.unit_of(column) or next(iter(self._clock.units), None)
         if unit is None:
+            probe = self._reading.table.probe
             turn = probe[self._fields[self._links[0]]].cast(pl.String)
-            time = clock.read(probe, self._clock).ns / 1e9
-            think = numbers(probe[column])[0]
-            frame = pl.DataFrame({"turn": turn, "at": time, "think": think})
-            frame = frame.with_columns(gap=pl.col("at").diff().over("turn"))
-            frame = frame.filter(pl.col("gap").is_not_null(), pl.col("think") > 0)
-            too_long = (frame["think"] > frame["gap"]).to_numpy()
-            unit = "ms" if too_long.size and too_long.mean() > 0.5 else "s"
+            time_s = clock.read(probe, self._clock).ns / 1e9
+            unit = "ms" if _exceed_gaps(turn, time_s, numbers(probe[column])[0]) else "s"
         self._reading.findings["delays"] = (
             f"Each turn starts at least its {column} ({unit}) after the answer before it."
         )
@@ -254,31 +285,30 @@ class _Reader:
 
     def take(self, batch: Batch) -> None:
         """Check one batch and write its accepted rows as one part."""
-        self.rows += self._reading.tally.begin(batch)
+        tally = self._reading.tally
+        self.rows += tally.begin(batch)
         batch = self._with_delays(self._rows_of_load(batch))
-        frame = batch.frame
         times = self._reading.times(batch, self._clock, self._order)
-        tokens, refused = self._tokens(frame)
-        bad = self._reading.tally.refuse([times.refused, *refused], batch)
         self.offsets |= times.offsets
-        ns, lines = times.ns, batch.lines
-        repeated = self._repeated_rows(frame, ns, ~bad)
+        tokens, refused = self._tokens(batch.frame)
+        bad = tally.refuse([times.refused, *refused], batch)
+        repeated = self._repeated_rows(batch.frame, times.ns, ~bad)
         if repeated.any():
-            self._reading.tally.leave_out(batch.refuse(REPEATED, repeated))
+            tally.leave_out(batch.refuse(REPEATED, repeated))
             bad |= repeated
-        self._reading.tally.close_batch()
-        accepted = np.flatnonzero(~bad)
+        tally.close_batch()
+        ns = times.ns
         if bad.any():
-            ns, frame, lines = ns[accepted], frame.filter(~bad), lines[accepted]
-            tokens = {name: values[accepted] for name, values in tokens.items()}
+            batch, ns = batch.select(~bad), ns[~bad]
+            tokens = {name: values[~bad] for name, values in tokens.items()}
         if ns.size:
-            ends = [
-                (int(ns[i]), int(lines[i]), batch.text(int(accepted[i])))
-                for i in (int(ns.argmin()), int(ns.argmax()))
-            ]
-            self.ends = [min(*self.ends, *ends), max(*self.ends, *ends)]
-            self._count(ns, frame, tokens)
-            self._write(ns, tokens, frame)
+            for i in (int(ns.argmin()), int(ns.argmax())):
+                self.ends.append((int(ns[i]), int(batch.lines[i]), batch.text(i)))
+            self.ends = [min(self.ends), max(self.ends)]
+            self._totals.add(ns, tokens, self._cancelled_rows(batch.frame))
+            if column := self._fields.get("sample_rate"):
+                self._totals.add_rates(_sample_rates(batch.frame[column]))
+            self._write(ns, tokens, batch.frame)
 
     def _with_delays(self, batch: Batch) -> Batch:
         """Return the batch with times for turns that only state a delay after the turn before.
@@ -296,16 +326,11 @@ class _Reader:
         frame = batch.frame.join(last_turns, on=session, how="left", nulls_equal=True)
         # Turns without a time of their own: it is absent, or that of the turn before.
         untimed = (time.is_null() | (time == time.shift(1).over(session))) & wait.is_not_null()
-        stated_time = pl.when(untimed).then(None).otherwise(time)
-        base = stated_time.forward_fill().over(session).fill_null(pl.col("last_turn"))
-        # The delays of the turns since the last stated time add up.
-        stated_times_before = stated_time.is_not_null().cum_sum().over(session)
-        delays = pl.when(untimed).then(wait).otherwise(0.0)
-        waited = delays.cum_sum().over(session, stated_times_before)
-        times = frame.select(session, (base + waited).alias("time"))
-        last_turns = pl.concat([self._last_turns, times.drop_nulls()])
+        time_of_turn = _time_of_turns(session, time, wait, untimed)
+        times = frame.select(session, time=time_of_turn, untimed=untimed)
+        last_turns = pl.concat([self._last_turns, times.select(session, "time").drop_nulls()])
         self._last_turns = last_turns.unique(session, keep="last")
-        if not frame.select(untimed.any()).item():
+        if not times["untimed"].any():
             return batch
         self._reading.findings["delays"] = (
             f"A turn starts {delay} after the start of the turn before it. A simulation also waits "
@@ -319,15 +344,17 @@ class _Reader:
 
         Answers from a cache and failed requests without an answer load none.
         """
-        batch = self._reading.filter_rows(batch, self._conditions)
-        if self._automatic and (column := self._fields.get("cache_hit")):
+        reading = self._reading
+        batch = reading.filter_rows(batch, self._conditions)
+        if not self._automatic:
+            return batch
+        if column := self._fields.get("cache_hit"):
             hits = checks.cache_hits(batch.frame[column])
-            batch = self._reading.without(batch, hits, f"{CACHED} ({column})")
-        if self._automatic and (column := self._fields.get("status")):
+            batch = reading.without(batch, hits, f"{CACHED} ({column})")
+        if column := self._fields.get("status"):
             answer = self._layout.tokens["output_tokens"].values(batch.frame)
             failed = checks.is_failed(batch.frame[column], column) & ~(answer > 0)
-            reason = f"failed request without an answer ({column})"
-            batch = self._reading.without(batch, failed, reason)
+            batch = reading.without(batch, failed, f"failed request without an answer ({column})")
         return batch
 
     def _tokens(
@@ -338,22 +365,26 @@ class _Reader:
         Refused cells are 0. The refused rows are masks by reason, of the input and of the output.
         """
         limit, layout = self._reading.options.max_tokens, self._layout.tokens
-        prompt, bad_in = token_counts(
-            layout["input_tokens"].series(frame), "input tokens", limit, "input tokens zero"
-        )
-        answers = layout["output_tokens"].series(frame)
-        # A cancelled request may have no count of tokens; it counts as one without an answer.
-        if (cancelled := self._cancelled_rows(frame)).any():
-            is_text = answers.dtype == pl.String
-            empty = answers.is_null() | ((answers.str.strip_chars() == "") if is_text else False)
-            answers = answers.set(pl.Series(cancelled) & empty, "0" if is_text else 0)
-        answer, bad_out = token_counts(answers, "output tokens", limit)
+        prompts = layout["input_tokens"].series(frame)
+        prompt, bad_in = token_counts(prompts, "input tokens", limit, "input tokens zero")
+        answer, bad_out = token_counts(self._answers(frame), "output tokens", limit)
         tokens = {"input_tokens": prompt, "output_tokens": answer}
         for name, total in PARTS_OF_TOKENS.items():
             if name in layout:
                 part = np.nan_to_num(layout[name].values(frame), posinf=0.0, neginf=0.0)
                 tokens[name] = np.clip(part, 0, tokens[total]).astype(np.int64)
         return tokens, [bad_in, bad_out]
+
+    def _answers(self, frame: pl.DataFrame) -> pl.Series:
+        """Return the cells of output tokens; an empty cell of a cancelled request becomes 0."""
+        answers = self._layout.tokens["output_tokens"].series(frame)
+        cancelled = self._cancelled_rows(frame)
+        if not cancelled.any():
+            return answers
+        if answers.dtype == pl.String:
+            empty = answers.is_null() | (answers.str.strip_chars() == "")
+            return answers.set(pl.Series(cancelled) & empty, "0")
+        return answers.set(pl.Series(cancelled) & answers.is_null(), 0)
 
     def _cancelled_rows(self, frame: pl.DataFrame) -> BoolArray:
         """Return a mask of the cancelled requests; False without a column of their status."""
@@ -364,46 +395,28 @@ class _Reader:
     def _repeated_rows(self, frame: pl.DataFrame, ns: IntArray, good: BoolArray) -> BoolArray:
         """Return the ``good`` rows that repeat an earlier id and time, in overlapping batches."""
         column, repeated = self._fields.get("request_id"), np.zeros(ns.size, dtype=np.bool_)
-        if column is None or not ns.size:
+        if column is None:
             return repeated
         ids = frame[column]
-        key = pl.DataFrame({"id": ids, "ns": ns}).hash_rows(seed=0).to_numpy().view(np.int64)
         usable = ids.is_not_null().to_numpy() & good
+        if not usable.any():
+            return repeated
+        key = pl.DataFrame({"id": ids, "ns": ns}).hash_rows(seed=0).to_numpy().view(np.int64)
         if (np.diff(ns) <= 0).any():  # rows at one time, or out of order
-            repeated = ~pl.Series(key).is_first_distinct().to_numpy() & usable
-        first, last = int(ns[usable].min(initial=2**62)), int(ns[usable].max(initial=-1))
+            repeated = ~pl.Series(key).is_first_distinct().to_numpy()
+        first, last = int(ns[usable].min()), int(ns[usable].max())
         for low, high, hashes in self._seen:
             if low <= last and first <= high:
                 nearest = np.minimum(np.searchsorted(hashes, key), hashes.size - 1)
-                repeated |= (hashes[nearest] == key) & usable
-        if usable.any():
-            self._seen.append((first, last, np.sort(key[usable])))
-        return repeated
-
-    def _count(self, ns: IntArray, frame: pl.DataFrame, tokens: dict[str, IntArray]) -> None:
-        """Add accepted rows to the totals: tokens, missing outputs, rows by hour, sample rates."""
-        for name, values in tokens.items():
-            self.tokens[name] = self.tokens.get(name, 0) + int(values.sum())
-        empty = tokens["output_tokens"] == 0
-        if empty.any():
-            cancelled = empty & self._cancelled_rows(frame)
-            self.cancelled += int(cancelled.sum())
-            self.unanswered += int((empty & ~cancelled).sum())
-        for hour, count in pl.Series(ns // HOUR_NS).value_counts().iter_rows():
-            self.hours[hour] = self.hours.get(hour, 0) + count
-        if column := self._fields.get("sample_rate"):
-            rates = _sample_rates(frame[column])
-            known = np.isfinite(rates) & (rates > 0)
-            self.rates |= set(np.unique(rates[known]).tolist()[:50])
-            # A rate of 0.01 is one in 100, and so is 100. A row without a rate stands for itself.
-            one_in = np.where(rates[known] < 1, 1 / rates[known], rates[known])
-            self.weight += float(one_in.sum()) + int((~known).sum())
+                repeated |= hashes[nearest] == key
+        self._seen.append((first, last, np.sort(key[usable])))
+        return repeated & usable
 
     def _write(self, ns: IntArray, tokens: dict[str, IntArray], frame: pl.DataFrame) -> None:
         """Write accepted rows (arrival times ``ns``) as one Parquet file, sorted by arrival."""
         if not self.accepted:
             self.first_ns = self.start_ns = self.latest_ns = int(ns[0])
-        latest = np.maximum.accumulate(np.concatenate(([self.latest_ns], ns)))
+        latest = np.maximum.accumulate(np.append(self.latest_ns, ns))
         late = int((ns < latest[:-1]).sum())
         part = self._stored_columns(ns, tokens, frame)
         # Most files are in order, so sort only parts with late rows.
@@ -419,27 +432,23 @@ class _Reader:
         self, ns: IntArray, tokens: dict[str, IntArray], frame: pl.DataFrame
     ) -> pl.DataFrame:
         """Return accepted rows with the columns of a trace; count requests without a utility."""
-        part = pl.DataFrame(
-            {
-                "arrival_s": (ns - self.first_ns) / 1e9,
-                **{name: values.astype(np.int32) for name, values in tokens.items()},
-                **{label: self._label(label, frame) for label in LABELS},
-            }
-        )
-        if (column := self._fields.get("hash_ids")) in frame.columns:
-            part = part.with_columns(frame[column].alias("hash_ids"))
+        columns = [pl.Series("arrival_s", (ns - self.first_ns) / 1e9)]
+        columns += [pl.Series(name, values.astype(np.int32)) for name, values in tokens.items()]
+        columns += [self._label(label, frame) for label in LABELS]
+        if (ids := self._fields.get("hash_ids")) in frame.columns:
+            columns.append(frame[ids].alias("hash_ids"))
         for name in self._links:
-            part = part.with_columns(_hash_names(frame[self._fields[name]]).alias(name))
+            columns.append(_hash_names(frame[self._fields[name]]).alias(name))
         if self._think:
             think = numbers(frame[self._think])[0] * self._think_s
             think = np.nan_to_num(np.maximum(think, 0.0), nan=0.0, posinf=0.0)
-            part = part.with_columns(pl.Series(THINK, think, dtype=pl.Float32))
+            columns.append(pl.Series(THINK, think, dtype=pl.Float32))
         if "utility" in self._fields:
             utility = numbers(frame[self._fields["utility"]])[0]
-            utility = np.where(np.isfinite(utility), utility, np.nan)
-            self.no_utility += int(np.isnan(utility).sum())
-            part = part.with_columns(pl.Series("utility", utility).fill_nan(None))
-        return part
+            known = np.isfinite(utility)
+            self._totals.no_utility += int((~known).sum())
+            columns.append(pl.Series("utility", np.where(known, utility, np.nan)).fill_nan(None))
+        return pl.DataFrame(columns)
 
     def _label(self, label: str, frame: pl.DataFrame) -> pl.Series:
         """Return a label's column (stated, of the file, or null), and collect the names in it."""
@@ -456,25 +465,21 @@ class _Reader:
 
     def finish(self) -> Content:
         """Sort all parts by arrival, remove rows with a wrong clock, and return the content."""
-        reading = self._reading
-        when, hours = self._clock, self.hours
-        reading.check("clock_change", consistency.clock_change(when, hours=hours), when.columns[0])
-        reading.check("twelve_hours", consistency.twelve_hours(when, hours), when.columns[0])
-        reading.check("stray_clocks", consistency.stray_clocks(when, hours), when.columns[0])
+        self._check_hours()
         low_s, high_s = -np.inf, np.inf
-        if (bounds := stray_bounds(hours)) is not None:
+        if (bounds := stray_bounds(self._totals.hours)) is not None:
             low_s = (bounds[0] * HOUR_NS - self.first_ns) / 1e9
             high_s = ((bounds[1] + 1) * HOUR_NS - self.first_ns) / 1e9
             self._remove_stray_rows(low_s, high_s)
-        shift_s = (self.start_ns - self.first_ns) / 1e9
         merge_in_order(
             self.parts,
             self._folder,
-            shift_s,
-            on_range=reading.on_batch,
+            (self.start_ns - self.first_ns) / 1e9,
+            on_range=self._reading.on_batch,
             first_s=low_s,
             end_s=high_s,
         )
+        tokens: dict[str, Any] = self._totals.tokens
         return Content(
             kind="requests",
             rows=self.rows,
@@ -482,29 +487,39 @@ class _Reader:
             clock=self._clock,
             start_ns=self.start_ns,
             end_ns=self.latest_ns,
-            input_tokens=self.tokens["input_tokens"],
-            output_tokens=self.tokens["output_tokens"],
             names=self.names,
             columns=self._layout.columns,
             notes=self._notes(),
-            cached_tokens=self.tokens.get("cached_tokens"),
-            reasoning_tokens=self.tokens.get("reasoning_tokens"),
-            cancelled=self.cancelled,
-            unanswered=self.unanswered,
+            cancelled=self._totals.cancelled,
+            unanswered=self._totals.unanswered,
             sample=self._sample(),
+            **tokens,
         )
+
+    def _check_hours(self) -> None:
+        """Check the rows by hour for a change of clocks, 12-hour times, and wrong clocks."""
+        reading, when, hours = self._reading, self._clock, self._totals.hours
+        column = when.columns[0]
+        reading.check("clock_change", consistency.clock_change(when, hours=hours), column)
+        reading.check("twelve_hours", consistency.twelve_hours(when, hours), column)
+        reading.check("stray_clocks", consistency.stray_clocks(when, hours), column)
 
     def _remove_stray_rows(self, low_s: float, high_s: float) -> None:
         """Leave out rows with a wrong clock, which arrive outside [low_s, high_s)."""
         arrival = pl.col("arrival_s")
         stored = pl.scan_parquet([part.path for part in self.parts])
-        tokens = (pl.col(name).cast(pl.Int64).sum() for name in self.tokens)
-        sums = stored.filter(arrival >= low_s, arrival < high_s).select(
-            *tokens, rows=pl.len(), begin=arrival.min(), end=arrival.max()
-        )
+        kept = stored.filter(arrival >= low_s, arrival < high_s)
+        tokens = pl.col(*self._totals.tokens).cast(pl.Int64).sum()
+        sums = kept.select(tokens, rows=pl.len(), begin=arrival.min(), end=arrival.max())
         totals = sums.collect().row(0, named=True)
-        self.tokens = {name: totals[name] for name in self.tokens}
-        count, self.accepted = self.accepted - totals["rows"], totals["rows"]
+        self._totals.tokens = {name: totals[name] for name in self._totals.tokens}
+        self._leave_out_strays(self.accepted - totals["rows"], low_s, high_s)
+        self.accepted = totals["rows"]
+        self.start_ns = self.first_ns + round(totals["begin"] * 1e9)
+        self.latest_ns = self.first_ns + round(totals["end"] * 1e9)
+
+    def _leave_out_strays(self, count: int, low_s: float, high_s: float) -> None:
+        """Count ``count`` rows as left out, with the text of those that are known."""
         lines, texts = [], []
         for ns, line, text in self.ends:
             if not low_s <= (ns - self.first_ns) / 1e9 < high_s:
@@ -515,13 +530,11 @@ class _Reader:
         texts += texts[-1:] * (count - len(texts))
         stray_lines = np.array(lines[:count], dtype=np.int64)
         self._reading.tally.leave_out(RefusedRows(STRAY, stray_lines, texts.__getitem__))
-        self.start_ns = self.first_ns + round(totals["begin"] * 1e9)
-        self.latest_ns = self.first_ns + round(totals["end"] * 1e9)
 
     def _sample(self) -> float:
         """Return n if the file samples one in n requests; 1 for all requests."""
         stated = self._reading.options.one_in
-        return stated or max(1.0, self.weight / self.accepted)
+        return stated or max(1.0, self._totals.weight / self.accepted)
 
     def _notes(self) -> tuple[str, ...]:
         """Return sentences on times, sorted rows, missing labels and sample rates."""
@@ -530,17 +543,47 @@ class _Reader:
         if self.late:
             rows = "1 row" if self.late == 1 else f"{self.late:,} rows"
             notes.append(f"Sorted {rows} that arrived before a row above them.")
-        if self.no_utility:
-            column = self._layout.fields["utility"]
-            notes.append(f"{self.no_utility:,} requests have no utility (column {column}).")
-        if (rates := self._fields.get("sample_rate")) and not self.rates:
+        fields = self._layout.fields
+        without = self._totals.no_utility
+        if without:
+            notes.append(f"{without:,} requests have no utility (column {fields['utility']}).")
+        if (rates := self._fields.get("sample_rate")) and not self._totals.rates:
             notes.append(f"{rates} has no rate that can be read: each row counts once.")
-        for label, column in self._layout.fields.items():
-            if label in self.names and (blank := self.names[label].blank):
-                notes.append(f"{blank:,} requests have no {label} (column {column}).")
-        if self._reading.options.one_in is None and (several := len(self.rates)) > 1:
+        for label, names in self.names.items():
+            if label in fields and names.blank:
+                notes.append(f"{names.blank:,} requests have no {label} (column {fields[label]}).")
+        several = len(self._totals.rates)
+        if self._reading.options.one_in is None and several > 1:
             notes.append(f"The rows have {several} sample rates. Each counts with their mean.")
         return tuple(notes)
+
+
+def _links(fields: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the fields that link the turns of a conversation: session, or the request before."""
+    if "session" in fields:
+        return ("session",)
+    return ("request_id", "parent") if {"request_id", "parent"} <= fields.keys() else ()
+
+
+def _exceed_gaps(turn: pl.Series, time_s: FloatArray, think_s: FloatArray) -> bool:
+    """Return whether most think times would end after the next turn's arrival, ``[rows]``."""
+    frame = pl.DataFrame({"turn": turn, "at": time_s, "think": think_s})
+    frame = frame.with_columns(gap=pl.col("at").diff().over("turn"))
+    frame = frame.filter(pl.col("gap").is_not_null(), pl.col("think") > 0)
+    too_long = (frame["think"] > frame["gap"]).to_numpy()
+    return bool(too_long.size and too_long.mean() > 0.5)
+
+
+def _time_of_turns(session: str, time: pl.Expr, wait: pl.Expr, untimed: pl.Expr) -> pl.Expr:
+    """Return the times of turns: stated, or the last stated time plus the waits since then.
+
+    The column ``last_turn`` is the time of the session's last turn in earlier batches.
+    """
+    stated_time = pl.when(untimed).then(None).otherwise(time)
+    base = stated_time.forward_fill().over(session).fill_null(pl.col("last_turn"))
+    stated_times_before = stated_time.is_not_null().cum_sum().over(session)
+    delays = pl.when(untimed).then(wait).otherwise(0.0)
+    return base + delays.cum_sum().over(session, stated_times_before)
 
 
 def _sample_rates(column: pl.Series) -> FloatArray:

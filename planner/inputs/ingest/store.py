@@ -120,18 +120,17 @@ def read_report(store_dir: Path | str) -> IngestReport:
 
 def write_demand(folder: Path, grids: Sequence[Grid]) -> None:
     """Write every bin of every series; gaps are null."""
-    starts_ns = [grid.start_ns + np.arange(grid.bins) * grid.bin_ns for grid in grids]
     series = np.repeat(np.arange(len(grids)), [grid.bins for grid in grids])
-    columns = {"bin_start_s": pl.Series(np.concatenate(starts_ns) / 1e9)}
-    for field in AMOUNTS:
-        amounts = np.concatenate([grid.amounts[field] for grid in grids])
-        columns[field] = pl.Series(amounts).fill_nan(None)
+    columns = {}
     for column, label in (("series", "name"), *zip(LABELS, LABELS, strict=True)):
         names = pl.Series([grid.identity[label] for grid in grids], dtype=pl.String)
         columns[column] = names.gather(series)
-    pl.DataFrame(columns).select("series", *LABELS, "bin_start_s", *AMOUNTS).write_parquet(
-        folder / DEMAND
-    )
+    starts_ns = [grid.start_ns + np.arange(grid.bins) * grid.bin_ns for grid in grids]
+    columns["bin_start_s"] = pl.Series(np.concatenate(starts_ns) / 1e9)
+    for field in AMOUNTS:
+        amounts = np.concatenate([grid.amounts[field] for grid in grids])
+        columns[field] = pl.Series(amounts).fill_nan(None)
+    pl.DataFrame(columns).write_parquet(folder / DEMAND)
 
 
 def _lengths_of(store_dir: Path | str) -> dict[tuple[str, str], FloatArray]:
@@ -198,11 +197,7 @@ def read_requests(store_dir: Path | str, columns: Sequence[str] | None = None) -
     plain = [column for column in known if column not in ("hash_ids", SESSION)]
     read, names = _plain_columns(store_dir, plain, report)
     if "hash_ids" in known:
-        ids = scan.select("hash_ids").collect()["hash_ids"]
-        lengths = ids.list.len().fill_null(0).to_numpy().astype(np.int64)
-        read["hash_offsets"] = _read_only(np.concatenate(([0], np.cumsum(lengths))))
-        flat = ids.drop_nulls().explode(empty_as_null=False)
-        read["hash_ids"] = _read_only(flat.to_numpy())
+        read |= _hash_columns(scan.select("hash_ids").collect()["hash_ids"])
     return RequestColumns(
         start_s=report.start_s,
         clock=report.clock,
@@ -213,6 +208,16 @@ def read_requests(store_dir: Path | str, columns: Sequence[str] | None = None) -
         tiers=names["tier"],
         **{name: read.get(name) for name in (*COLUMNS, "cached_tokens", THINK, *HASHES)},
     )
+
+
+def _hash_columns(ids: pl.Series) -> dict[str, npt.NDArray[Any]]:
+    """Return the lists of ids as HASHES: all ids, and where those of each request begin."""
+    lengths = ids.list.len().fill_null(0).to_numpy().astype(np.int64)
+    flat = ids.drop_nulls().explode(empty_as_null=False)
+    return {
+        "hash_offsets": _read_only(np.concatenate(([0], np.cumsum(lengths)))),
+        "hash_ids": _read_only(flat.to_numpy()),
+    }
 
 
 def stored_sessions(scan: pl.LazyFrame) -> Int32Array | None:
@@ -268,15 +273,15 @@ def _plain_columns(
     with_unlabelled = _label_names(report)
     parts = request_parts(store_dir)
     lengths = [pl.scan_parquet(part).select(pl.len()).collect().item() for part in parts]
+    count = sum(lengths)
     # A lost part would otherwise go unnoticed, because each part is valid alone.
-    if sum(lengths) != report.requests:
+    if count != report.requests:
         raise DamagedFile(
-            f"{sum(lengths):,} of {report.requests:,} requests of the trace are stored; {AGAIN}."
+            f"{count:,} of {report.requests:,} requests of the trace are stored; {AGAIN}."
         )
-    stored = {name: np.empty(sum(lengths), DTYPES.get(name, np.int16)) for name in chosen}
-    end = 0
-    for part, length in zip(parts, lengths, strict=True):
-        rows, end = slice(end, end + length), end + length
+    stored = {name: np.empty(count, DTYPES.get(name, np.int16)) for name in chosen}
+    begins = np.cumsum([0, *lengths])
+    for part, begin, end in zip(parts, begins, begins[1:], strict=False):
         frame = pl.read_parquet(part, columns=list(chosen))
         for name in chosen:
             values = frame[name]
@@ -284,7 +289,7 @@ def _plain_columns(
                 if values.has_nulls():
                     names[name] = label_names
                 values = values.fill_null("").cast(pl.Enum(label_names)).to_physical()
-            stored[name][rows] = values.to_numpy()
+            stored[name][begin:end] = values.to_numpy()
     return {name: _read_only(column) for name, column in stored.items()}, names
 
 
@@ -313,32 +318,36 @@ def read_demand(store_dir: Path | str) -> list[DemandColumns]:
         frame = frame.sort("number", maintain_order=True)
     # The rows of series i are those from ``edges[i]`` to before ``edges[i + 1]``.
     edges = np.searchsorted(frame["number"].to_numpy(), np.arange(series.height + 1)).tolist()
-    # A store of an earlier version may lack a column. A sample counts one in several requests.
-    amounts = {
-        field: _read_only(frame[field].fill_null(np.nan).to_numpy(writable=True) * report.sample)
-        for field in AMOUNTS
-        if field in frame.columns
-    }
+    amounts = _amounts(frame, report.sample)
     bin_starts = frame["bin_start_s"].to_numpy()
     lengths = _lengths_of(store_dir)
     columns = []
     for i, (name, model, region, tier) in enumerate(series.select(keys).iter_rows()):
-        rows = slice(edges[i], edges[i + 1])
-        tokens: dict[str, FloatArray | None] = {}
-        for field in AMOUNTS[1:]:
-            if field in amounts:
-                values = amounts[field][rows]
-                tokens[field] = None if np.isnan(values).all() else values
+        of_series = {field: values[edges[i] : edges[i + 1]] for field, values in amounts.items()}
+        requests = of_series.pop("requests")
         columns.append(
             DemandColumns(
-                name, model, region, tier, float(bin_starts[edges[i]]), report.bin_s,
-                requests=amounts["requests"][rows],
-                **tokens,
+                name, model, region, tier, float(bin_starts[edges[i]]), report.bin_s, requests,
+                **{field: _counted(values) for field, values in of_series.items()},
                 input_lengths=lengths.get((name, "input_tokens")),
                 output_lengths=lengths.get((name, "output_tokens")),
             )
         )  # fmt: skip
     return columns
+
+
+def _amounts(frame: pl.DataFrame, sample: float) -> dict[str, FloatArray]:
+    """Return the stored amounts by field, times ``sample``; NaN for gaps."""
+    return {
+        field: _read_only(frame[field].fill_null(np.nan).to_numpy(writable=True) * sample)
+        for field in AMOUNTS
+        if field in frame.columns  # a store of an earlier version may lack one
+    }
+
+
+def _counted(values: FloatArray) -> FloatArray | None:
+    """Return the amounts of a series; None if it does not count them."""
+    return None if np.isnan(values).all() else values
 
 
 def read_whole_demand(store_dir: Path | str) -> tuple[list[DemandColumns], list[str]]:
@@ -436,20 +445,7 @@ def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
     first = report.start_ns // bin_ns
     bins = report.end_ns // bin_ns - first + 1
     _check_bins(bins, bin_s)
-    # Arrivals are counted from the begin of the first bin.
-    offset_ns = report.start_ns - first * bin_ns
-    arrival_ns = (pl.col("arrival_s") * 1e9).round().cast(pl.Int64) + offset_ns
-    bin_index = (arrival_ns // bin_ns).clip(0, bins - 1)
-    # One number for labels and bin, because grouping by one column is fast.
-    code_and_bin = (label_code(report) * bins + bin_index).alias("code_and_bin")
-    tokens = pl.col("input_tokens", "output_tokens").cast(pl.Int64).sum()
-    sums = (
-        scan.select(code_and_bin, "input_tokens", "output_tokens")
-        .group_by("code_and_bin")
-        .agg(pl.len().alias("requests"), tokens)
-        .sort("code_and_bin")
-        .collect(engine="streaming")
-    )
+    sums = _sums_per_bin(report, scan, bin_ns, bins)
     code_of_sum, bin_of_sum = np.divmod(sums["code_and_bin"].to_numpy(), bins)
     codes, series_of_sum = np.unique(code_of_sum, return_inverse=True)
     _check_bins(bins * len(codes), bin_s)
@@ -457,16 +453,29 @@ def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
     for values, field in zip(amounts, AMOUNTS, strict=False):
         values[series_of_sum, bin_of_sum] = sums[field].to_numpy() * report.sample
     amounts.setflags(write=False)
-    labels = labels_of(report, codes)  # (model, region, tier) of each series
-    # Missing names come first.
-    order = sorted(
-        range(len(codes)), key=lambda i: [(name is not None, name) for name in labels[i]]
-    )
     start_s = first * bin_ns / 1e9
-    return [
-        DemandColumns(
-            " / ".join(name for name in labels[i] if name) or report.trace,
-            *labels[i], start_s, bin_s, amounts[0, i], amounts[1, i], amounts[2, i], None,
+    columns = []
+    for i, labels in enumerate(labels_of(report, codes)):  # model, region, tier
+        name = " / ".join(filter(None, labels)) or report.trace
+        requests, prompts, answers = amounts[:, i]
+        columns.append(
+            DemandColumns(name, *labels, start_s, bin_s, requests, prompts, answers, None)
         )
-        for i in order
-    ]  # fmt: skip
+    # Missing names come first.
+    columns.sort(key=lambda c: [(name is not None, name) for name in (c.model, c.region, c.tier)])
+    return columns
+
+
+def _sums_per_bin(report: IngestReport, scan: pl.LazyFrame, bin_ns: int, bins: int) -> pl.DataFrame:
+    """Return requests and tokens by ``code_and_bin``, the label code times ``bins``, plus the bin.
+
+    One number stands for labels and bin, because grouping by one column is fast.
+    """
+    # Arrivals are counted from the begin of the first bin.
+    arrival_ns = (pl.col("arrival_s") * 1e9).round().cast(pl.Int64) + report.start_ns % bin_ns
+    bin_index = (arrival_ns // bin_ns).clip(0, bins - 1)
+    code_and_bin = (label_code(report) * bins + bin_index).alias("code_and_bin")
+    tokens = pl.col("input_tokens", "output_tokens").cast(pl.Int64).sum()
+    rows = scan.select(code_and_bin, "input_tokens", "output_tokens").group_by("code_and_bin")
+    sums = rows.agg(pl.len().alias("requests"), tokens).sort("code_and_bin")
+    return sums.collect(engine="streaming")

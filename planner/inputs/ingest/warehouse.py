@@ -6,7 +6,7 @@ agree exactly.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,23 +78,12 @@ def aggregate(table: Any, columns: Mapping[str, str], bin_s: int) -> TraceAggreg
         & rows.input_tokens.between(1, MAX_TOKENS)
         & rows.output_tokens.between(1, MAX_TOKENS)
     )
-    labels = [label for label in LABELS if label in columns]
-    grouped = good.group_by(["bin", *labels]).aggregate(
-        requests=good.count(),
-        input_tokens=good.input_tokens.sum(),
-        output_tokens=good.output_tokens.sum(),
-    )
-    demand = _fetch(grouped.limit(DEMAND_ROWS + 1)).sort("bin", *labels)
-    if len(demand) > DEMAND_ROWS:
-        raise IngestError(
-            f"The demand has over {DEMAND_ROWS:,} rows: choose wider bins (--bin), or fewer labels."
-        )
+    demand = _demand(good, [label for label in LABELS if label in columns])
     histograms = []
     for side in ("input", "output"):
         counts = good.group_by(tokens=good[f"{side}_tokens"]).aggregate(requests=good.count())
-        histograms.append(
-            _fetch(counts).sort("tokens").select(pl.lit(side).alias("of"), "tokens", "requests")
-        )
+        histogram = _fetch(counts).sort("tokens")
+        histograms.append(histogram.select(pl.lit(side).alias("of"), "tokens", "requests"))
     requests = int(demand["requests"].sum())
     total = int(rows.count().to_pyarrow().as_py())
     if not requests:
@@ -103,9 +92,23 @@ def aggregate(table: Any, columns: Mapping[str, str], bin_s: int) -> TraceAggreg
             f"{MAX_TOKENS:,} tokens in {columns['input_tokens']} and in "
             f"{columns['output_tokens']}. Read amounts per bin with bin/manage ingest."
         )
-    moments = pl.from_epoch(demand["bin"], time_unit="s").dt.strftime("%Y-%m-%dT%H:%M:%SZ")
-    demand = demand.select(moments.alias("bin_start"), pl.exclude("bin"))
     return TraceAggregates(demand, pl.concat(histograms), total, total - requests)
+
+
+def _demand(requests: Any, labels: Sequence[str]) -> pl.DataFrame:
+    """Return requests and tokens by bin and labels; raise IngestError for too many bins."""
+    grouped = requests.group_by(["bin", *labels]).aggregate(
+        requests=requests.count(),
+        input_tokens=requests.input_tokens.sum(),
+        output_tokens=requests.output_tokens.sum(),
+    )
+    demand = _fetch(grouped.limit(DEMAND_ROWS + 1)).sort("bin", *labels)
+    if len(demand) > DEMAND_ROWS:
+        raise IngestError(
+            f"The demand has over {DEMAND_ROWS:,} rows: choose wider bins (--bin), or fewer labels."
+        )
+    moments = pl.from_epoch(demand["bin"], time_unit="s").dt.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return demand.select(moments.alias("bin_start"), pl.exclude("bin"))
 
 
 def _rows(table: Any, columns: Mapping[str, str], bin_s: int) -> Any:

@@ -83,15 +83,14 @@ def _bins_of_demand(store: Path, report: IngestReport, bin_s: int) -> pl.DataFra
             )
         start_s = columns.start_s + columns.bin_s * np.arange(len(columns.requests))
         wide_bin = np.floor(start_s / bin_s + 1e-9).astype(np.int64)  # since the epoch
-        first = int(wide_bin[0])
+        index = wide_bin - wide_bin[0]
         amounts = {}
         for field, values in _amounts(columns).items():
-            total = np.bincount(wide_bin - first, np.nan_to_num(values))
-            known = np.bincount(wide_bin - first, ~np.isnan(values))
+            total = np.bincount(index, np.nan_to_num(values))
+            known = np.bincount(index, ~np.isnan(values))
             # The sum is unknown if the amount of a narrow bin is unknown or missing.
             amounts[field] = np.where(known >= round(per_bin), total, np.nan)
-        bins = int(wide_bin[-1]) - first + 1
-        start = (first + np.arange(bins, dtype=np.int64)) * bin_s
+        start = np.arange(wide_bin[0], wide_bin[-1] + 1, dtype=np.int64) * bin_s
         tables.append(bins_frame(_table(columns, start, amounts)))
     return pl.concat(tables)
 
@@ -120,18 +119,14 @@ def _lengths(store: Path, bin_s: int, origin: str) -> pl.DataFrame:
     report, scan = scan_requests(store)
     start = ((pl.col("arrival_s") + report.start_s) / bin_s).floor().cast(pl.Int64) * bin_s
     keys = [pl.col(key).cast(pl.String).fill_null("") for key in KEYS]
+    least = pl.col("most") / 2 ** (1 / STEPS)
     histograms = []
     for what in ("input_tokens", "output_tokens"):
         bucket = (pl.col(what).clip(1).log(2) * STEPS).ceil()
-        histograms.append(
-            scan.select(*keys, bin_start=start, most=2 ** (bucket / STEPS))
-            .group_by(*KEYS, "bin_start", "most")
-            .agg(pl.len().alias("count"))
-            .with_columns(
-                origin=pl.lit(origin), what=pl.lit(what), least=pl.col("most") / 2 ** (1 / STEPS)
-            )
-            .collect(engine="streaming")
-        )
+        lengths = scan.select(*keys, bin_start=start, most=2 ** (bucket / STEPS))
+        counts = lengths.group_by(*KEYS, "bin_start", "most").agg(count=pl.len())
+        columns = counts.with_columns(origin=pl.lit(origin), what=pl.lit(what), least=least)
+        histograms.append(columns.collect(engine="streaming"))
     return pl.concat(histograms).select(
         pl.col(name).cast(kind) for name, kind in HISTOGRAMS.items()
     )

@@ -25,6 +25,7 @@ from planner.inputs.ingest.store import (
 from planner.inputs.live.samples import AMOUNTS, KEYS, Samples
 from simulation.arrays import FloatArray
 
+NS = 1_000_000_000  # ns per s
 SAMPLE = 1000  # values drawn from a histogram
 FORMAT = "live"
 LENGTH_FIELDS = ("input_tokens", "output_tokens")
@@ -76,22 +77,13 @@ def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
     grids, raised = [], 0
     for key, group in groups.items():
         model, region, tier = map(str, key)
-        bin_index = ((group["bin_start"] - start) // samples.bin_s).to_numpy()
-        # Bins without a sample are unknown.
-        amounts: dict[str, FloatArray] = {field: np.full(bins, np.nan) for field in GRID_AMOUNTS}
-        for field in AMOUNTS:
-            amounts[field][bin_index] = group[field].cast(pl.Float64).fill_null(np.nan).to_numpy()
-        # Engines count tokens and requests at different times. A request has at least one token.
-        fewer = [amounts[field] < amounts["requests"] for field in LENGTH_FIELDS]
-        for field, rows in zip(LENGTH_FIELDS, fewer, strict=True):
-            amounts[field][rows] = amounts["requests"][rows]
-        raised += int(np.logical_or(*fewer).sum())
+        amounts, corrected = _amounts(group, (group["bin_start"] - start) // samples.bin_s, bins)
+        raised += corrected
         identity = {
             "name": series_name(model, region, tier, name),
             "model": model or None, "region": region or None, "tier": tier or None,
         }  # fmt: skip
-        ns = 1_000_000_000
-        grids.append(Grid(identity, start * ns, samples.bin_s * ns, amounts))
+        grids.append(Grid(identity, start * NS, samples.bin_s * NS, amounts))
     notes = []
     if gaps := sum(map(gap_count, grids)):
         notes.append(f"{gaps:,} of {bins * len(grids):,} bins were not measured: they are gaps.")
@@ -101,6 +93,26 @@ def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
             "different times. These bins get one token per request."
         )
     return grids, notes
+
+
+def _amounts(
+    rows: pl.DataFrame, bin_index: pl.Series, bins: int
+) -> tuple[dict[str, FloatArray], int]:
+    """Return the amounts of a series ``[bins]``, and how many bins got more tokens than counted.
+
+    Bins without a sample are unknown.
+    """
+    amounts = {field: np.full(bins, np.nan) for field in GRID_AMOUNTS}
+    for field in AMOUNTS:
+        values = rows[field].cast(pl.Float64).fill_null(np.nan).to_numpy()
+        amounts[field][bin_index.to_numpy()] = values
+    # Engines count tokens and requests at different times. A request has at least one token.
+    raised = np.zeros(bins, np.bool_)
+    for field in LENGTH_FIELDS:
+        fewer = amounts[field] < amounts["requests"]
+        amounts[field][fewer] = amounts["requests"][fewer]
+        raised |= fewer
+    return amounts, int(raised.sum())
 
 
 def _lengths(samples: Samples, name: str) -> Iterator[pl.DataFrame]:
@@ -160,19 +172,18 @@ def sample_of(histogram: pl.DataFrame) -> FloatArray | None:
     """
     table = histogram.group_by("least", "most").agg(pl.col("count").sum())
     table = table.filter(pl.col("count") > 0).sort("most", "least")
-    columns = (table[name].to_numpy() for name in ("least", "most", "count"))
-    lower_bounds, upper_bounds, counts = columns
-    if not counts.sum() > 0:
+    if table.is_empty():
         return None
-    last_finite = np.maximum(lower_bounds, 1e-9)
-    log_upper = np.log(np.where(np.isfinite(upper_bounds), upper_bounds, last_finite))
-    first_lower = np.minimum(1.0, upper_bounds / 10)
-    log_lower = np.log(np.where(lower_bounds > 0, lower_bounds, first_lower))
+    least, most, counts = (table[name].to_numpy() for name in ("least", "most", "count"))
+    last_finite = np.maximum(least, 1e-9)
+    log_upper = np.log(np.where(np.isfinite(most), most, last_finite))
+    first_lower = np.minimum(1.0, most / 10)
+    log_lower = np.log(np.where(least > 0, least, first_lower))
     cumulative = np.cumsum(counts)
     ranks = (np.arange(SAMPLE) + 0.5) / SAMPLE * cumulative[-1]
     bucket = np.searchsorted(cumulative, ranks)
     counts_below = cumulative[bucket] - counts[bucket]
     position = (ranks - counts_below) / counts[bucket]  # 0 to 1 in the bucket
-    width = log_upper[bucket] - log_lower[bucket]
-    values = np.exp(log_lower[bucket] + position * width)
+    width = log_upper - log_lower
+    values = np.exp(log_lower[bucket] + position * width[bucket])
     return np.asarray(np.sort(values), np.float64)

@@ -27,38 +27,35 @@ class ServedSpeed:
 def served_speeds(bins: pl.DataFrame, bin_s: int) -> list[ServedSpeed]:
     """Return the speed of each model and region (all tiers) from bins with all of NEEDED."""
     complete = bins.filter(
-        pl.all_horizontal(pl.col(name).fill_nan(None).is_not_null() for name in NEEDED)
-        & (pl.col("requests") > 0)
-        & (pl.col("output_tokens") > 0)
-        & (pl.col("replicas") > 0)
-        & (pl.col("tbt_mean_s") > 0)
+        pl.all_horizontal(pl.col(name).fill_nan(None).is_not_null() for name in NEEDED),
+        pl.all_horizontal(pl.col("requests", "output_tokens", "replicas", "tbt_mean_s") > 0),
     )
     served = []
     for (model, region), rows in complete.group_by("model", "region", maintain_order=True):
         # Join bins to intervals, so that at most MOST_INTERVALS remain.
         bins_per_interval = -(-rows["bin_start"].n_unique() // MOST_INTERVALS)  # rounded up
-        interval_s = bin_s * bins_per_interval
-        tokens = pl.col("output_tokens")
-        group = (
-            rows.group_by("bin_start")
-            .agg(
-                pl.col("requests", "input_tokens", "output_tokens", "running").sum(),
-                pl.col("replicas").max(),
-                (pl.col("tbt_mean_s") * tokens).sum() / tokens.sum(),
-            )
-            .group_by(pl.col("bin_start") // interval_s * interval_s)
-            .agg(
-                (pl.col("requests", "running") / pl.col("replicas")).mean(),
-                (
-                    pl.col("input_tokens", "output_tokens").sum() / pl.col("requests").sum()
-                ).name.suffix("_each"),
-                (pl.col("tbt_mean_s") * tokens).sum() / tokens.sum(),
-            )
-            .sort("bin_start")
-        )
+        group = _means_of_intervals(rows, bin_s * bins_per_interval)
         means = group.select(
             pl.col("bin_start").cast(pl.Float64), "running", pl.col("requests") / bin_s,
             "input_tokens_each", "output_tokens_each", "tbt_mean_s",
         )  # fmt: skip
         served.append(ServedSpeed(str(model), str(region), *(c.to_numpy() for c in means)))
     return served
+
+
+def _means_of_intervals(rows: pl.DataFrame, interval_s: int) -> pl.DataFrame:
+    """Return the means of bins over intervals: per replica and bin, per request, and per token."""
+    tokens, requests = pl.col("output_tokens"), pl.col("requests")
+    mean_tbt_s = (pl.col("tbt_mean_s") * tokens).sum() / tokens.sum()
+    bins = rows.group_by("bin_start").agg(  # of all tiers
+        pl.col("requests", "input_tokens", "output_tokens", "running").sum(),
+        pl.col("replicas").max(),
+        mean_tbt_s,
+    )
+    tokens_each = pl.col("input_tokens", "output_tokens").sum() / requests.sum()
+    intervals = bins.group_by(pl.col("bin_start") // interval_s * interval_s).agg(
+        (pl.col("requests", "running") / pl.col("replicas")).mean(),
+        tokens_each.name.suffix("_each"),
+        mean_tbt_s,
+    )
+    return intervals.sort("bin_start")

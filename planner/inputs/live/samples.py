@@ -142,13 +142,7 @@ def samples_of_rows(rows: Sequence[Mapping[str, Any]], bin_s: int, now: datetime
     for index, row in enumerate(rows):
         location = f"samples[{index}]"
         _check(row, location, now)
-        time: datetime = row["time"]
-        start = int(time.timestamp())
-        if start % bin_s or time.microsecond:
-            raise SourceError(
-                f"{location}.time: {time:%Y-%m-%dT%H:%M:%SZ} is not the start of a bin of "
-                f"{bin_s} s. Send sums of whole bins, with their start as time."
-            )
+        start = _start_of_bin(row["time"], location, bin_s)
         keys = {**{key: row.get(key, "") for key in KEYS}, "bin_start": start}
         if tuple(keys.values()) in seen:
             raise SourceError(f"{location}: this bin of this series is in the message twice.")
@@ -156,6 +150,17 @@ def samples_of_rows(rows: Sequence[Mapping[str, Any]], bin_s: int, now: datetime
         bins.append(keys | {name: row.get(name) for name in FIGURES})
         histograms += _buckets_of_row(row, keys)
     return Samples(bin_s, bins_frame(bins), pl.DataFrame(histograms, schema=HISTOGRAMS))
+
+
+def _start_of_bin(time: datetime, location: str, bin_s: int) -> int:
+    """Return the start of a bin in epoch seconds; raise SourceError if ``time`` is none."""
+    start = int(time.timestamp())
+    if start % bin_s or time.microsecond:
+        raise SourceError(
+            f"{location}.time: {time:%Y-%m-%dT%H:%M:%SZ} is not the start of a bin of "
+            f"{bin_s} s. Send sums of whole bins, with their start as time."
+        )
+    return start
 
 
 def _check(row: Mapping[str, Any], location: str, now: datetime) -> None:

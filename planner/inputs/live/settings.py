@@ -161,12 +161,7 @@ def settings_of(kind: str, fields: Mapping[str, Any]) -> Any:
     except ValidationError as problem:
         fault = problem.errors()[0]
         location = ".".join(str(part) for part in fault["loc"]) or "settings"
-        known = ", ".join(KINDS[kind].model_fields) or "none"
-        remedies = {
-            "extra_forbidden": f"is not known here. Known: {known}.", "missing": "is needed.",
-        }  # fmt: skip
-        remedy = remedies.get(fault["type"]) or _fault_words(fault)
-        raise SourceError(f"{location}: {remedy}") from None
+        raise SourceError(f"{location}: {_fault_words(fault, kind)}") from None
     for pair in PAIRS:
         names = [name for name in pair if getattr(checked, name, None)]
         if len(names) == 1:
@@ -175,8 +170,12 @@ def settings_of(kind: str, fields: Mapping[str, Any]) -> Any:
     return checked
 
 
-def _fault_words(fault: Any) -> str:
-    """Return the message of one pydantic error, with the remedy."""
+def _fault_words(fault: Any, kind: str) -> str:
+    """Return the message of one pydantic error in settings of a ``kind``, with the remedy."""
+    if fault["type"] == "extra_forbidden":
+        return f"is not known here. Known: {', '.join(KINDS[kind].model_fields) or 'none'}."
+    if fault["type"] == "missing":
+        return "is needed."
     if fault["type"] == "string_pattern_mismatch" and fault["ctx"]["pattern"] == NAME_OF_VARIABLE:
         return (
             "name an environment variable that begins with HEADROOM_SOURCE_, such as "

@@ -1,7 +1,7 @@
 """Read observations of a running service, and tune a profile with them."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,17 +42,6 @@ def tuned_profile(
     """
     tuned = tune(profile, observations, covariance=covariance)
     decodes, tokens = observations.decodes, observations.prefill_tokens
-    checks: list[Check] = []
-    for quantity, mask in (
-        (DECODE_ITERATION, tokens == 0),
-        (PREFILL_ITERATION, decodes == 0),
-        (MIXED_ITERATION, (tokens > 0) & (decodes > 0)),
-    ):
-        if mask.any():
-            seconds = observations.seconds[mask]
-            predicted = seconds / (1 + tuned.innovation[mask])
-            against = f"{seconds.size:,} observations, each predicted before it was used"
-            checks.append(check(quantity, against, seconds, predicted))
     measured = Provenance("measured", source)
     prefill, decode = phases_of(profile)
     unobserved = set(PHASES)
@@ -68,11 +57,28 @@ def tuned_profile(
         tuned.profile,
         fitted_decodes=max(profile.fitted_decodes, float(decodes.max())),
         fitted_prefill_tokens=max(profile.fitted_prefill_tokens, float(tokens.max())),
-        checks=(*checks, *unchanged_checks),
+        checks=(*_checks(observations, tuned.innovation), *unchanged_checks),
         provenance=combined_provenance((prefill, decode)),
         phases=(prefill, decode),
     )
     return replace(tuned, profile=with_errors)
+
+
+def _checks(observations: Observations, innovation: FloatArray) -> Iterator[Check]:
+    """Yield the errors of the predicted times: of decodes, of prefills, and of mixed iterations.
+
+    ``innovation`` ``[observations]`` are the relative errors of the predictions.
+    """
+    is_decode, is_prefill = observations.decodes > 0, observations.prefill_tokens > 0
+    for quantity, mask in (
+        (DECODE_ITERATION, ~is_prefill),
+        (PREFILL_ITERATION, ~is_decode),
+        (MIXED_ITERATION, is_prefill & is_decode),
+    ):
+        if mask.any():
+            seconds = observations.seconds[mask]
+            against = f"{seconds.size:,} observations, each predicted before it was used"
+            yield check(quantity, against, seconds, seconds / (1 + innovation[mask]))
 
 
 def observations_of(rows: Sequence[Mapping[str, float]]) -> Observations:

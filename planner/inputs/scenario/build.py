@@ -222,8 +222,9 @@ class Hardware:
         """
         shape = len(self.regions), len(self.gpu_types)
         prices = np.stack([self.gpu_usd(start_s, period_s) for start_s in starts_s])
-        reserved, on_demand = np.full(shape, np.inf), np.zeros((len(prices), *shape))
+        on_demand = np.zeros((len(prices), *shape))
         on_demand[:, :, self.types] = prices
+        reserved = np.full(shape, np.inf)
         regions = [region.name for region in self.regions]
         owned = {self.gpu_types[c.gpu].name: c.gpu for c in self.columns if not c.spot}
         for offer in self.committed:
@@ -244,33 +245,8 @@ class Hardware:
 
     def fleet(self, initial: IntArray) -> Fleet:
         """Return a fleet to simulate, which starts with the replicas ``initial``, ``[l, r, g]``."""
-        usd = self.usd_per_gpu_hour
         pools = tuple(
-            Pool(
-                model=self.models[m].name,
-                region=self.regions[r].name,
-                profile=self.profiles[m, g],
-                gpu=self.gpus[g],
-                initial=int(initial[m, r, g]),
-                minimum=int(self.minimum[m, r, g]),
-                maximum=int(self.maximum[m, r, g]),
-                startup_s=self.startup_s,
-                usd_per_gpu_hour=float(usd[r, g]),
-                usd_by_hour=tuple(self.usd_by_hour[:, r, g].tolist()),
-                max_context=self.models[m].max_context,
-                power=power_at_load(self.models[m], self.gpus[g], self.profiles[m, g]),
-                host_w=host_of(self.gpus[g])[0],
-                role=self.columns[g].role,
-                architecture=self.architectures[m],
-                start_up=self._start_up(m, r, g),
-                spot=self.columns[g].spot,
-                reclaims_per_hour=float(self.reclaims_per_hour[r, g]),
-                lend_share=None if self.columns[g].spot else self.lend_share,
-                embodied_g_per_gpu_hour=self.embodied_g_per_gpu_hour,
-                **self._serving(m, g),
-                link=self.links.get((m, g)),
-            )
-            for m, r, g in self.model_region_gpu
+            self._pool(m, r, g, int(initial[m, r, g])) for m, r, g in self.model_region_gpu
         )
         return Fleet(
             tiers=self.tiers,
@@ -281,6 +257,35 @@ class Hardware:
             registration=self.registration,
             faults=faults_of(self.faults, pools),
             retries=self.retries,
+        )
+
+    def _pool(self, m: int, r: int, g: int, initial: int) -> Pool:
+        """Return the pool of a model, region and GPU column, with its ``initial`` replicas."""
+        model, profile = self.models[m], self.profiles[m, g]
+        gpu, column = self.gpus[g], self.columns[g]
+        return Pool(
+            model=model.name,
+            region=self.regions[r].name,
+            profile=profile,
+            gpu=gpu,
+            initial=initial,
+            minimum=int(self.minimum[m, r, g]),
+            maximum=int(self.maximum[m, r, g]),
+            startup_s=self.startup_s,
+            usd_per_gpu_hour=float(self.usd_per_gpu_hour[r, g]),
+            usd_by_hour=tuple(self.usd_by_hour[:, r, g].tolist()),
+            max_context=model.max_context,
+            power=power_at_load(model, gpu, profile),
+            host_w=host_of(gpu)[0],
+            role=column.role,
+            architecture=self.architectures[m],
+            start_up=self._start_up(m, r, g),
+            spot=column.spot,
+            reclaims_per_hour=float(self.reclaims_per_hour[r, g]),
+            lend_share=None if column.spot else self.lend_share,
+            embodied_g_per_gpu_hour=self.embodied_g_per_gpu_hour,
+            **self._serving(m, g),
+            link=self.links.get((m, g)),
         )
 
 
@@ -304,33 +309,25 @@ def build_hardware(
     gpus = dict(zip(gpu_names, types, strict=True))
     speeds = speeds_of(scenario, variants, models, gpus, user_facts, facts)
 
-    # Profiles and their sections by (model, column).
     columns, column_of_section = columns_of(variants, speeds, gpu_names)
     model_names = [model.name for model in models]
     model_of_section = [model_names.index(variant.model) for variant in variants]
-    keys = list(zip(model_of_section, column_of_section, strict=True))
+    keys = list(zip(model_of_section, column_of_section, strict=True))  # (model, column)
     profiles = dict(zip(keys, speeds, strict=True))
     sections = dict(zip(keys, variants, strict=True))
-
     # Spot types come after all owned types.
-    on_spot = {name for region in scenario.regions for name in region.spot} if spot else set()
-    spot_gpu_names = [name for name in gpu_names if name in on_spot]
-    spot_types = {
-        gpu_names.index(name): len(gpu_names) + i for i, name in enumerate(spot_gpu_names)
-    }
+    spot_gpu_names = _offered_as_spot(scenario, gpu_names) if spot else []
+    owned_types = [gpu_names.index(name) for name in spot_gpu_names]
+    spot_types = {owned: len(gpu_names) + i for i, owned in enumerate(owned_types)}
     columns = _with_spot_columns(columns, profiles, sections, spot_types)
-    types = (*types, *(types[gpu_names.index(name)] for name in spot_gpu_names))
-
+    types = (*types, *(types[owned] for owned in owned_types))
     on_offer = _offers(scenario, gpu_names, spot_gpu_names, facts, user_facts)
     gpu_of_column = [column.gpu for column in columns]
     usd_by_hour = on_offer.usd_by_hour[:, :, gpu_of_column]  # [24, r, g]
-    limits = replica_limits(
-        scenario, columns, sections, profiles, on_offer.capacity, _exact_mean(usd_by_hour)
-    )
+    mean_usd = _exact_mean(usd_by_hour)
+    limits = replica_limits(scenario, columns, sections, profiles, on_offer.capacity, mean_usd)
     gate = scenario.fleet.registration
-    serving_of_model = {section.model: section for section in scenario.serving}
-    for_all = serving_of_model.get(None, Serving())
-    serving = tuple(serving_of_model.get(model.name, for_all) for model in scenario.models)
+    serving = _serving_of_models(scenario)
     transfers = [settings.kv_transfer for settings in serving]
     links = links_of(models, types, columns, sections, profiles, transfers, facts)
     return Hardware(
@@ -346,12 +343,9 @@ def build_hardware(
         capacity_gpus=on_offer.capacity,
         usd_by_hour=usd_by_hour,
         latency_s=_latency(scenario),
-        minimum=limits.minimum,
-        maximum=limits.maximum,
-        today=limits.today,
+        **limits._asdict(),
         startup_s=scenario.fleet.startup_s,
         starts=scenario.fleet.starts,
-        lent=limits.lent,
         architectures=tuple(model.architecture for model in scenario.models),
         serving=serving,
         registration=Registration(gate.ratio, gate.tolerance) if gate else None,
@@ -378,6 +372,12 @@ class _Offers:
     committed: tuple[CommittedPrice, ...]
 
 
+def _offered_as_spot(scenario: Scenario, gpu_names: Sequence[str]) -> list[str]:
+    """Return the GPU types that a region offers as spot."""
+    on_spot = {name for region in scenario.regions for name in region.spot}
+    return [name for name in gpu_names if name in on_spot]
+
+
 def _with_spot_columns(
     columns: tuple[Column, ...],
     profiles: dict[tuple[int, int], Speed],
@@ -393,9 +393,10 @@ def _with_spot_columns(
     for g, column in enumerate(columns):
         if column.gpu not in spot_types:
             continue
+        spot = len(with_spot)  # index of the new column
         for m in [m for m, owned in profiles if owned == g]:
-            profiles[m, len(with_spot)] = profiles[m, g]
-            sections[m, len(with_spot)] = sections[m, g]
+            profiles[m, spot] = profiles[m, g]
+            sections[m, spot] = sections[m, g]
         spot_type, label = spot_types[column.gpu], spot_name(column.label)
         with_spot.append(replace(column, gpu=spot_type, label=label, spot=True))
     return tuple(with_spot)
@@ -416,12 +417,11 @@ def _offers(
     committed: list[CommittedPrice] = []
     for section in scenario.regions:
         regions.append(region_of(section, facts))
-        owned_usd = [price_of(section, name, facts, user_facts) for name in names]
+        prices = [price_of(section, name, facts, user_facts) for name in names]
         for name in names:
             committed += committed_of(section, name, facts, user_facts)
-        usd.append(
-            owned_usd + [price_of(section, name, facts, user_facts, spot=True) for name in offered]
-        )
+        prices += [price_of(section, name, facts, user_facts, spot=True) for name in offered]
+        usd.append(prices)
         spot = [section.spot.get(name, NO_SPOT) for name in offered]
         owned = [section.capacity.get(name, 0) for name in names]
         capacity.append(owned + [offer.capacity for offer in spot])
@@ -463,6 +463,13 @@ def _power_limits(scenario: Scenario, types: Sequence[GpuSpec]) -> dict[str, Any
     return {"rack_kw": rack_kw, "gpus_per_rack": per_rack}
 
 
+def _serving_of_models(scenario: Scenario) -> tuple[Serving, ...]:
+    """Return the serving settings of each model: its own, or those for all models."""
+    serving_of_model = {section.model: section for section in scenario.serving}
+    for_all = serving_of_model.get(None, Serving())
+    return tuple(serving_of_model.get(model.name, for_all) for model in scenario.models)
+
+
 def _exact_mean(values: FloatArray) -> FloatArray:
     """Return the mean over the first axis, exact (without rounding) if all values are equal."""
     mean: FloatArray = values[0] + (values - values[0]).mean(axis=0)
@@ -475,18 +482,15 @@ def _latency(scenario: Scenario) -> FloatArray:
     A stated latency holds in both directions, unless the other region states one too. Routes that
     the objective does not allow have an infinite latency.
     """
-    names = [region.name for region in scenario.regions]
+    stated = {region.name: region.latency_ms for region in scenario.regions}
     allowed = scenario.objective.reroute
-    latency = np.full((len(names), len(names)), FAR_S)
+    latency = np.full((len(stated), len(stated)), FAR_S)
     np.fill_diagonal(latency, 0.0)
-    for i, region in enumerate(scenario.regions):
-        for other, latency_ms in region.latency_ms.items():
-            j = names.index(other)
-            latency[i, j] = latency_ms / 1000
-            if names[i] not in scenario.regions[j].latency_ms:
-                latency[j, i] = latency_ms / 1000
-    if allowed is not None:
-        for i, j in np.argwhere(~np.eye(len(names), dtype=bool)):
-            if not allowed.get(names[i], {}).get(names[j]):
+    for i, home in enumerate(stated):
+        for j, other in enumerate(stated):
+            latency_ms = stated[home].get(other, stated[other].get(home))
+            if latency_ms is not None:
+                latency[i, j] = latency_ms / 1000
+            if i != j and allowed is not None and not allowed.get(home, {}).get(other):
                 latency[i, j] = np.inf
     return latency

@@ -8,6 +8,7 @@ If a region offers a type as spot, its columns exist twice. Spot GPUs are separa
 others.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,17 +40,16 @@ def columns_of(
     names of the GPU types. Profiles of one GPU type and role share a column if each is for another
     model.
     """
-    groups: dict[tuple[str, str], list[int]] = {}
+    groups: dict[tuple[str, str], list[int]] = defaultdict(list)
     for i, section in enumerate(sections):
-        groups.setdefault((section.gpu, ROLES[section.role]), []).append(i)
+        groups[section.gpu, ROLES[section.role]].append(i)
     columns: list[Column] = []
     column_of_section = [0] * len(sections)
     for (gpu, role), in_group in groups.items():
         one_per_model = len({sections[i].model for i in in_group}) == len(in_group)
-        by_label: dict[str, list[int]] = {}
+        by_label: dict[str, list[int]] = defaultdict(list)
         for i in in_group:
-            label = gpu if one_per_model else arrangement(sections[i], speeds[i])
-            by_label.setdefault(label, []).append(i)
+            by_label[gpu if one_per_model else arrangement(sections[i], speeds[i])].append(i)
         for name, in_column in by_label.items():
             sizes = {speeds[i].tp for i in in_column}
             tp = sizes.pop() if len(sizes) == 1 else None
@@ -72,13 +72,10 @@ def with_role(name: str, role: str) -> str:
 def arrangement(section: Profile, speed: Speed) -> str:
     """Return a profile's arrangement and all unusual settings in words, such as "4 x H100, fp8"."""
     parts = [f"{speed.tp} x {section.gpu}"]
-    parts += [
-        f"{name} {getattr(section, name)}"
-        for name in ("pp", "attention_dp", "moe_tp", "moe_ep")
-        if getattr(section, name) > 1
-    ]
-    if section.attention_ffn is not None:
-        split = section.attention_ffn
+    for name in ("pp", "attention_dp", "moe_tp", "moe_ep"):
+        if getattr(section, name) > 1:
+            parts.append(f"{name} {getattr(section, name)}")
+    if (split := section.attention_ffn) is not None:
         parts.append(f"{split.attention} attention and {split.ffn} FFN")
     if section.precision != "bf16":
         parts.append(section.precision)

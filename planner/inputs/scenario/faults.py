@@ -1,6 +1,7 @@
 """Turn the faults of a scenario into faults that the simulator applies to the pools of a fleet."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from planner.inputs.scenario.schema import faults
 from planner.schema_types import ROLES
@@ -29,14 +30,7 @@ def faults_of(declared: Sequence[faults.Fault], pools: Sequence[Pool]) -> tuple[
         if isinstance(fault, faults.Controller):
             simulated.append(ControllerOutage(fault.from_s, fault.to_s, fault.state == "kept"))
             continue
-        matching = tuple(  # a field without a value matches every pool
-            i
-            for i, pool in enumerate(pools)
-            if fault.model in (None, pool.model)
-            and fault.region in (None, pool.region)
-            and fault.gpu in (None, pool.gpu.name)
-            and (fault.role is None or ROLES[fault.role] == pool.role)
-        )
+        matching = tuple(i for i, pool in enumerate(pools) if _matches(fault, pool))
         if isinstance(fault, faults.Crash):
             simulated += [Crash(i, fault.at_s, fault.instance) for i in matching]
         elif isinstance(fault, faults.Slow):
@@ -50,3 +44,13 @@ def faults_of(declared: Sequence[faults.Fault], pools: Sequence[Pool]) -> tuple[
         reclaimed = tuple(i for i, pool in enumerate(pools) if pool.reclaims_per_hour == rate)
         simulated.append(RandomCrashes(rate, reclaimed))
     return tuple(simulated)
+
+
+def _matches(fault: Any, pool: Pool) -> bool:
+    """Return whether a fault is of a pool; a field without a value matches every pool."""
+    return (
+        fault.model in (None, pool.model)
+        and fault.region in (None, pool.region)
+        and fault.gpu in (None, pool.gpu.name)
+        and (fault.role is None or ROLES[fault.role] == pool.role)
+    )

@@ -67,21 +67,14 @@ def under_cap(
             "and bf16 peak, the model's shape, and no attention_ffn. Leave the cap out."
         )
     try:
-        if sweep:
-            rows = sorted((row.cap, row.prefill, row.decode) for row in sweep)
-            caps, prefill_speeds, decode_speeds = np.array(rows).T
-            measured = Provenance("measured", "power sweep of the scenario")
-            prefill = CapCurve(caps, prefill_speeds, measured)
-            decode = CapCurve(caps, decode_speeds, measured)
-            prefill_speed, decode_speed = prefill.speed_at(share), decode.speed_at(share)
-        else:
-            prefill, decode = cap_curves()
-            prefill_speed = prefill.speed_at(share / power.model.prefill)
-            context = typical_context(model.max_context)
-            batch = max(1.0, min(profile.max_batch, profile.kv_capacity_tokens / context))
-            seconds = iteration_s(profile, batch, batch * context, 0.0, 0.0)
-            full_batch_w = float(power.watts(seconds, batch, batch * context))
-            decode_speed = decode.speed_at(share / (full_batch_w / gpu.tdp_w))
+        prefill, decode = _sweep_curves(sweep) if sweep else cap_curves()
+        # Shares of the TDP that prompts and decodes draw without a cap.
+        prefill_share = decode_share = 1.0
+        if not sweep:
+            prefill_share = power.model.prefill
+            decode_share = _full_batch_w(profile, model, power) / gpu.tdp_w
+        prefill_speed = prefill.speed_at(share / prefill_share)
+        decode_speed = decode.speed_at(share / decode_share)
     except SimulationError as error:
         words = f"profiles: power cap {share:g} of {profile.model} on {profile.gpu}: {error}"
         raise ScenarioError(words) from None
@@ -96,6 +89,21 @@ def under_cap(
         cap=PowerCap(share, prefill_speed, clock_at(share, sweep)),
         provenance=Provenance("modelled", source),
     )
+
+
+def _sweep_curves(sweep: Sequence[SweepRow]) -> tuple[CapCurve, CapCurve]:
+    """Return the curves of prefill and decode that the user measured."""
+    caps, prefill, decode = np.array(sorted((row.cap, row.prefill, row.decode) for row in sweep)).T
+    measured = Provenance("measured", "power sweep of the scenario")
+    return CapCurve(caps, prefill, measured), CapCurve(caps, decode, measured)
+
+
+def _full_batch_w(profile: Profile, model: ModelSpec, power: PowerAtLoad) -> float:
+    """Return the watts of a GPU that decodes as many sequences of a typical length as fit."""
+    context = typical_context(model.max_context)
+    batch = max(1.0, min(profile.max_batch, profile.kv_capacity_tokens / context))
+    seconds = iteration_s(profile, batch, batch * context, 0.0, 0.0)
+    return float(power.watts(seconds, batch, batch * context))
 
 
 def clock_at(share: float, sweep: Sequence[SweepRow]) -> float | None:

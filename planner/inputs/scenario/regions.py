@@ -29,22 +29,10 @@ def region_of(section: RegionSection, facts: Facts) -> Region:
 
     Adds their sources to ``facts``. Raise ScenarioError if the carbon intensity is not known.
     """
-    like, grams = _built_in_region(section), section.carbon_g_per_kwh
-    hourly = None  # carbon by UTC hour, if more than the mean is known
-    if isinstance(grams, list):
-        carbon, hourly, source = fmean(grams), tuple(grams), GIVEN
-    elif grams is not None:
-        carbon, source = grams, GIVEN
-    elif like is not None:
-        carbon, hourly = like.carbon_g_per_kwh, like.carbon_hourly
-        source = like.sources["carbon_g_per_kwh"]
-    else:
-        raise ScenarioError(
-            f"regions: {section.name} has no carbon_g_per_kwh. Give it, or 'like' with one of "
-            f"{', '.join(sorted(catalogue.regions()))}."
-        )
+    like = _built_in_region(section)
+    carbon, hourly, source = _carbon_of(section, like)
     facts.append((f"Carbon intensity in {section.name}", source))
-    if grams is None and like is not None and like.cycle is not None:
+    if section.carbon_g_per_kwh is None and like is not None and like.cycle is not None:
         facts.append((f"Daily cycle of carbon in {section.name}", catalogue.cycle_source()))
     if section.pue is not None:
         pue, source = section.pue, GIVEN
@@ -58,6 +46,23 @@ def region_of(section: RegionSection, facts: Facts) -> Region:
     if any(by_hour):
         facts.append((f"Price of electricity in {section.name}", GIVEN))
     return Region(section.name, carbon, pue, hourly, site_kw or inf, by_hour)
+
+
+def _carbon_of(
+    section: RegionSection, like: catalogue.CatalogueRegion | None
+) -> tuple[float, tuple[float, ...] | None, Provenance]:
+    """Return the mean carbon (g/kWh), its values by UTC hour if they are known, and the source."""
+    grams = section.carbon_g_per_kwh
+    if isinstance(grams, list):
+        return fmean(grams), tuple(grams), GIVEN
+    if grams is not None:
+        return grams, None, GIVEN
+    if like is not None:
+        return like.carbon_g_per_kwh, like.carbon_hourly, like.sources["carbon_g_per_kwh"]
+    raise ScenarioError(
+        f"regions: {section.name} has no carbon_g_per_kwh. Give it, or 'like' with one of "
+        f"{', '.join(sorted(catalogue.regions()))}."
+    )
 
 
 def hourly_values(value: float | list[float]) -> tuple[float, ...]:
@@ -112,12 +117,15 @@ def price_of(
             return hourly_values(price)
     if not spot and not section.capacity.get(gpu):
         return hourly_values(0.0)  # no GPUs to pay for
+    like_words = _regions_with_price(name, spot)
+    raise ScenarioError(f"regions: {section.name} has no {kind} for {gpu}. {remedy}{like_words}.")
+
+
+def _regions_with_price(gpu: str, spot: bool) -> str:
+    """Return the remedy of naming a built-in region with a price of the GPU; "" without any."""
     regions = catalogue.regions().items()
-    with_price = sorted(
-        other for other, region in regions if _built_in_price(region, name, spot) is not None
-    )
-    or_like = f", or 'like' with one of {', '.join(with_price)}" if with_price else ""
-    raise ScenarioError(f"regions: {section.name} has no {kind} for {gpu}. {remedy}{or_like}.")
+    names = [name for name, region in regions if _built_in_price(region, gpu, spot) is not None]
+    return f", or 'like' with one of {', '.join(sorted(names))}" if names else ""
 
 
 def _built_in_price(region: catalogue.CatalogueRegion, gpu: str, spot: bool) -> float | None:

@@ -48,16 +48,7 @@ def replica_limits(
         maximum[m, :, g] = capacity_gpus[:, columns[g].gpu] // profile.tp
     minimum = np.zeros_like(maximum)
     for m, r in np.ndindex(maximum.shape[:2]):
-        usable: dict[str, list[int]] = {"both": [], "prefill": [], "decode": []}  # columns by role
-        for g in np.flatnonzero(maximum[m, r]).tolist():
-            usable[columns[g].role].append(g)
-        if not (usable["prefill"] and usable["decode"]):
-            # A prefill pool without a decode pool serves nothing, and vice versa.
-            maximum[m, r, usable["prefill"] + usable["decode"]] = 0
-            usable["prefill"] = usable["decode"] = []
-        # Aggregated columns, or else prefill columns and decode columns, need the minimum.
-        groups = [usable["both"]] if usable["both"] else [usable["prefill"], usable["decode"]]
-        for group in filter(None, groups):
+        for group in _usable_groups(maximum[m, r], columns):
             replica_usd = {g: price[r, g] * profiles[m, g].tp for g in group}
             cheapest = min(group, key=lambda g: (columns[g].spot, replica_usd[g]))
             minimum[m, r, cheapest] = min(scenario.fleet.minimum, maximum[m, r, cheapest])
@@ -71,6 +62,23 @@ def replica_limits(
         g = column_of(row, m, columns, sections, profiles)
         rows.append(((m, regions.index(row.region), g), row))
     return _limits_with_today(rows, minimum, maximum)
+
+
+def _usable_groups(maximum: IntArray, columns: Sequence[Column]) -> list[list[int]]:
+    """Return the groups of GPU columns that each need the minimum of a model in a region.
+
+    These are the aggregated columns, or else the prefill columns and the decode columns. A prefill
+    pool without a decode pool serves nothing, and vice versa: its ``maximum`` ``[column]`` becomes
+    0.
+    """
+    usable: dict[str, list[int]] = {"both": [], "prefill": [], "decode": []}
+    for g in np.flatnonzero(maximum).tolist():
+        usable[columns[g].role].append(g)
+    split = [usable["prefill"], usable["decode"]]
+    if not all(split):
+        maximum[usable["prefill"] + usable["decode"]] = 0
+        split = []
+    return [usable["both"]] if usable["both"] else split
 
 
 def _limits_with_today(
@@ -113,13 +121,17 @@ def column_of(
         for (model, g), section in sections.items()
         if (model, section.gpu, columns[g].spot) == (m, row.gpu, row.spot)
     ]
+    if not columns_of_gpu:
+        raise ScenarioError(
+            f"fleet.today: {row.model} has no profile on {row.gpu}. Add one, or remove the row."
+        )
     fitting = [
         g
         for g in columns_of_gpu
-        if (row.tp is None or row.tp == profiles[m, g].tp)
+        if row.tp in (None, profiles[m, g].tp)
+        and row.precision in (None, sections[m, g].precision)
+        and row.power_cap in (None, sections[m, g].power_cap)
         and (row.role is None or ROLES[row.role] == columns[g].role)
-        and (row.precision is None or row.precision == sections[m, g].precision)
-        and (row.power_cap is None or row.power_cap == sections[m, g].power_cap)
     ]
     if row.power_cap is None and fitting:
         uncapped = [sections[m, g].model_copy(update={"power_cap": None}) for g in fitting]
@@ -131,10 +143,6 @@ def column_of(
         f"tp {profiles[m, g].tp}, {sections[m, g].precision}, {SHOWN[columns[g].role]}"
         for g in columns_of_gpu
     )
-    if not columns_of_gpu:
-        raise ScenarioError(
-            f"fleet.today: {row.model} has no profile on {row.gpu}. Add one, or remove the row."
-        )
     which = "more than one profile matches" if fitting else "no profile matches"
     raise ScenarioError(
         f"fleet.today[{row.region}, {row.model}, {row.gpu}]: {which}. Set tp, precision and role "

@@ -198,11 +198,6 @@ def _plan(scenario: Scenario) -> PlanSettings:
     serves_by_choice = objective.limited is not None or objective.utility_usd is not None
     has_utility = any(tier.utility > 0 for tier in scenario.tiers)
     charged = {"usd": 0.0} | {MEASURE[objective.minimise]: 1.0}
-    reroute = None
-    if objective.reroute is not None:
-        names = [region.name for region in scenario.regions]
-        shares = [objective.reroute.get(home, {}) for home in names]
-        reroute = np.array([[row.get(other, 0.0) for other in names] for row in shares])
     return PlanSettings(
         objective=objective,
         forecast=scenario.forecast,
@@ -213,8 +208,17 @@ def _plan(scenario: Scenario) -> PlanSettings:
         ),
         in_all=Spending.of(limits.usd, limits.carbon_kg, limits.changes),
         spare=SpareSettings(spare.instances, spare.by == "pool", bool(spare.regions)),
-        reroute=reroute,
+        reroute=_reroute(scenario),
         model_worth=np.array([priorities.models.get(model.name, 1.0) for model in scenario.models]),
         tier_worth=priorities.tiers,
         by_utility=serves_by_choice and not priorities.tiers and has_utility,
     )
+
+
+def _reroute(scenario: Scenario) -> FloatArray | None:
+    """Return the share of a region's demand that another may serve, ``[r, r]``; None: any."""
+    stated = scenario.objective.reroute
+    if stated is None:
+        return None
+    names = [region.name for region in scenario.regions]
+    return np.array([[stated.get(home, {}).get(other, 0.0) for other in names] for home in names])

@@ -57,7 +57,7 @@ def rules_of(scenario: Scenario, model: str) -> PlacedService:
 def topology_of(scenario: Scenario, hardware: Hardware, facts: Facts) -> Topology:
     """Return all regions as one tree, in which region ``r`` is centre ``r``; add ``facts``."""
     types = [gpu.name for gpu in hardware.gpu_types]
-    centres, gpus_per_node = [], np.ones((len(scenario.regions), len(types)), np.int64)
+    gpus_per_node = np.ones_like(hardware.capacity_gpus)  # [region, GPU type]
     for r, section in enumerate(scenario.regions):
         stated = section.topology.gpus_per_node if section.topology else {}
         if unknown := sorted(set(stated) - set(types)):
@@ -66,27 +66,34 @@ def topology_of(scenario: Scenario, hardware: Hardware, facts: Facts) -> Topolog
                 f"scenario, which has {', '.join(types)}."
             )
         gpus_per_node[r] = [stated.get(gpu.name, gpu.gpus_per_node) for gpu in hardware.gpu_types]
-        # Round up: a partly filled node is a node.
-        nodes = -(-hardware.capacity_gpus[r] // gpus_per_node[r])
-        shape = _shape(section, int(nodes.sum()))
-        centres.append((section.name, shape, nodes.tolist()))
-        words = (
-            f"{section.name}: {shape.s2} S2 x {shape.s1_per_s2} S1 x {shape.racks_per_s1} racks x "
-            f"{shape.nodes_per_rack} nodes"
-        )
-        if section.topology is None:
-            words += ", derived from the capacity. To change it, give regions[].topology"
-        facts.append((f"Network of {section.name}", Provenance("assumed", words)))
+    # Round up: a partly filled node is a node.
+    nodes = -(-hardware.capacity_gpus // gpus_per_node)
+    centres = []
+    for section, counts in zip(scenario.regions, nodes.tolist(), strict=True):
+        shape = _shape(section, sum(counts))
+        centres.append((section.name, shape, counts))
+        facts.append((f"Network of {section.name}", _shape_fact(section, shape)))
     try:
         tree = build_topology(types, centres, [1] * len(types))
     except SimulationError as problem:
         raise ScenarioError(f"regions[].topology: {problem}") from None
     gpus = gpus_per_node[tree.centre, tree.gpu]
-    for r, t in np.argwhere(hardware.capacity_gpus % gpus_per_node).tolist():
+    rest = hardware.capacity_gpus % gpus_per_node  # GPUs that do not fill a whole node
+    for r, t in np.argwhere(rest).tolist():
         last_node = np.flatnonzero((tree.centre == r) & (tree.gpu == t))[-1]
-        # It holds the GPUs that do not fill a whole node.
-        gpus[last_node] = hardware.capacity_gpus[r, t] % gpus_per_node[r, t]
+        gpus[last_node] = rest[r, t]
     return replace(tree, gpus=gpus)
+
+
+def _shape_fact(section: Region, shape: Shape) -> Provenance:
+    """Return the shape of a region's tree in words, as an assumption."""
+    words = (
+        f"{section.name}: {shape.s2} S2 x {shape.s1_per_s2} S1 x {shape.racks_per_s1} racks x "
+        f"{shape.nodes_per_rack} nodes"
+    )
+    if section.topology is None:
+        words += ", derived from the capacity. To change it, give regions[].topology"
+    return Provenance("assumed", words)
 
 
 def kv_shares(scenario: Scenario, facts: Facts) -> tuple[float, ...]:

@@ -54,7 +54,30 @@ def csv_rows(table: Batch, name: str, format: str) -> results.ToolRows:
     texts = {field: cells[fields[field]].to_list() for field in results.TEXTS if field in fields}
     kind = _format(frame.columns, fields, numbers, name, format)
     notes = _convert_to_one_replica(kind, numbers)
-    units = _UNITS.get(kind, {}) | units
+    _convert_to_seconds(numbers, fields, _UNITS.get(kind, {}) | units, name)
+    speed = numbers.pop("speed", None)  # tokens per second of one user
+    if speed is not None and "tbt_s" not in numbers:
+        numbers["tbt_s"] = np.divide(1.0, speed, out=np.full(speed.size, np.nan), where=speed > 0)
+        notes.append(f"The time between tokens is 1 / {fields['speed']}.")
+    arrival = results.arrival_column(frame.columns, frame.height)
+    if {"batch", "concurrency"} & numbers.keys():
+        arrival = None  # a row per run, which states its load
+    used = {*fields.values(), arrival}
+    notes += results.unread_note(column for column in frame.columns if column not in used)
+    if arrival is not None:
+        rows, notes_on_runs = _runs_of_log(frame[arrival], texts, numbers, name)
+        return results.ToolRows(kind, rows, notes_on_runs + notes, results.facts_of_log(rows))
+    if "prefill_s" in numbers and not {"batch", "concurrency"} & numbers.keys():
+        numbers["batch"] = np.ones(frame.height)
+        notes.append("There is no batch column: each prefill was taken as one of a single prompt.")
+    facts = _facts_of_runs(fields, numbers, frame.height)
+    return results.ToolRows(kind, benchmark_rows(texts, numbers), notes, facts)
+
+
+def _convert_to_seconds(
+    numbers: dict[str, FloatArray], fields: Mapping[str, str], units: Mapping[str, str], name: str
+) -> None:
+    """Replace the times in ``numbers`` by seconds; raise IngestError for one without a unit."""
     for field in [field for field in TIMES if field in numbers]:
         if field not in units:
             raise IngestError(
@@ -62,30 +85,22 @@ def csv_rows(table: Batch, name: str, format: str) -> results.ToolRows:
                 f"{field}_ms or {field}_s."
             )
         numbers[f"{field}_s"] = numbers.pop(field) * SCALE[units[field]]
-    speed = numbers.pop("speed", None)  # tokens per second of one user
-    if speed is not None and "tbt_s" not in numbers:
-        numbers["tbt_s"] = np.divide(1.0, speed, out=np.full(speed.size, np.nan), where=speed > 0)
-        notes.append(f"The time between tokens is 1 / {fields['speed']}.")
-    arrival = results.arrival_column(frame.columns, frame.height)
-    is_log = arrival is not None and not {"batch", "concurrency"} & numbers.keys()
-    used = {*fields.values(), *([arrival] if is_log else [])}
-    notes += results.unread_note(column for column in frame.columns if column not in used)
-    if arrival is not None and is_log:
-        rows, notes_on_runs = _runs_of_log(frame[arrival], texts, numbers, name)
-        return results.ToolRows(kind, rows, notes_on_runs + notes, results.facts_of_log(rows))
-    if "prefill_s" in numbers and "batch" not in numbers and "concurrency" not in numbers:
-        numbers["batch"] = np.ones(frame.height)
-        notes.append("There is no batch column: each prefill was taken as one of a single prompt.")
-    statistic = results.statistic_of(fields["ttft"]) if "ttft" in fields else ""
-    replicas = numbers.pop("replicas", np.full(frame.height, np.nan))
+
+
+def _facts_of_runs(
+    fields: Mapping[str, str], numbers: dict[str, FloatArray], rows: int
+) -> results.Facts:
+    """Return the facts of rows of runs; divide their totals by the number of replicas."""
+    replicas = numbers.pop("replicas", np.full(rows, np.nan))
     for total in {"concurrency", "throughput", "completed", "failed"} & numbers.keys():
         numbers[total] = numbers[total] / np.where(replicas > 1, replicas, 1.0)
-    facts = {
-        "ttft_statistic": [statistic] * frame.height,
-        "loop": [results.CLOSED if "concurrency" in fields else ""] * frame.height,
+    statistic = results.statistic_of(fields["ttft"]) if "ttft" in fields else ""
+    loop = results.CLOSED if "concurrency" in fields else ""
+    return {
+        "ttft_statistic": [statistic] * rows,
+        "loop": [loop] * rows,
         "replicas": [f"{count:g}" if count >= 1 else "" for count in replicas],
     }
-    return results.ToolRows(kind, benchmark_rows(texts, numbers), notes, facts)
 
 
 def _convert_to_one_replica(kind: str, numbers: dict[str, FloatArray]) -> list[str]:
@@ -107,11 +122,12 @@ def _convert_to_one_replica(kind: str, numbers: dict[str, FloatArray]) -> list[s
             )
     elif kind == "wva":
         notes.append("Times without a unit were read as milliseconds, as the WVA writes them.")
-    parallel = numbers.pop("dp", None)  # parallel instances; a row describes one of them
-    if parallel is not None and "throughput" in numbers and (parallel > 1).any():
-        numbers["throughput"] = numbers["throughput"] / np.where(parallel > 1, parallel, 1.0)
+    parallel = np.nan_to_num(numbers.pop("dp", np.ones(1)), nan=1.0)  # a row is of one instance
+    several = int((parallel > 1).sum())
+    if several and "throughput" in numbers:
+        numbers["throughput"] = numbers["throughput"] / np.maximum(parallel, 1.0)
         notes.append(
-            f"Throughput of {int((parallel > 1).sum())} rows of several parallel replicas (dp) "
+            f"Throughput of {several} rows of several parallel replicas (dp) "
             "was divided among them. Batch and time between tokens are of one."
         )
     if "power_share" in numbers:  # splitwise writes 0 where power was not measured
@@ -133,12 +149,11 @@ def _runs_of_log(
     """
     if {"osl", "ttft_s"} <= numbers.keys():
         gaps = np.maximum(numbers["osl"] - 1, 0)  # between the output tokens of a request
-        if "e2e_s" not in numbers and "tbt_s" in numbers:
-            decode_s = np.where(gaps > 0, gaps * numbers["tbt_s"], 0.0)
-            numbers["e2e_s"] = numbers["ttft_s"] + decode_s
-        elif "tbt_s" not in numbers and "e2e_s" in numbers:
-            decode_s = numbers["e2e_s"] - numbers["ttft_s"]
-            numbers["tbt_s"] = np.where(gaps > 0, decode_s / np.maximum(gaps, 1), np.nan)
+        ttft_s, tbt_s, e2e_s = numbers["ttft_s"], numbers.get("tbt_s"), numbers.get("e2e_s")
+        if e2e_s is None and tbt_s is not None:
+            numbers["e2e_s"] = ttft_s + np.where(gaps > 0, gaps * tbt_s, 0.0)
+        elif tbt_s is None and e2e_s is not None:
+            numbers["tbt_s"] = np.where(gaps > 0, (e2e_s - ttft_s) / np.maximum(gaps, 1), np.nan)
     if missing := [field for field in OF_REQUESTS if field not in numbers]:
         raise IngestError(
             f"{name}: one row per request ({arrivals.name}), but no column {', '.join(missing)}. "
@@ -178,6 +193,12 @@ def _find_columns(header: Sequence[str], name: str) -> tuple[dict[str, str], dic
                 if field in TIMES and unit:
                     units[field] = unit
                 break
+    _check_columns(header, fields, name)
+    return fields, units
+
+
+def _check_columns(header: Sequence[str], fields: Mapping[str, str], name: str) -> None:
+    """Raise IngestError if no column has times, or none the load."""
     if not {"prefill", "ttft", "tbt", "speed"} & fields.keys():
         if {title.lower().split("_")[0] for title in header} >= {"alpha", "beta"}:
             raise IngestError(
@@ -192,7 +213,6 @@ def _find_columns(header: Sequence[str], name: str) -> tuple[dict[str, str], dic
         raise IngestError(
             f"{name}: no column states the load. Add a column batch, concurrency or isl."
         )
-    return fields, units
 
 
 def _format(
@@ -211,18 +231,28 @@ def _format(
         return "wva" if format == "wva" or (format == "auto" and wva) else "csv"
     if format in ("splitwise", "sageserve"):
         return format
-    prompt, token, e2e = numbers["prefill"], numbers["tbt"], numbers["e2e"]
-    several_tokens = numbers["osl"] > 1
-    # Misfit of the end-to-end time, if token_time is of all tokens or of each.
-    with np.errstate(divide="ignore", invalid="ignore"):
-        by_total = np.abs(np.log(e2e / (prompt + token)))[several_tokens]
-        by_token_time = np.abs(np.log(e2e / (prompt + token * numbers["osl"])))[several_tokens]
-    if not several_tokens.any() or not np.isfinite(np.median(by_total) + np.median(by_token_time)):
+    by_total, by_token_time = _misfits(numbers)
+    if not np.isfinite(by_total + by_token_time):
         raise IngestError(
             f"{name} does not show whether token_time is per token or of the whole decode phase. "
             "Choose format splitwise (ms, per token) or sageserve (s, whole)."
         )
-    return "sageserve" if np.median(by_total) < np.median(by_token_time) else "splitwise"
+    return "sageserve" if by_total < by_token_time else "splitwise"
+
+
+def _misfits(numbers: Mapping[str, FloatArray]) -> tuple[float, float]:
+    """Return the misfit of end-to-end times if token_time is of all tokens, and if of each token.
+
+    It is the median of absolute logarithms; NaN without a row of several tokens.
+    """
+    several = numbers["osl"] > 1
+    if not several.any():
+        return np.nan, np.nan
+    prompt, token, e2e, osl = (numbers[key][several] for key in ("prefill", "tbt", "e2e", "osl"))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        by_total = np.abs(np.log(e2e / (prompt + token)))
+        by_token_time = np.abs(np.log(e2e / (prompt + token * osl)))
+    return float(np.median(by_total)), float(np.median(by_token_time))
 
 
 def _numbers(cells: pl.Series, lines: IntArray, name: str, field: str) -> FloatArray:

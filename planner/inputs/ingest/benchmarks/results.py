@@ -100,33 +100,35 @@ def rows_of_requests(
     if not is_complete.any():
         raise IngestError("No request has times to its first and last token. Add them.")
     count, failed = int(is_complete.sum()), int((~is_complete).sum())
-    missing = dict.fromkeys(TEXTS, [""] * is_complete.size) | {
-        "tp": np.full(is_complete.size, np.nan)
-    }
-    frame = pl.DataFrame({**missing, **texts, **numbers}).filter(is_complete).fill_nan(None)
-    arrival, e2e, osl = pl.col("arrival_s"), pl.col("e2e_s"), pl.col("osl")
-    # From the first arrival to the last completion.
-    seconds = (arrival + e2e).max() - arrival.min()
+    columns: dict[str, Any] = dict.fromkeys(TEXTS, [""] * is_complete.size)
+    columns |= {"tp": np.full(is_complete.size, np.nan), **texts, **numbers}
+    rows = _sums_of_runs(pl.DataFrame(columns).filter(is_complete).fill_nan(None))
     # Requests without times count as failed, in proportion to the completed ones of each run.
-    rows = frame.group_by(*TEXTS, "tp", maintain_order=True).agg(
-        pl.col("isl", "osl").mean(),
-        pl.col("ttft_s", "tbt_s", "e2e_s").median(),
-        (e2e.sum() / seconds).alias("concurrency"),  # Little's law
-        (osl.sum() / seconds).alias("throughput"),
-        osl.len().cast(pl.Float64).alias("completed"),
-        (osl.len() * failed / count).alias("failed"),
-    )
+    rows = rows.with_columns(failed=pl.col("completed") * failed / count)
     texts_of_run = {name: rows[name].to_list() for name in TEXTS}
-    columns = {
-        name: rows[name].fill_null(np.nan).to_numpy() for name in rows.columns if name not in TEXTS
-    }
+    figures = rows.drop(TEXTS).fill_null(np.nan)
+    numbers_of_run = {column.name: column.to_numpy() for column in figures}
     notes = [
         f"One line per request: {count:,} requests were summed up as {rows.height} runs, with mean "
         "lengths, median times and the mean number in flight (Little's law)."
     ]
     if failed:
         notes.append(f"{failed:,} requests have no times and count as failed.")
-    return benchmark_rows(texts_of_run, columns), notes
+    return benchmark_rows(texts_of_run, numbers_of_run), notes
+
+
+def _sums_of_runs(requests: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per run, with mean lengths, median times and rates, from its requests."""
+    arrival, e2e, osl = pl.col("arrival_s"), pl.col("e2e_s"), pl.col("osl")
+    # From the first arrival to the last completion.
+    seconds = (arrival + e2e).max() - arrival.min()
+    return requests.group_by(*TEXTS, "tp", maintain_order=True).agg(
+        pl.col("isl", "osl").mean(),
+        pl.col("ttft_s", "tbt_s", "e2e_s").median(),
+        (e2e.sum() / seconds).alias("concurrency"),  # Little's law
+        (osl.sum() / seconds).alias("throughput"),
+        osl.len().cast(pl.Float64).alias("completed"),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,21 +251,19 @@ def _number(run: Any, expression: str, where: str, unit_s: float = 0.0) -> float
 
 def _term(run: Any, text: str, where: str, unit_s: float) -> float:
     """Return the value of a difference, a ratio or a path in ``run``, as ``_number`` does."""
-    first, is_difference, second = text.partition(" - ")
-    if is_difference:
-        return _term(run, first, where, unit_s) - _term(run, second, where, unit_s)
-    first, is_ratio, second = text.partition(" / ")
-    if is_ratio:
-        dividend = _term(run, first, where, unit_s)
-        divisor = _term(run, second, where, unit_s)
-        return dividend / divisor if divisor else math.nan
+    for operator in (" - ", " / "):
+        first, is_used, second = text.partition(operator)
+        if is_used:
+            left, right = (_term(run, part, where, unit_s) for part in (first, second))
+            if operator == " - ":
+                return left - right
+            return left / right if right else math.nan
     path = text.strip()
     value = _value(value_at(run, path), path, where)
     parent = path.rpartition(".")[0]
     file_unit = value_at(run, f"{parent}.units") or value_at(run, f"{parent}.unit")
-    if unit_s and (seconds := STATED_S.get(str(file_unit).lower())):
-        value *= seconds / unit_s
-    return value
+    stated_s = STATED_S.get(str(file_unit).lower())
+    return value * (stated_s / unit_s) if unit_s and stated_s else value
 
 
 def _value(value: Any, path: str, where: str) -> float:
@@ -308,15 +308,14 @@ def _rows_of_tool(
     if tool.requests:
         rows, notes, facts = _rows_per_run(values)
         return rows, notes + unread, facts
-    # A report lists runs without a completed request too.
-    completed = [run for run in values if not tool.rows or run["tbt"] > 0]
+    completed, notes = [], []
+    for number, run in enumerate(values, 1):
+        if not tool.rows or run["tbt"] > 0:
+            completed.append(run)
+        else:  # a report lists runs without a completed request too
+            notes.append(f"Benchmark {number} is excluded: it completed no request.")
     if not completed:
         raise IngestError(f"{name}: no benchmark has a completed request. Run it again.")
-    notes = [
-        f"Benchmark {number} is excluded: it completed no request."
-        for number, run in enumerate(values, 1)
-        if run not in completed
-    ]
     table = [_row(run) for run in completed]
     notes += _notes(completed, table) + unread
     columns = {key: [row[key] for row in table] for key in table[0] if key != "by_law"}
@@ -341,18 +340,25 @@ def _values(tool: Tool, run: Any, where: str) -> dict[str, Any]:
             values[field] = _number(run, expression, where, SCALE[unit]) * SCALE[unit]
         else:
             values[key] = _number(run, expression, where)
-    values["ttft_statistic"] = _statistic(tool, run, where)
-    engines = [str(value_at(run, path) or "").lower().replace("-", "") for path in ENGINE_PATHS]
-    known_engines = [ENGINE_NAMES[name] for name in engines if name in ENGINE_NAMES]
-    values["engine"] = known_engines[0] if known_engines else ""
-    values["engine_version"] = str(_first_stated(run, VERSION_PATHS))[:60]
-    replicas = values.get("replicas", math.nan)
-    values["replicas"] = "" if math.isnan(replicas) else f"{max(1.0, replicas):g}"
-    values["loop"] = OPEN if math.isnan(values.get("concurrency", math.nan)) else CLOSED
     # A log of requests may give the time of all tokens after the first.
     if "decode" in values and values.get("osl", 0) > 1:
         values["tbt"] = values["decode"] / (values["osl"] - 1)
+    replicas = values.get("replicas", math.nan)
+    values["replicas"] = "" if math.isnan(replicas) else f"{max(1.0, replicas):g}"
+    values["loop"] = OPEN if math.isnan(values.get("concurrency", math.nan)) else CLOSED
+    values["ttft_statistic"] = _statistic(tool, run, where)
+    values["engine"] = _engine(run)
+    values["engine_version"] = str(_first_stated(run, VERSION_PATHS))[:60]
     return values
+
+
+def _engine(run: Any) -> str:
+    """Return the engine that a run names first and that is known, such as vllm; "" without one."""
+    for path in ENGINE_PATHS:
+        engine = str(value_at(run, path) or "").lower().replace("-", "")
+        if engine in ENGINE_NAMES:
+            return ENGINE_NAMES[engine]
+    return ""
 
 
 def _first_stated(run: Any, paths: Iterable[str]) -> Any:
@@ -375,30 +381,30 @@ def _row(values: Mapping[str, Any]) -> dict[str, Any]:
         number = float(values.get(key, math.nan))
         return otherwise if math.isnan(number) else number
 
-    osl, ttft = value("osl"), value("ttft")
+    osl, ttft, e2e = value("osl"), value("ttft"), value("e2e")
     e2e_of_tokens = value("mean_ttft") + value("mean_tbt") * max(osl - 1, 0)
-    mean_e2e = value("mean_e2e", value("e2e") if math.isnan(e2e_of_tokens) else e2e_of_tokens)
+    mean_e2e = value("mean_e2e", e2e if math.isnan(e2e_of_tokens) else e2e_of_tokens)
     # A request has osl - 1 gaps between tokens after its first token.
     mean_tbt = (mean_e2e - value("mean_ttft", ttft)) / (osl - 1) if osl > 1 else math.nan
-    rate = value("rate", value("rate_per_min") / 60)
-    replicas = float(values["replicas"] or 1.0)
     # Without a limit, Little's law gives the mean number in flight.
-    by_law = rate * mean_e2e
-    in_flight = min(value("concurrency", by_law), value("completed", math.inf)) / replicas
-    throughput = value("throughput", value("throughput_per_gpu") * value("tp")) / replicas
+    by_law = value("rate", value("rate_per_min") / 60) * mean_e2e
+    replicas = float(values["replicas"] or 1.0)
+    of_all_replicas = {
+        "concurrency": min(value("concurrency", by_law), value("completed", math.inf)),
+        "by_law": by_law,
+        "throughput": value("throughput", value("throughput_per_gpu") * value("tp")),
+        "completed": value("completed", value("total") - value("failed")),
+        "failed": value("failed"),
+    }
     return {
         **{key: values.get(key, "") for key in TEXTS},
         "tp": value("tp"),
         "isl": value("isl"),
         "osl": osl,
-        "concurrency": in_flight,
-        "by_law": by_law / replicas,
         "ttft_s": ttft,
         "tbt_s": value("tbt", mean_tbt),
-        "e2e_s": value("e2e"),
-        "throughput": throughput,
-        "completed": value("completed", value("total") - value("failed")) / replicas,
-        "failed": value("failed") / replicas,
+        "e2e_s": e2e,
+        **{key: total / replicas for key, total in of_all_replicas.items()},
     }
 
 
@@ -443,18 +449,19 @@ def _notes(runs_used: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, A
     """Return sentences on failed requests, replicas and missing times of runs."""
     notes = []
     for number, (run, row) in enumerate(zip(runs_used, rows, strict=True), 1):
+        result, by_law, limit = f"Result {number}", row["by_law"], row["concurrency"]
         if run.get("pools", 1.0) > 1:
-            notes.append(f"Result {number}: of its several pools of engines, the first is shown.")
-        if row["by_law"] < REACHED * row["concurrency"]:
+            notes.append(f"{result}: of its several pools of engines, the first is shown.")
+        if by_law < REACHED * limit:
             notes.append(
-                f"Result {number}: {row['concurrency']:g} requests may be in flight, but "
-                f"{row['by_law']:.3g} are by their rate and times."
+                f"{result}: {limit:g} requests may be in flight, but {by_law:.3g} are by their "
+                "rate and times."
             )
         share = row["failed"] / (row["failed"] + row["completed"] or math.nan)
         if share > NOTABLE:
-            notes.append(f"Result {number}: {share:.0%} of its requests failed.")
+            notes.append(f"{result}: {share:.0%} of its requests failed.")
         if run["replicas"] not in ("", "1"):
-            notes.append(f"Result {number}: divided by its {run['replicas']} replicas.")
+            notes.append(f"{result}: divided by its {run['replicas']} replicas.")
     if all(math.isnan(row["tbt_s"]) for row in rows):
         notes.append("The file has no time between tokens and none follows from it.")
     return notes

@@ -26,7 +26,7 @@ import numpy as np
 
 from planner.errors import SourceError
 from planner.inputs.live.prometheus.address import Address
-from simulation.arrays import FloatArray
+from simulation.arrays import FloatArray, IntArray
 
 MOST_POINTS = 11_000  # points of one series in one response, Prometheus' own limit
 TIMEOUT_S = 60.0  # of one request, from the first byte sent to the last byte read
@@ -81,6 +81,15 @@ class QueryTimes:
         for first in range(0, self.points, most):
             count = min(most, self.points - first)
             yield first, QueryTimes(self.start_s + first * self.step_s, self.step_s, count)
+
+
+def _points(values: Any, steps: QueryTimes) -> tuple[IntArray, FloatArray]:
+    """Return the time indices and values of a series' (time, text) pairs within ``steps``."""
+    moments = np.array([float(moment) for moment, _ in values])
+    time_index = np.rint((moments - steps.start_s) / steps.step_s).astype(np.int64)
+    amounts = np.array([_number(text) for _, text in values], np.float64)
+    inside = (time_index >= 0) & (time_index < steps.points)
+    return time_index[inside], amounts[inside]
 
 
 class Prometheus:
@@ -147,17 +156,12 @@ class Prometheus:
                 for labels, time_index, values in self._piece(query, piece):
                     yield labels, first + time_index, values
             return
-        if not isinstance(answer, dict) or answer.get("resultType") != "matrix":
-            raise self._not_prometheus_error()
         try:
+            if answer["resultType"] != "matrix":
+                raise self._not_prometheus_error()
             for series in answer["result"]:
-                values = series.get("values", [])
-                moments = np.array([float(moment) for moment, _ in values])
-                time_index = np.rint((moments - steps.start_s) / steps.step_s).astype(np.int64)
-                amounts = np.array([_number(text) for _, text in values], np.float64)
                 labels = tuple(sorted((str(k), str(v)) for k, v in series["metric"].items()))
-                inside = (time_index >= 0) & (time_index < steps.points)
-                yield labels, time_index[inside], amounts[inside]
+                yield labels, *_points(series.get("values", []), steps)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             raise self._not_prometheus_error() from None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +39,7 @@ from simulation.arrays import BoolArray, FloatArray, IntArray
 
 MOST_SPREAD = 6  # bins of a gap over which growth is spread; in a longer one, demand may change
 Key = tuple[str, str, str]  # model, region, tier; "" if unknown
+Labels = tuple[tuple[str, str], ...]  # (name, value) of one series, sorted
 MOST_BINS = MOST_POINTS - 1  # of one span; counters need one more bin
 # The labels that identify a process in Prometheus.
 TARGET = ("job", "instance")
@@ -96,11 +97,7 @@ def increases(
     if highest is not None:
         rose_before_reset = fell & adjacent & (highest > previous)
         amount[rose_before_reset] += (highest - previous)[rose_before_reset]
-    # Whether any series of a target was scraped, [target, column], one column later.
-    target_count = int(targets.max(initial=-1)) + 1
-    seen_before = np.zeros((target_count, last.shape[1] + 1), bool)
-    np.logical_or.at(seen_before[:, 1:], targets, scraped)
-    target_seen_before = seen_before[targets, :-1]  # [series, column]
+    target_seen_before = _seen_before(scraped, targets)
     new_label = is_first & target_seen_before
     amount[new_label] = last[new_label]
     if lowest is not None:
@@ -118,6 +115,13 @@ def increases(
         else:
             missing[row, gap] = True
     return Increases(amount[:, 1:], missing[:, 1:], known[:, 1:])
+
+
+def _seen_before(scraped: BoolArray, targets: IntArray) -> BoolArray:
+    """Return where a series of the same target was ``scraped`` in the bin before, [series, bin]."""
+    seen = np.zeros((int(targets.max(initial=-1)) + 1, scraped.shape[1] + 1), bool)
+    np.logical_or.at(seen[:, 1:], targets, scraped)
+    return seen[targets, :-1]
 
 
 def _previous_scrapes(last: FloatArray) -> tuple[FloatArray, IntArray]:
@@ -186,6 +190,20 @@ class _CounterIncrease:
     missing: BoolArray  # bins of a long gap between scrapes
     targets: FloatArray  # number of targets (processes) scraped; NaN if none
 
+    @classmethod
+    def of(
+        cls, key: Key, growth: Increases, targets: IntArray, rows: Sequence[int]
+    ) -> _CounterIncrease:
+        """Return the sum of the series ``rows``; ``targets`` ``[series]`` are their processes."""
+        missing: BoolArray = np.logical_or.reduce(growth.missing[rows])
+        is_known = growth.known[rows]
+        known = is_known.any(axis=0) & ~missing
+        amount = np.where(known, growth.amount[rows].sum(axis=0), np.nan)
+        scraped = np.zeros((int(targets.max()) + 1, known.size), bool)  # [target, bin]
+        np.logical_or.at(scraped, targets[rows], is_known)
+        count = scraped.sum(axis=0).astype(np.float64)
+        return cls(key, amount, missing, np.where(count > 0, count, np.nan))
+
 
 def find(
     client: Prometheus, settings: PrometheusSettings, start_s: float, end_s: float
@@ -249,18 +267,13 @@ class _EngineReader:
         amounts: dict[Key, dict[str, FloatArray]] = defaultdict(dict)
         histograms: dict[tuple[Key, str], pl.DataFrame] = {}
         missing: dict[Key, BoolArray] = {}
-        no_bins = np.zeros(self.span.bins, bool)
         for metric in self.engine.metrics:
             for name in metric.names:  # former names fill the bins that the present name lacks
                 if metric.kind is Kind.MEAN:
                     for key, values in self._means(metric, name).items():
                         _fill(amounts[key], metric.what, values)
                 elif metric.kind is Kind.COUNTER:
-                    for counter in self._increases(name):
-                        _fill(amounts[counter.key], metric.what, counter.amount)
-                        missing[counter.key] = missing.get(counter.key, no_bins) | counter.missing
-                        if metric.what == "requests" and not self.engine.front:
-                            _fill(amounts[counter.key], "replicas", counter.targets)
+                    self._read_counter(metric, name, amounts, missing)
                 elif metric.kind is Kind.HISTOGRAM:
                     for key, table in self._histograms(metric, name).items():
                         histograms.setdefault((key, metric.what), table)
@@ -269,10 +282,24 @@ class _EngineReader:
                         _fill(amounts[self._key(gauge.labels)], metric.what, gauge.values)
         # Amounts of one bin belong together: if one counter was missed, none of them is known.
         for key, bins in missing.items():
-            for what in AMOUNTS:
-                if what in amounts[key]:
-                    amounts[key][what] = np.where(bins, MISSING, amounts[key][what])
+            for what in amounts[key].keys() & set(AMOUNTS):
+                amounts[key][what] = np.where(bins, MISSING, amounts[key][what])
         return amounts, histograms
+
+    def _read_counter(
+        self,
+        metric: Metric,
+        name: str,
+        amounts: dict[Key, dict[str, FloatArray]],
+        missing: dict[Key, BoolArray],
+    ) -> None:
+        """Add the counter ``name`` to the ``amounts`` by key, and its long gaps to ``missing``."""
+        for counter in self._increases(name):
+            key = counter.key
+            _fill(amounts[key], metric.what, counter.amount)
+            missing[key] = missing.get(key, False) | counter.missing
+            if metric.what == "requests" and not self.engine.front:
+                _fill(amounts[key], "replicas", counter.targets)
 
     def _series(self, metric: Metric, name: str) -> list[TimeSeries]:
         """Return the series of a gauge or of the buckets of a histogram, ``[bins]`` each."""
@@ -289,18 +316,14 @@ class _EngineReader:
 
     def _increases(self, name: str) -> Iterator[_CounterIncrease]:
         """Yield the increase of the counter ``name`` for each model, region and tier."""
-        span = self.span
-        selector = f"{name}{label_matchers(self.settings, self.engine)}[{open_bin(span.bin_s)}]"
+        matchers = label_matchers(self.settings, self.engine)
+        selector = f"{name}{matchers}[{open_bin(self.span.bin_s)}]"
         lasts = self._by_labels(f"last_over_time({selector})")
         if not lasts:
             return
         order = sorted(lasts)
         last = np.array([lasts[labels] for labels in order])
-        target_of_row = [tuple(dict(labels).get(label, "") for label in TARGET) for labels in order]
-        target_numbers = {
-            target: number for number, target in enumerate(dict.fromkeys(target_of_row))
-        }
-        targets = np.array([target_numbers[target] for target in target_of_row], np.int64)
+        targets = _target_numbers(order)
         lowest = highest = None
         # Query the extremes only if a counter was reset or a target is new.
         if wants_extremes(last, targets):
@@ -314,15 +337,9 @@ class _EngineReader:
         for row, labels in enumerate(order):
             rows[self._key(dict(labels))].append(row)
         for key, own_rows in rows.items():
-            missing: BoolArray = np.logical_or.reduce(growth.missing[own_rows])
-            known = growth.known[own_rows].any(axis=0) & ~missing
-            scraped = np.zeros((len(target_numbers), span.bins), bool)
-            np.logical_or.at(scraped, targets[own_rows], growth.known[own_rows])
-            count = scraped.sum(axis=0).astype(np.float64)
-            amount = np.where(known, growth.amount[own_rows].sum(axis=0), np.nan)
-            yield _CounterIncrease(key, amount, missing, np.where(count > 0, count, np.nan))
+            yield _CounterIncrease.of(key, growth, targets, own_rows)
 
-    def _by_labels(self, query: str) -> dict[tuple[tuple[str, str], ...], FloatArray]:
+    def _by_labels(self, query: str) -> dict[Labels, FloatArray]:
         """Return the values ``[bins + 1]`` of each series of a query, by its labels.
 
         The labels are without the metric's name. The first value is of the bin before the span.
@@ -366,23 +383,35 @@ class _EngineReader:
                 cumulative_by_key[self._key(series.labels)][bound] = series.values
         by_key = {}
         for key, cumulative in cumulative_by_key.items():
-            bounds = np.array(sorted(cumulative))
-            # A missing value counts as 0 here, but cumulative counts must not fall.
-            table = np.nan_to_num(np.array([cumulative[bound] for bound in bounds.tolist()]))
-            counts = np.diff(np.maximum.accumulate(table, axis=0), axis=0, prepend=0.0)
-            bucket, bin_index = np.nonzero(counts > 0)
-            rows = pl.DataFrame(
-                {
-                    "bin_start": self.span.start_s + self.span.bin_s * bin_index,
-                    "least": np.append(0.0, bounds)[bucket],
-                    "most": bounds[bucket],
-                    "count": counts[bucket, bin_index],
-                }
-            )
             fixed = dict(zip(KEYS, key, strict=True)) | {"origin": "", "what": metric.what}
+            rows = _counts_of_buckets(cumulative, self.span)
             rows = rows.with_columns(pl.lit(value).alias(n) for n, value in fixed.items())
             by_key[key] = rows.select(pl.col(n).cast(kind) for n, kind in HISTOGRAMS.items())
         return by_key
+
+
+def _target_numbers(series: Sequence[Labels]) -> IntArray:
+    """Return the number of the process of each series, from 0 on; ``series`` are their labels."""
+    targets = [tuple(dict(labels).get(label, "") for label in TARGET) for labels in series]
+    numbers = {target: number for number, target in enumerate(dict.fromkeys(targets))}
+    return np.array([numbers[target] for target in targets], np.int64)
+
+
+def _counts_of_buckets(cumulative: Mapping[float, FloatArray], span: Span) -> pl.DataFrame:
+    """Return the count of each bucket alone and above 0, from cumulative counts by upper bound."""
+    bounds = np.array(sorted(cumulative))
+    # A missing value counts as 0 here, but cumulative counts must not fall.
+    table = np.nan_to_num(np.array([cumulative[bound] for bound in bounds.tolist()]))
+    counts = np.diff(np.maximum.accumulate(table, axis=0), axis=0, prepend=0.0)
+    bucket, bin_index = np.nonzero(counts > 0)
+    return pl.DataFrame(
+        {
+            "bin_start": span.start_s + span.bin_s * bin_index,
+            "least": np.append(0.0, bounds)[bucket],
+            "most": bounds[bucket],
+            "count": counts[bucket, bin_index],
+        }
+    )
 
 
 def _fill(row: dict[str, FloatArray], what: str, values: FloatArray) -> None:

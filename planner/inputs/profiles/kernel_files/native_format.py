@@ -95,21 +95,20 @@ def sharing(frame: Frame) -> tuple[Sharing, ...]:
     sizes = [name for name in data.columns if name not in MEASURED]
     seconds = pl.col("latency_us").cast(pl.Float64, strict=False)
     rows = data.select(*sizes, share.alias("share"), concurrent.alias("other"), us=seconds)
-    few_rows = (pl.col("op") == "gemm") & (pl.col("m").cast(pl.Float64, strict=False) <= FEW_ROWS)
-    if "m" in sizes:
-        operator = pl.when(few_rows).then(pl.lit(GEMM_MEMORY_BOUND)).otherwise(pl.col("op"))
-        rows = rows.with_columns(op=operator)
     rows = rows.filter(pl.col("us") > 0, pl.col("share") > 0)
+    if "m" in sizes:
+        few_rows = pl.col("m").cast(pl.Float64, strict=False) <= FEW_ROWS
+        is_memory_bound = (pl.col("op") == "gemm") & few_rows
+        operator = pl.when(is_memory_bound).then(pl.lit(GEMM_MEMORY_BOUND)).otherwise(pl.col("op"))
+        rows = rows.with_columns(op=operator)
     has_interference = (pl.col("share") < 1) | (pl.col("other") != "")
     alone = rows.filter(~has_interference).group_by(sizes).agg(alone=pl.col("us").median())
-    shared = (
-        rows.filter(has_interference)
-        .join(alone, on=sizes, nulls_equal=True)
-        .group_by("gpu", "op", pl.col("dtype").cast(pl.String), "share", "other")
-        .agg(slowdown=(pl.col("us") / pl.col("alone")).median(), calls=pl.len())
-        .sort("gpu", "op", "dtype", "share", "other")
-    )
-    return tuple(Sharing(*row) for row in shared.iter_rows())
+    shared = rows.filter(has_interference).join(alone, on=sizes, nulls_equal=True)
+    slowdown = (pl.col("us") / pl.col("alone")).median()
+    by_case = shared.group_by("gpu", "op", pl.col("dtype").cast(pl.String), "share", "other")
+    slowdowns = by_case.agg(slowdown=slowdown, calls=pl.len())
+    slowdowns = slowdowns.sort("gpu", "op", "dtype", "share", "other")
+    return tuple(Sharing(*row) for row in slowdowns.iter_rows())
 
 
 def _sharing_conditions(data: pl.DataFrame) -> tuple[pl.Expr, pl.Expr]:

@@ -110,12 +110,24 @@ def read_kernels(
         raise IngestError(
             f"There is no kernel format {kind!r}. Choose one of auto, {', '.join(FORMATS)}."
         )
-    needed, read_rows = FORMATS[kind]
-    missing = [column for column in needed if column not in frame.data.columns]
-    if missing:
-        raise IngestError(f"{frame.name} lacks the column {missing[0]} of the format {kind}.")
+    for column in FORMATS[kind][0]:
+        if column not in frame.data.columns:
+            raise IngestError(f"{frame.name} lacks the column {column} of the format {kind}.")
+    by_gpu = _rows_by_gpu(frame, kind, shapes)
+    if not any(by_gpu.values()):
+        raise IngestError(f"{frame.name} holds no measured kernel; it has a header only.")
+    set_aside: Counter[str] = Counter(frame.set_aside)
+    for type_name in sorted(by_gpu.keys() & gpus.keys()):
+        by_gpu[type_name] = plausible(by_gpu[type_name], gpus[type_name], set_aside)
+    shared = native_format.sharing(frame) if kind == "own" else ()
+    return KernelFile(frame.name, kind, frame.data.height, by_gpu, set_aside, shared)
+
+
+def _rows_by_gpu(frame: Frame, kind: str, shapes: Shapes) -> dict[str, list[KernelRows]]:
+    """Return the rows of a file in the format ``kind`` by GPU type; raise IngestError."""
+    _, read_rows = FORMATS[kind]
+    by_gpu: dict[str, list[KernelRows]] = {}
     try:
-        by_gpu: dict[str, list[KernelRows]] = {}
         for type_name, rows in read_rows(frame, shapes):
             by_gpu.setdefault(type_name, []).append(rows)
     except IngestError:
@@ -126,13 +138,7 @@ def read_kernels(
             f"{frame.name} is not as the format {kind} has it ({cause}). A cell that names a GPU, "
             "a model or a size is empty or no number. Correct or remove its row."
         ) from None
-    if not any(by_gpu.values()):
-        raise IngestError(f"{frame.name} holds no measured kernel; it has a header only.")
-    set_aside: Counter[str] = Counter(frame.set_aside)
-    for type_name in sorted(by_gpu.keys() & gpus.keys()):
-        by_gpu[type_name] = plausible(by_gpu[type_name], gpus[type_name], set_aside)
-    shared = native_format.sharing(frame) if kind == "own" else ()
-    return KernelFile(frame.name, kind, frame.data.height, by_gpu, set_aside, shared)
+    return by_gpu
 
 
 def kernel_format(path: Path, name: str = "", max_bytes: int = LIMIT_BYTES) -> str:
@@ -199,17 +205,16 @@ def plausible(rows: list[KernelRows], gpu: GpuSpec, set_aside: Counter[str]) -> 
         if least_s is None:
             plausible_rows.append(table)
             continue
-        too_fast, what = table.seconds < least_s, f"{table.op} {table.precision} on {gpu.name}"
-        if too_fast.mean() > MOST_IMPOSSIBLE:
+        good, what = ~(table.seconds < least_s), f"{table.op} {table.precision} on {gpu.name}"
+        share = (~good).mean()
+        if share > MOST_IMPOSSIBLE:
             reason = "rows are faster than the published peak, so the table is not used"
-            set_aside[f"{what}: {too_fast.mean():.0%} of the {reason}"] += table.seconds.size
+            set_aside[f"{what}: {share:.0%} of the {reason}"] += good.size
             continue
-        if too_fast.any():
-            set_aside[f"{what}: faster than the peak"] += int(too_fast.sum())
-        columns = {name: values[~too_fast] for name, values in table.columns.items()}
-        plausible_rows.append(
-            KernelRows(table.op, table.precision, columns, table.seconds[~too_fast])
-        )
+        if share:
+            set_aside[f"{what}: faster than the peak"] += int((~good).sum())
+        columns = {name: values[good] for name, values in table.columns.items()}
+        plausible_rows.append(KernelRows(table.op, table.precision, columns, table.seconds[good]))
     return plausible_rows
 
 
@@ -248,20 +253,20 @@ def with_known_names(data: pl.DataFrame, gpu: str, name: str) -> pl.DataFrame:
         data = data.rename({"time_stats.all_reduce.median": "median_ms"} | renamed)
         return _with_gpu(data, "node_sku", _NODES.get(gpu, gpu), name)
     if medians:
-        data = data.rename(
-            {column: f"{operator}_ms" for column, operator in medians.items()} | renamed
-        )
-        data = _with_gpu(data, "gpu", gpu, name)
+        operators = {column: f"{operator}_ms" for column, operator in medians.items()}
+        data = _with_gpu(data.rename(operators | renamed), "gpu", gpu, name)
         return data if "model" in data.columns else data.with_columns(model=pl.lit("unnamed"))
-    if "device" in data.columns and "system" not in data.columns:
-        # A driver's name, such as "NVIDIA H100 80GB HBM3", is kept if it has no known word.
-        word = rf"(?:^|[\W_])({'|'.join(_DEVICES)})(?:[\W_]|$)"
-        known = pl.col("device").str.extract(word)
-        system = known.replace_strict(_DEVICES, default=pl.col("device"))
-        data = data.rename(renamed).with_columns(system=system)
-        if "backend" in data.columns and "kernel_source" in data.columns:
+    if "device" in have and "system" not in have:
+        data = data.rename(renamed).with_columns(system=_device())
+        if {"backend", "kernel_source"} <= set(data.columns):
             data = data.with_columns(kernel_source=pl.col("backend"))
     return data
+
+
+def _device() -> pl.Expr:
+    """Return the GPU type of a driver's name, such as "NVIDIA H100 80GB HBM3"; others stay."""
+    known = pl.col("device").str.extract(rf"(?:^|[\W_])({'|'.join(_DEVICES)})(?:[\W_]|$)")
+    return known.replace_strict(_DEVICES, default=pl.col("device"))
 
 
 def _with_gpu(data: pl.DataFrame, column: str, gpu: str, name: str) -> pl.DataFrame:
