@@ -76,8 +76,7 @@ def evaluate(
     """Return the errors of ``forecasts`` that begin at the bins ``origin_bins`` of ``series``."""
     actual = series.values[origin_bins[:, None] + np.arange(forecasts[0].steps)]
     mean = np.stack([forecast.mean for forecast in forecasts])
-    low = np.stack([forecast.quantile(0.1) for forecast in forecasts])
-    high = np.stack([forecast.quantile(0.9) for forecast in forecasts])
+    low, high = _quantiles(forecasts, 0.1), _quantiles(forecasts, 0.9)
     return Backtest(
         method=forecasts[0].method,
         order=forecasts[0].order,
@@ -92,6 +91,11 @@ def evaluate(
         coverage80=coverage(actual, low, high),
         bias=bias(actual, mean),
     )
+
+
+def _quantiles(forecasts: Sequence[Forecast], level: float) -> FloatArray:
+    """Return the quantiles of all forecasts at ``level``, ``[origin, step]``."""
+    return np.stack([forecast.quantile(level) for forecast in forecasts])
 
 
 def mean_absolute_error(actual: FloatArray, mean: FloatArray) -> float:

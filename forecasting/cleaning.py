@@ -72,20 +72,31 @@ def clean(values: FloatArray, bin_s: float) -> Cleaned:
 
     The result depends on the given bins only. To clean as of a moment, pass the bins up to it.
     """
-    outage, backlog = np.zeros(values.shape, bool), np.zeros(values.shape, bool)
-    zero, seen_count = values == 0, (~np.isnan(values)).sum(axis=1)
-    zero_share = zero.sum(axis=1) / np.maximum(seen_count, 1)
-    has_enough_bins = seen_count >= FEWEST
-    may_have_outage = may_have_outages(values)
-    for row in np.flatnonzero(zero_share > 0):
-        if may_have_outage[row]:
-            outage[row] = outage_mask(find_outages(values[row], bin_s), values.shape[1])
-        zeros_are_rare = has_enough_bins[row] and zero_share[row] <= RARE
-        _mark_backlogs(values[row], zero[row], zeros_are_rare, outage[row], backlog[row])
+    has_enough_bins = (~np.isnan(values)).sum(axis=1) >= FEWEST
+    outage, backlog = _outages_and_backlogs(values, bin_s, has_enough_bins)
     demand = np.where(outage | backlog, np.nan, values)
     outlier = _find_outliers(demand) & has_enough_bins[:, None]
     removed = outage | backlog | outlier
     return Cleaned(np.where(removed, np.nan, values), outage, backlog, outlier)
+
+
+def _outages_and_backlogs(
+    values: FloatArray, bin_s: float, has_enough_bins: BoolArray
+) -> tuple[BoolArray, BoolArray]:
+    """Return the masks ``[series, bins]`` of outages and of the backlogs after them.
+
+    In a series with ``has_enough_bins [series]`` and few zeros, zeros can be an outage too.
+    """
+    outage, backlog = np.zeros((2, *values.shape), bool)
+    zero = values == 0
+    zero_share = zero.sum(axis=1) / np.maximum((~np.isnan(values)).sum(axis=1), 1)
+    zeros_are_rare = has_enough_bins & (zero_share <= RARE)
+    may_have_outage = may_have_outages(values)
+    for row in np.flatnonzero(zero_share > 0):
+        if may_have_outage[row]:
+            outage[row] = outage_mask(find_outages(values[row], bin_s), values.shape[1])
+        _mark_backlogs(values[row], zero[row], zeros_are_rare[row], outage[row], backlog[row])
+    return outage, backlog
 
 
 def newly_cleaned(values: FloatArray, bin_s: float, since: int) -> tuple[IntArray, IntArray]:

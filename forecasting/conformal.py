@@ -94,31 +94,44 @@ def quantiles(
     offset = OFFSET if adapt else FAR_OFFSET
     if not past.shape[1]:
         past = np.full((len(past), 1, past.shape[2]), np.nan)
-    has_few = (~np.isnan(past)).sum(axis=1) < FEWEST_SCORES  # [series, column]
+    read_levels = np.tile(np.array(levels)[:, None], (len(past), 1, past.shape[2]))
     if adapt:
         read_levels = _adapted_levels(past, np.array(levels))
-    else:
-        read_levels = np.tile(np.array(levels)[:, None], (len(past), 1, past.shape[2]))
     scores = past
-    if prior is not None:  # its scores count like those of further past origins
-        grown = forecast[:, None] * np.exp(prior)
-        prior_scores = log_ratio_scores(grown, forecast[:, None], scale[:, :, None], offset)
-        scores = np.concatenate([past, prior_scores], axis=1)
+    if prior is not None:
+        scores = np.concatenate([past, _prior_scores(prior, forecast, scale, offset)], axis=1)
     log_ratio = _sample_quantiles(scores, read_levels)
 
     # Columns with few past scores also use the spread of the observed amounts.
+    has_few = (~np.isnan(past)).sum(axis=1) < FEWEST_SCORES  # [series, column]
     for row in np.flatnonzero(has_few.any(axis=1)):
-        amounts = history[row, ~np.isnan(history[row])]
-        if amounts.size:
-            columns = has_few[row]
-            spread = log_ratio_scores(amounts, np.median(amounts), scale[row], offset)
-            log_ratio[row][:, columns] = _quantiles_with_history(
-                scores[row][:, columns], spread, levels
-            )
+        spread = _spread_scores(history[row], scale[row], offset)
+        if spread.size:
+            scores_of_few = scores[row][:, has_few[row]]
+            log_ratio[row][:, has_few[row]] = _quantiles_with_history(scores_of_few, spread, levels)
 
     # From log ratios back to amounts; see ``log_ratio_scores``.
     added = offset * scale[:, None]
     return np.maximum(0.0, (forecast[:, None] + added) * np.exp(log_ratio) - added)
+
+
+def _prior_scores(
+    prior: FloatArray, forecast: FloatArray, scale: FloatArray, offset: float
+) -> FloatArray:
+    """Return the scores ``[series, sample, column]`` that count like those of past origins.
+
+    ``prior`` are log ratios of the amounts themselves, without the ``offset``.
+    """
+    expected = forecast[:, None]
+    return log_ratio_scores(expected * np.exp(prior), expected, scale[:, :, None], offset)
+
+
+def _spread_scores(history: FloatArray, scale: FloatArray, offset: float) -> FloatArray:
+    """Return the scores of the observed amounts ``history [bins]`` as forecasts of their median."""
+    amounts = history[~np.isnan(history)]
+    if not amounts.size:
+        return amounts
+    return log_ratio_scores(amounts, np.asarray(np.median(amounts)), scale, offset)
 
 
 def _quantiles_with_history(
@@ -156,17 +169,25 @@ def day_growth(values: FloatArray, day: int) -> FloatArray:
     if a day is not whole. The assumption DAY_GROWTH counts as PRIOR_RATIOS observed ratios (an
     inverse gamma prior).
     """
-    series, bins = values.shape
-    days = bins // day if day else 0  # whole days, counted back from the end
-    by_day = values[:, bins - days * day :].reshape(series, days, max(day, 1))
-    seen = ~np.isnan(by_day)
-    mean_of_day = np.where(seen, by_day, 0.0).sum(axis=2) / np.maximum(seen.sum(axis=2), 1)
-    today, yesterday = mean_of_day[:, 1:], mean_of_day[:, :-1]
+    demand = _mean_of_days(values, day)
+    today, yesterday = demand[:, 1:], demand[:, :-1]
     known = (today > 0) & (yesterday > 0)
     log_growth = np.log(np.where(known, today, 1.0) / np.where(known, yesterday, 1.0))
     # The mean square of observed ratios and of the assumed ones.
     squares = PRIOR_RATIOS * DAY_GROWTH**2 + (log_growth**2).sum(axis=1)
     return np.asarray(np.sqrt(squares / (PRIOR_RATIOS + known.sum(axis=1))))
+
+
+def _mean_of_days(values: FloatArray, day: int) -> FloatArray:
+    """Return the mean of the observed bins of each whole day, counted back from the end.
+
+    The shape is ``[series, days]``. The mean is 0 if no bin was observed.
+    """
+    series, bins = values.shape
+    days = bins // day if day else 0
+    by_day = values[:, bins - days * day :].reshape(series, days, max(day, 1))
+    seen = ~np.isnan(by_day)
+    return np.asarray(np.where(seen, by_day, 0.0).sum(axis=2) / np.maximum(seen.sum(axis=2), 1))
 
 
 def growth_prior(

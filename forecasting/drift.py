@@ -47,18 +47,24 @@ def detect_drift(past: PastPeaks) -> Drift:
         return Drift(False, None, f"{len(starts)} past windows are too few to see a drift.")
     if not actual[is_recent].any() or not actual[~is_recent].any():
         return Drift(False, None, "Past windows without any demand show no drift.")
-    errors = np.abs(log_ratio_scores(actual, forecast, np.array(past.scale)))
     recent_wape = wape(actual[is_recent], forecast[is_recent])
     earlier_wape = wape(actual[~is_recent], forecast[~is_recent])
-    cusum, begin = _cusum(_normal_scores(errors[is_recent], errors[~is_recent]))
     figures = (
         f"Peaks of the last {recent} windows were off by {recent_wape:.1%}, of the {earlier} "
         f"before by {earlier_wape:.1%}"
     )
-    if cusum > _alarm_limit(recent) and recent_wape > earlier_wape:
-        since = float(starts[earlier + begin])
-        return Drift(True, since, f"{figures}: more, for longer, than chance explains.")
-    return Drift(False, None, f"{figures}: no drift.")
+    errors = np.abs(log_ratio_scores(actual, forecast, np.array(past.scale)))
+    begin = _begin_of_rise(errors[is_recent], errors[~is_recent])
+    if begin is None or recent_wape <= earlier_wape:
+        return Drift(False, None, f"{figures}: no drift.")
+    since = float(starts[earlier + begin])
+    return Drift(True, since, f"{figures}: more, for longer, than chance explains.")
+
+
+def _begin_of_rise(errors: FloatArray, before: FloatArray) -> int | None:
+    """Return the index from which on ``errors`` exceed those ``before``; None within chance."""
+    cusum, begin = _cusum(_normal_scores(errors, before))
+    return begin if cusum > _alarm_limit(errors.size) else None
 
 
 def _recent_windows(starts: FloatArray) -> BoolArray:

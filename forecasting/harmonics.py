@@ -76,6 +76,34 @@ def candidate_harmonics(
     return tuple(sorted(options, key=lambda each: (each.daily + each.weekly, each.weekly)))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class NormalEquations:
+    """Products of regressors and targets, for least squares on some of the columns.
+
+    ``normal`` has a small ridge.
+    """
+
+    normal: FloatArray  # [columns, columns] products of the regressors
+    moments: FloatArray  # [columns] products of each regressor with the targets
+    total_square: float  # of the targets
+    count: int  # targets, or 1 if there are none
+
+    @classmethod
+    def of(cls, regressors: FloatArray, targets: FloatArray) -> NormalEquations:
+        """Return the products of ``regressors [targets, columns]`` and ``targets``."""
+        normal, moments = regressors.T @ regressors, regressors.T @ targets
+        normal += RIDGE * np.trace(normal) / max(1, len(normal)) * np.eye(len(normal))
+        return cls(normal, moments, float(targets @ targets), max(1, targets.size))
+
+    def explained_squares(self, columns: IntArray) -> FloatArray:
+        """Return by how much each of ``columns`` in turn reduces the residual sum of squares.
+
+        It is the square of the column's Cholesky coordinate.
+        """
+        factor = np.linalg.cholesky(self.normal[np.ix_(columns, columns)])
+        return np.asarray(np.linalg.solve(factor, self.moments[columns]) ** 2)
+
+
 def choose_harmonics(
     values: FloatArray, d: int, design: FloatArray, options: Sequence[Harmonics]
 ) -> Harmonics:
@@ -87,47 +115,49 @@ def choose_harmonics(
 
     Each option is the least-squares fit of ``w[t] = c + sum_i phi_i w[t - i] + X[t] gamma + e[t]``.
     A lag only shifts the phase of a sinusoid, so this equals the regression on the harmonics ``X``
-    with AR(AR_LAGS) errors. ``AIC = n log(RSS / n) + 2 k``. All options use the same bins. A gap is
-    no target. As a regressor, it has the value before it.
+    with AR(AR_LAGS) errors. ``AIC = n log(RSS / n) + 2 k``. All options use the same bins.
     """
-    observed = ~np.isnan(values)
-    w = np.diff(carry_forward(values), n=d)
-    target = observed[d:] & observed[: values.size - d]
-    target[:AR_LAGS] = False
-    rows = np.flatnonzero(target)
-    lags = np.column_stack([w[rows - lag] for lag in range(1, AR_LAGS + 1)])
-    # Columns: lags, a constant unless ``d`` is 1, daily harmonics, weekly harmonics.
-    regressors = np.hstack([lags, _difference_columns(design, d)[rows]])
-    normal, moments = regressors.T @ regressors, regressors.T @ w[rows]
-    normal += RIDGE * np.trace(normal) / len(normal) * np.eye(len(normal))
-    total_square = float(w[rows] @ w[rows])
-    n = max(1, rows.size)
-    common_columns = AR_LAGS + 1 - d  # those of every option: lags and the constant
+    equations = _equations_with_lags(values, d, design)
+    # Columns of every option (lags, and a constant unless ``d`` is 1), then daily, then weekly.
+    daily_begin = AR_LAGS + 1 - d
+    daily_end = daily_begin + 2 * options[-1].daily
+    common, daily, weekly = np.split(np.arange(len(equations.moments)), [daily_begin, daily_end])
 
     @cache
     def explained_squares(weekly_harmonics: int) -> FloatArray:
-        """Return by how much each column in turn reduces the residual sum of squares.
+        """Return the squares that common, weekly and daily columns explain, in this order.
 
-        It is the square of the column's Cholesky coordinate. Columns are common, weekly, daily:
-        daily ones come last, so that one factorisation serves every number of them.
+        Daily ones come last, so that one factorisation serves every number of them.
         """
-        daily_end = common_columns + 2 * options[-1].daily
-        weekly = np.arange(daily_end, daily_end + 2 * weekly_harmonics)
-        daily = np.arange(common_columns, daily_end)
-        order = np.concatenate([np.arange(common_columns), weekly, daily])
-        factor = np.linalg.cholesky(normal[np.ix_(order, order)])
-        return np.asarray(np.linalg.solve(factor, moments[order]) ** 2)
+        order = np.concatenate([common, weekly[: 2 * weekly_harmonics], daily])
+        return equations.explained_squares(order)
 
     def aic(option: Harmonics) -> float:
         """Return the AIC of the fit with the harmonics of ``option``."""
-        columns = common_columns + 2 * (option.daily + option.weekly)
+        columns = common.size + 2 * (option.daily + option.weekly)
+        n = equations.count
         if n < 3 * columns:  # too few bins for so many columns
             return np.inf
         explained = float(explained_squares(option.weekly)[:columns].sum())
-        residual_square = max(0.0, total_square - explained)
+        residual_square = max(0.0, equations.total_square - explained)
         return float(n * np.log(residual_square / n + RSS_FLOOR) + 2 * columns)
 
     return min(options, key=aic)
+
+
+def _equations_with_lags(values: FloatArray, d: int, design: FloatArray) -> NormalEquations:
+    """Return the regression of ``values``, differenced ``d`` times, on AR_LAGS lags and ``design``.
+
+    A gap is no target. As a regressor, it has the value before it.
+    """
+    observed = ~np.isnan(values)
+    w = np.diff(carry_forward(values), n=d)
+    is_target = observed[d:] & observed[: values.size - d]
+    is_target[:AR_LAGS] = False
+    rows = np.flatnonzero(is_target)
+    lags = np.column_stack([w[rows - lag] for lag in range(1, AR_LAGS + 1)])
+    regressors = np.hstack([lags, _difference_columns(design, d)[rows]])
+    return NormalEquations.of(regressors, w[rows])
 
 
 def regress(values: FloatArray, d: int, design: FloatArray) -> FloatArray:

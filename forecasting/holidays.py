@@ -88,25 +88,29 @@ class HolidayRatio:
             usual += np.where(both_known, on_usual_days, 0.0)
         if not usual.any():
             return None
-
-        # Means and ratio of the whole day, ``[series, 1]``.
-        usual_total = usual.sum(axis=1, keepdims=True)
-        has_usual = usual_total > 0
-        mean = np.where(has_usual, usual.mean(axis=1, keepdims=True), 1.0)
-        day_ratio = actual.sum(axis=1, keepdims=True) / np.where(has_usual, usual_total, 1.0)
-        day_ratio = np.where(has_usual, day_ratio, 1.0)
-
-        # Times of day with little demand get nearly the ratio of the whole day.
-        size = max(1, round(SMOOTHING_S / bin_s))
-        smooth_actual = scipy.ndimage.uniform_filter1d(actual, size, axis=1, mode="nearest")
-        smooth_usual = scipy.ndimage.uniform_filter1d(usual, size, axis=1, mode="nearest")
-        ratio = (smooth_actual + SHRINKAGE * mean * day_ratio) / (smooth_usual + SHRINKAGE * mean)
-        return cls(holidays, np.clip(ratio, SMALLEST_RATIO, LARGEST_RATIO))
+        return cls(holidays, _smooth_ratio(actual, usual, size=max(1, round(SMOOTHING_S / bin_s))))
 
     def factor(self, start_s: float, bin_s: float, bins: int) -> FloatArray:
         """Return the ratio of each bin on a holiday, and 1 on other days, ``[series, bins]``."""
         _, phase = _day_and_phase(start_s, bin_s, bins)
         return np.where(self.holidays.mask(start_s, bin_s, bins), self.ratio[:, phase], 1.0)
+
+
+def _smooth_ratio(actual: FloatArray, usual: FloatArray, size: int) -> FloatArray:
+    """Return the ratio of ``actual`` to ``usual`` sums, smoothed over ``size`` bins.
+
+    Both are ``[series, bins of a day]``. Times of day with little demand get nearly the ratio of
+    the whole day.
+    """
+    usual_total = usual.sum(axis=1, keepdims=True)
+    has_usual = usual_total > 0
+    mean = np.where(has_usual, usual.mean(axis=1, keepdims=True), 1.0)
+    day_ratio = actual.sum(axis=1, keepdims=True) / np.where(has_usual, usual_total, 1.0)
+    day_ratio = np.where(has_usual, day_ratio, 1.0)
+    smooth_actual = scipy.ndimage.uniform_filter1d(actual, size, axis=1, mode="nearest")
+    smooth_usual = scipy.ndimage.uniform_filter1d(usual, size, axis=1, mode="nearest")
+    ratio = (smooth_actual + SHRINKAGE * mean * day_ratio) / (smooth_usual + SHRINKAGE * mean)
+    return np.asarray(np.clip(ratio, SMALLEST_RATIO, LARGEST_RATIO))
 
 
 def ratios_of(
@@ -116,23 +120,27 @@ def ratios_of(
 
     A ratio that is not known is left out.
     """
-    ratios: tuple[HolidayRatio, ...] = ()
-    bins, usual = values.shape[1], values
+    usual = values
     holiday_ratio = HolidayRatio.fit(holidays, values, start_s, bin_s)
     if holiday_ratio is not None:
-        ratios = (holiday_ratio,)
-        usual = values / holiday_ratio.factor(start_s, bin_s, bins)
-    month_ends = unusual_month_ends(usual, start_s, bin_s) if holidays.calendar else None
+        usual = values / holiday_ratio.factor(start_s, bin_s, values.shape[1])
+    end_ratio = _month_end_ratio(usual, start_s, bin_s) if holidays.calendar else None
+    return tuple(ratio for ratio in (holiday_ratio, end_ratio) if ratio is not None)
+
+
+def _month_end_ratio(values: FloatArray, start_s: float, bin_s: float) -> HolidayRatio | None:
+    """Return the ratio of the last days of every month, in the history and ahead.
+
+    They are treated like holidays. Return None if they do not differ in ``values [series, bins]``.
+    """
+    month_ends = unusual_month_ends(values, start_s, bin_s)
     if month_ends is None:
-        return ratios
-    # The last days of every month, in the history and ahead, are treated like holidays.
-    days = _days(start_s, bin_s, bins)
+        return None
+    days = _days(start_s, bin_s, values.shape[1])
     days = np.arange(days[0], days[-1] + AHEAD_DAYS)
     end_days = Holidays(tuple(days[_days_to_month_end(days) < month_ends.days].tolist()))
-    end_ratio = HolidayRatio.fit(end_days, usual, start_s, bin_s)
-    if end_ratio is None:
-        return ratios
-    return (*ratios, replace(end_ratio, ratio=end_ratio.ratio / month_ends.growth))
+    ratio = HolidayRatio.fit(end_days, values, start_s, bin_s)
+    return ratio and replace(ratio, ratio=ratio.ratio / month_ends.growth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +158,7 @@ class MonthEnds:
 def unusual_month_ends(values: FloatArray, start_s: float, bin_s: float) -> MonthEnds | None:
     """Return how the ends of months differ in ``values [series, bins]``; None if they do not.
 
-    A day's log ratio compares it with days of its kind (working days or weekends) in the week
-    before. Its deviation is from the median ratio of ordinary days. Month ends differ if the
-    deviation exceeds CLEAR_RATIO and that of most ordinary days, always with the same sign. That
-    must hold for the mean over the last days of each month, and for the mean over the months at
-    each position, such as the last day.
+    The largest number of last days that differ is taken (see ``_differing_ends``).
     """
     # Total of all series by day; NaN for days that are incomplete.
     observed = ~np.isnan(values).all(axis=0)
@@ -163,27 +167,41 @@ def unusual_month_ends(values: FloatArray, start_s: float, bin_s: float) -> Mont
     day, first_bin, bins_of_day = np.unique(days, return_index=True, return_counts=True)
     is_whole = bins_of_day == np.median(bins_of_day)
     totals = np.where(is_whole, np.add.reduceat(amounts, first_bin), np.nan)
-    days_left = _days_to_month_end(day)
-
     for last_days in range(MOST_LAST_DAYS, 0, -1):
-        is_end = days_left < last_days
-        ratio = _log_ratios(day, totals, is_end)
-        is_ordinary, is_end = np.isfinite(ratio) & ~is_end, np.isfinite(ratio) & is_end
-        if not is_ordinary.any():
-            continue
-        usual_ratio = np.median(ratio[is_ordinary])
-        deviation = ratio - usual_ratio
-        month = day + days_left  # identified by its last day
-        by_month = _means(deviation[is_end], month[is_end])
-        by_position = _means(deviation[is_end], days_left[is_end])
-        if by_month.size < MONTHS or by_position.size < last_days:
-            continue
-        usual_deviation = np.quantile(np.abs(deviation[is_ordinary]), UNUSUAL)
-        threshold = max(float(np.log(CLEAR_RATIO)), float(usual_deviation))
-        sign = np.sign(by_month.sum())
-        if (sign * np.concatenate([by_month, by_position]) > threshold).all():
-            return MonthEnds(last_days, float(np.exp(by_month.mean())), float(np.exp(usual_ratio)))
+        month_ends = _differing_ends(day, totals, last_days)
+        if month_ends is not None:
+            return month_ends
     return None
+
+
+def _differing_ends(day: IntArray, totals: FloatArray, last_days: int) -> MonthEnds | None:
+    """Return how the ``last_days`` of the months differ from other days; None if they do not.
+
+    ``day`` are days since the epoch, ``totals`` their demand. A day's log ratio compares it with
+    days of its kind (working days or weekends) in the week before. Its deviation is from the median
+    ratio of ordinary days. Month ends differ if the deviation exceeds CLEAR_RATIO and that of most
+    ordinary days, always with the same sign. That must hold for the mean over the last days of each
+    month, and for the mean over the months at each position, such as the last day.
+    """
+    days_left = _days_to_month_end(day)
+    is_end = days_left < last_days
+    ratio = _log_ratios(day, totals, is_end)
+    is_ordinary, is_end = np.isfinite(ratio) & ~is_end, np.isfinite(ratio) & is_end
+    if not is_ordinary.any():
+        return None
+    usual_ratio = np.median(ratio[is_ordinary])
+    deviation = ratio - usual_ratio
+    month = day + days_left  # identified by its last day
+    by_month = _means(deviation[is_end], month[is_end])
+    by_position = _means(deviation[is_end], days_left[is_end])
+    if by_month.size < MONTHS or by_position.size < last_days:
+        return None
+    usual_deviation = np.quantile(np.abs(deviation[is_ordinary]), UNUSUAL)
+    threshold = max(float(np.log(CLEAR_RATIO)), float(usual_deviation))
+    sign = np.sign(by_month.sum())
+    if (sign * np.concatenate([by_month, by_position]) <= threshold).any():
+        return None
+    return MonthEnds(last_days, float(np.exp(by_month.mean())), float(np.exp(usual_ratio)))
 
 
 def _log_ratios(day: IntArray, totals: FloatArray, is_end: BoolArray) -> FloatArray:

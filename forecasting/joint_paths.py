@@ -56,23 +56,30 @@ def _path_ranks(forecast: PanelForecast, count: int, rng: np.random.Generator) -
     prior_share = max(forecast.growth_share, 1.0 - len(scores) / FEWEST_SCORES)
     ranks = _prior_ranks(forecast, count, rng)
     from_past = np.flatnonzero(rng.random(count) >= prior_share)
-    if not from_past.size or not len(scores):
-        return ranks
+    if from_past.size and len(scores):
+        ranks[from_past] = _past_ranks(scores, from_past.size, rng)
+    return ranks
+
+
+def _past_ranks(scores: FloatArray, count: int, rng: np.random.Generator) -> FloatArray:
+    """Return the levels of ``count`` paths by past ``scores``, ``[count, series, steps]``.
+
+    ``scores [origins, series, steps]`` are NaN if demand is not known. The level is then the mean
+    of its path.
+    """
     # The origin of each path. Each past origin is used equally often, in random order.
-    repetitions = -(-from_past.size // len(scores))
+    repetitions = -(-count // len(scores))
     shuffled = [rng.permutation(len(scores)) for _ in range(repetitions)]
-    origin = np.concatenate(shuffled)[: from_past.size]
+    origin = np.concatenate(shuffled)[:count]
     # Rank of that origin's score among those of all origins, as a level. The position within the
     # rank is one for the whole path, so that its series and steps move together.
     known = ~np.isnan(scores)
-    jitter = _stratified_uniform(from_past.size, rng)[:, None, None]
+    jitter = _stratified_uniform(count, rng)[:, None, None]
     level = (_ranks_over_rows(scores)[origin] + jitter) / np.maximum(known.sum(axis=0), 1)
-    # If a score of an origin is not known, use the mean level of its path.
     is_known = known[origin]
     known_sum = np.where(is_known, level, 0.0).sum(axis=(1, 2))
-    mean = known_sum / np.maximum(is_known.sum(axis=(1, 2)), 1)
-    ranks[from_past] = np.where(is_known, level, mean[:, None, None])
-    return ranks
+    mean: FloatArray = known_sum / np.maximum(is_known.sum(axis=(1, 2)), 1)
+    return np.where(is_known, level, mean[:, None, None])
 
 
 def _stratified_uniform(count: int, rng: np.random.Generator) -> FloatArray:

@@ -85,17 +85,10 @@ class LeadWeights:
         for b, (start, end) in enumerate(self.blocks):
             ended = int((self.origins + end <= values.shape[1]).sum())  # origins are rising
             new = np.arange(self.errors[b].end, ended)
-            if not new.size:
-                continue
-            actual = windows_at(values, self.origins[new] + start, end - start)
-            # [method, series, origin, step of the block]
-            absolute = np.abs(self.paths[:, :, new - self.first_path, start:end] - actual)
-            known = ~np.isnan(absolute)
-            count = known.sum(axis=3)
-            error = np.where(known, absolute, 0.0).sum(axis=3) / np.maximum(count, 1)
-            # A block that ends in a gap has no weight: its other bins were known before.
-            error = np.where((count > 0) & known[..., -1], error, np.nan)
-            self.errors[b] = self.errors[b].append(error)
+            if new.size:
+                actual = windows_at(values, self.origins[new] + start, end - start)
+                forecast = self.paths[:, :, new - self.first_path, start:end]
+                self.errors[b] = self.errors[b].append(_mean_absolute_error(forecast, actual))
         # Drop the paths whose errors are known in every block.
         done = min((means.end for means in self.errors), default=len(self.origins))
         self.paths = self.paths[:, :, done - self.first_path :].copy()
@@ -127,11 +120,9 @@ class LeadWeights:
         weights = last_weights = window_weights
         mixed = np.full(paths.shape[1:], np.nan)
         steps = paths.shape[3]
-        for means, (start, end) in zip(self.errors, self.blocks, strict=True):
+        for block, (start, end) in enumerate(self.blocks):
             first, stop = max(0, start - age), max(0, min(end - age, steps))
-            # Errors of the latest origin whose block has ended; no error without a forecast.
-            origins_back = -(-end // self.stride)
-            error = means.at(origin_index - origins_back)[:, rows]
+            error = self._latest_errors(block, origin_index)[:, rows]
             has_no_path = np.isnan(paths[..., min(first, steps - 1)])
             block_weights = ensemble_weights(np.where(has_no_path, np.inf, error))
             has_weight = block_weights.sum(axis=0) > 0
@@ -142,3 +133,25 @@ class LeadWeights:
                 mixed[..., first:stop] = np.einsum("mso,msok->sok", weights, known_paths)
                 last_weights = weights
         return mixed, last_weights
+
+    def _latest_errors(self, block: int, origin_index: IntArray) -> FloatArray:
+        """Return the mean errors in a block as known at each origin, ``[method, series, origin]``.
+
+        They include those up to the latest origin whose block has ended.
+        """
+        _, end = self.blocks[block]
+        origins_back = -(-end // self.stride)
+        return self.errors[block].at(origin_index - origins_back)
+
+
+def _mean_absolute_error(forecast: FloatArray, actual: FloatArray) -> FloatArray:
+    """Return the mean absolute error over the known steps, ``[method, series, origin]``.
+
+    ``forecast`` are ``[method, series, origin, step]``. A window that ends in a gap has NaN: its
+    other bins were known before.
+    """
+    absolute = np.abs(forecast - actual)
+    known = ~np.isnan(absolute)
+    count = known.sum(axis=3)
+    error = np.where(known, absolute, 0.0).sum(axis=3) / np.maximum(count, 1)
+    return np.where((count > 0) & known[..., -1], error, np.nan)

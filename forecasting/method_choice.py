@@ -55,15 +55,18 @@ class DiscountedMeans:
         # Origins first, so that each step reads contiguous memory.
         by_origin = np.ascontiguousarray(np.moveaxis(figures, -1, 0))
         has_value = ~np.isnan(by_origin)
-        total, weight = np.where(has_value, by_origin, 0.0), has_value.astype(np.float64)
-        total[0] += self.decay * self.total
-        weight[0] += self.decay * self.weight
-        for o in range(1, len(by_origin)):
-            total[o] += self.decay * total[o - 1]
-            weight[o] += self.decay * weight[o - 1]
+        total = self._accumulate(np.where(has_value, by_origin, 0.0), self.total)
+        weight = self._accumulate(has_value.astype(np.float64), self.weight)
         mean = np.where(weight > 0, total / np.maximum(weight, np.finfo(float).tiny), self.default)
         means = np.concatenate([self.means, np.moveaxis(mean, 0, -1)], axis=-1)
         return replace(self, means=means, total=total[-1], weight=weight[-1])
+
+    def _accumulate(self, amounts: FloatArray, before: FloatArray) -> FloatArray:
+        """Add to each of ``amounts [origin, ...]`` the discounted sum up to it, in place."""
+        for origin in range(len(amounts)):
+            amounts[origin] += self.decay * before
+            before = amounts[origin]
+        return amounts
 
     def at(self, origins: IntArray) -> FloatArray:
         """Return the means at ``origins`` (indices), ``[..., origin]``.

@@ -56,22 +56,13 @@ class MethodFits:
             fit_bins, next_fit_bins = self._fit_bins(panel, int(origins[start]))
             fit = self._fit(panel, fit_bins)
             before_next_fit = origins[start:][origins[start:] < next_fit_bins]
-            count, (removed_series, removed_bins) = self._origins_with_equal_cleaning(
-                panel, fit_bins, before_next_fit
-            )
-            together, last = before_next_fit[:count], int(before_next_fit[count - 1])
-            values = np.concatenate([fit.values, panel.values[:, fit_bins:last]], axis=1)
-            values[removed_series, removed_bins] = np.nan
-            # Forecast usual days, then multiply holidays and month ends by their ratio.
-            ratio_ahead = np.ones(())
-            for ratio in fit.ratios:
-                factor = ratio.factor(panel.start_s, panel.bin_s, last + steps)
-                values = values / factor[:, :last]
-                ratio_ahead = ratio_ahead * windows_at(factor, together, steps)
-            usual = replace(panel, values=values)
-            for m, rule in enumerate(fit.methods):
-                method_paths = rule.paths(usual, together, steps)
-                paths[m, :, start : start + count] = method_paths * ratio_ahead
+            count, removed = self._origins_with_equal_cleaning(panel, fit_bins, before_next_fit)
+            together = before_next_fit[:count]
+            later_values = panel.values[:, fit_bins : together[-1]]
+            values = np.concatenate([fit.values, later_values], axis=1)
+            values[tuple(removed)] = np.nan
+            cleaned = replace(panel, values=values)
+            paths[:, :, start : start + count] = _paths_of_fit(fit, cleaned, together, steps)
             start += count
         return paths
 
@@ -93,11 +84,11 @@ class MethodFits:
         day = panel.season_bins(DAY_S)
         bins = self.first if origin < self.fitted else self.fitted
         while True:
-            step = max(1, int(GROWTH * bins))
+            next_bins = bins + max(1, int(GROWTH * bins))
             if bins < self.fitted:
-                next_bins = min(bins + step, self.fitted)
-            else:
-                next_bins = bins + (min(step, day) if day else step)
+                next_bins = min(next_bins, self.fitted)
+            elif day:
+                next_bins = min(next_bins, bins + day)
             later_ends = self.holiday_ends[self.holiday_ends > bins]
             if later_ends.size:
                 next_bins = min(next_bins, int(later_ends[0]))
@@ -143,3 +134,18 @@ class MethodFits:
             return np.empty((2, 0), np.int64)
         values_so_far = panel.values[:, :origin]
         return np.stack(newly_cleaned(values_so_far, panel.bin_s, min(fit_bins, origin)))
+
+
+def _paths_of_fit(fit: _Fit, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
+    """Return the forecast of each method of ``fit``, ``[method, series, origin, step]``.
+
+    Usual days are forecast, then holidays and month ends are multiplied by their ratio. ``panel``
+    ends at the last origin.
+    """
+    values, ratio_ahead = panel.values, np.ones(())
+    for ratio in fit.ratios:
+        factor = ratio.factor(panel.start_s, panel.bin_s, panel.bins + steps)
+        values = values / factor[:, : panel.bins]
+        ratio_ahead = ratio_ahead * windows_at(factor, origins, steps)
+    usual = replace(panel, values=values)
+    return np.stack([rule.paths(usual, origins, steps) * ratio_ahead for rule in fit.methods])

@@ -1,5 +1,6 @@
 """Forecast and backtest many series; those on the same bins are forecast in one batch."""
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -85,10 +86,9 @@ def _by_group(
     The series of a batch have the same bins. ``function`` also gets the horizon in bins, and
     returns a result for each series.
     """
-    groups: dict[tuple[float, float, int, Holidays], list[int]] = {}
+    groups: dict[tuple[float, float, int, Holidays], list[int]] = defaultdict(list)
     for i, demand in enumerate(series):
-        bins = (demand.start_s, demand.bin_s, demand.bins, demand.holidays)
-        groups.setdefault(bins, []).append(i)
+        groups[demand.start_s, demand.bin_s, demand.bins, demand.holidays].append(i)
     result_of: dict[int, T] = {}  # by index of the series
     for indices in groups.values():
         steps = steps_of(series[indices[0]], horizon_s)

@@ -46,19 +46,24 @@ def find_outages(values: FloatArray, bin_s: float) -> tuple[Outage, ...]:
     """Return the outages in ``values [bins]`` in order; NaN is a gap that is known already."""
     without_outages = np.array(values, dtype=np.float64)
     for _ in range(PASSES):
-        runs = find_runs(without_outages == 0)
-        improbable = np.zeros(len(runs), bool)
-        for bins_per_sum in SCALES:
-            improbable |= _improbable_runs(without_outages, runs, bins_per_sum)
-        is_short = (runs[:, 1] - runs[:, 0]) * bin_s < DAY_S
-        suspect = runs[improbable & is_short]
-        is_closed = [_is_closed(without_outages, run, bin_s) for run in suspect.tolist()]
-        found = suspect[~np.array(is_closed, bool)]
+        found = _outage_runs(without_outages, bin_s)
         if not len(found):
             break
         for first, end in _extended_runs(without_outages, found).tolist():
             without_outages[first:end] = np.nan
     return _outages_of_runs(values, np.isnan(without_outages) & ~np.isnan(values))
+
+
+def _outage_runs(values: FloatArray, bin_s: float) -> IntArray:
+    """Return (first bin, end) of the empty runs that neither chance nor closed hours explain."""
+    runs = find_runs(values == 0)
+    improbable = np.zeros(len(runs), bool)
+    for bins_per_sum in SCALES:
+        improbable |= _improbable_runs(values, runs, bins_per_sum)
+    is_short = (runs[:, 1] - runs[:, 0]) * bin_s < DAY_S
+    suspect = runs[improbable & is_short]
+    is_closed = [_is_closed(values, run, bin_s) for run in suspect.tolist()]
+    return np.asarray(suspect[~np.array(is_closed, bool)])
 
 
 def without_outages(series: DemandSeries) -> DemandSeries:
@@ -138,22 +143,30 @@ def _surrounding_statistics(values: FloatArray, runs: IntArray) -> tuple[FloatAr
     seen = ~np.isnan(values)
     # Sums of squares lose digits unless values are centred.
     centre = float(values[seen].mean()) if seen.any() else 0.0
-    deviations = np.where(seen, values - centre, 0.0)
-    # Number, sum and sum of squares of the observed bins before each bin, ``[3, bins + 1]``.
-    before_bin = np.zeros((3, len(values) + 1))
-    np.cumsum([seen, deviations, deviations**2], axis=1, out=before_bin[:, 1:])
-
+    sums = _sums_before(values - centre)
     left_end = np.maximum(runs[:, 0] - PARTIAL_BINS, 0)
+    left_begin = np.maximum(left_end - NEIGHBOURS, 0)
     right_begin = np.minimum(runs[:, 1] + BACKLOG_BINS, len(values))
-    left = before_bin[:, left_end] - before_bin[:, np.maximum(left_end - NEIGHBOURS, 0)]
     right_end = np.minimum(right_begin + NEIGHBOURS, len(values))
-    right = before_bin[:, right_end] - before_bin[:, right_begin]
+    left = sums[:, left_end] - sums[:, left_begin]
+    right = sums[:, right_end] - sums[:, right_begin]
     has_enough = (left[0] >= FEWEST) & (right[0] >= FEWEST)
-
     count, total, squares = left + right
     count = np.where(has_enough, count, np.nan)
     mean = total / count
     return mean + centre, np.maximum(squares / count - mean**2, 0.0)
+
+
+def _sums_before(values: FloatArray) -> FloatArray:
+    """Return number, sum and sum of squares of the observed values before each bin.
+
+    The shape is ``[3, bins + 1]``.
+    """
+    seen = ~np.isnan(values)
+    amounts = np.where(seen, values, 0.0)
+    sums = np.zeros((3, len(values) + 1))
+    np.cumsum([seen, amounts, amounts**2], axis=1, out=sums[:, 1:])
+    return sums
 
 
 def _cumulative_probability(

@@ -126,6 +126,59 @@ class LastDay(NamedTuple):
     is_short: BoolArray  # [origin] whether the history is too short to judge methods a day ahead
 
 
+class _HourlyMeans:
+    """Means of the observed bins of a panel, from sums over all bins before each one."""
+
+    def __init__(self, panel: Panel) -> None:
+        seen = panel.observed_bins
+        self.values = panel.values
+        self.hour = max(1, round(HOUR_S / panel.bin_s))  # bins
+        self.day = panel.season_bins(DAY_S)  # bins; 0 if a day is not a whole number of them
+        # Sum and number of the observed bins before each bin, ``[series, bins + 1]``.
+        from_zero = (0, 0), (1, 0)
+        self.sums = np.pad(np.cumsum(np.where(seen, panel.values, 0.0), axis=1), from_zero)
+        self.counts = np.pad(np.cumsum(seen, axis=1), from_zero)
+
+    def mean(self, begin: IntArray, end: IntArray) -> FloatArray:
+        """Return the mean of the bins from ``begin`` to ``end``; NaN if none was observed."""
+        count: IntArray = self.counts[:, end] - self.counts[:, begin]
+        total = self.sums[:, end] - self.sums[:, begin]
+        return np.where(count, total / np.maximum(count, 1), np.nan)
+
+    def last_hour(self, origins: IntArray) -> FloatArray:
+        """Return the mean of the hour before each origin, ``[series, origin]``.
+
+        It is the last observed amount if no bin of the hour was observed, and 0 without any.
+        """
+        mean = self.mean(np.maximum(origins - self.hour, 0), origins)
+        last_observed = forward_fill(self.values)[:, origins - 1]
+        return np.nan_to_num(np.where(np.isnan(mean), last_observed, mean))
+
+    def largest_of_last_hour(self, origins: IntArray) -> FloatArray:
+        """Return the largest bin of the hour before each origin; NaN if none was observed."""
+        hours = [self.values[:, max(0, end - self.hour) : end] for end in origins.tolist()]
+        return np.stack([np.fmax.reduce(bins, axis=1) for bins in hours], axis=1)
+
+    def day_before(self, origins: IntArray, last_hour: FloatArray, steps: int) -> FloatArray:
+        """Return the hour around each step, one day earlier, ``[series, origin, step]``.
+
+        No bin from the origin on is used. Times before the history lie on a line from the
+        ``last_hour [series, origin]`` to the first. A step without an observed bin has the last.
+        """
+        lead = np.arange(steps) % self.day
+        same_time = origins[:, None] - self.day + lead  # [origin, step]; below 0: no history
+        end = np.clip(same_time - self.hour // 2 + self.hour, 1, origins[:, None])
+        observed = self.mean(np.maximum(end - self.hour, 0).ravel(), end.ravel())
+        observed = observed.reshape(len(last_hour), *same_time.shape)
+
+        first_hour = self.mean(np.zeros_like(origins), np.minimum(origins, self.hour))
+        share = (lead + 0.5) / np.maximum(self.day - origins, 1)[:, None]
+        begin = last_hour[:, :, None]
+        interpolated = begin + share * (first_hour[:, :, None] - begin)
+        amounts = np.where(same_time >= 0, observed, interpolated)
+        return np.where(np.isnan(amounts), begin, amounts)
+
+
 def last_day(panel: Panel, origins: IntArray, steps: int) -> LastDay:
     """Return the last day before each of ``origins`` (bins), repeated for ``steps`` bins.
 
@@ -134,45 +187,14 @@ def last_day(panel: Panel, origins: IntArray, steps: int) -> LastDay:
     hour to the first. If no bin of the last hour was observed, it has the amount of the last
     observed bin; 0 if nothing was observed.
     """
-    hour, day = max(1, round(HOUR_S / panel.bin_s)), panel.season_bins(DAY_S)  # in bins
-    seen = ~np.isnan(panel.values)
-    # Sum and number of the observed bins before each bin, ``[series, bins + 1]``.
-    sums = np.pad(np.cumsum(np.where(seen, panel.values, 0.0), axis=1), ((0, 0), (1, 0)))
-    counts = np.pad(np.cumsum(seen, axis=1), ((0, 0), (1, 0)))
-
-    def mean(begin: IntArray, end: IntArray) -> FloatArray:
-        """Return the mean of the bins from ``begin`` to ``end``; NaN if none was observed."""
-        count = counts[:, end] - counts[:, begin]
-        return np.where(count, (sums[:, end] - sums[:, begin]) / np.maximum(count, 1), np.nan)
-
-    # Mean and peak of the last hour, ``[series, origin]``.
-    last_hour = mean(np.maximum(origins - hour, 0), origins)
-    last_observed = forward_fill(panel.values)[:, origins - 1]
-    last_hour = np.nan_to_num(np.where(np.isnan(last_hour), last_observed, last_hour))
-    peak = np.stack(
-        [np.fmax.reduce(panel.values[:, max(0, o - hour) : o], axis=1) for o in origins.tolist()],
-        axis=1,
-    )
-    peaks = np.where(np.isnan(peak), last_hour, peak)
+    means = _HourlyMeans(panel)
+    last_hour = means.last_hour(origins)
+    largest = means.largest_of_last_hour(origins)
+    peaks = np.where(np.isnan(largest), last_hour, largest)
     paths = np.repeat(last_hour[:, :, None], steps, axis=2)
-    is_short = origins < conformal.RHYTHM_DAYS * day
-    if not is_short.any():
-        return LastDay(paths, peaks, is_short)
-
-    # The hour around the same time of the day before, but nothing from the origin on.
-    short_origins, last_hour = origins[is_short], last_hour[:, is_short, None]
-    lead = np.arange(steps) % day
-    same_time = short_origins[:, None] - day + lead  # [origin, step] a bin; below 0: no history
-    end = np.clip(same_time - hour // 2 + hour, 1, short_origins[:, None])
-    observed = mean(np.maximum(end - hour, 0).ravel(), end.ravel())
-    observed = observed.reshape(len(last_hour), *same_time.shape)
-
-    # Times of day before the history began: a line from the last hour to the first.
-    first_hour = mean(np.zeros_like(short_origins), np.minimum(short_origins, hour))
-    share = (lead + 0.5) / np.maximum(day - short_origins, 1)[:, None]
-    interpolated = last_hour + share * (first_hour[:, :, None] - last_hour)
-    amounts = np.where(same_time >= 0, observed, interpolated)
-    paths[:, is_short] = np.where(np.isnan(amounts), last_hour, amounts)
+    is_short = origins < conformal.RHYTHM_DAYS * means.day
+    if is_short.any():
+        paths[:, is_short] = means.day_before(origins[is_short], last_hour[:, is_short], steps)
     return LastDay(paths, peaks, is_short)
 
 
@@ -231,38 +253,30 @@ class _PanelPart:
 
     def predict(self, steps: int) -> PanelForecast:
         """Return the forecast of the selected methods, with quantiles from past scores."""
-        panel, ages = self.panel, self._ages()
+        ages = self._ages()
         reach = max(self.window, steps) + int(ages.max(initial=0))
         if reach > self.record.reach:
             self._forecast_all_origins(reach)
-        # The forecast begins at the end of the panel, which follows the recorded origins.
-        end_of_panel = np.array([panel.bins])
-        end_origin = np.array([len(self.record.origins)])
-        paths = self._paths_from_end(end_of_panel, max(steps, self.window))
-        recent = self._recent_errors(end_origin + self._origins_per_lead)  # all errors so far
-        candidate_peaks = self._candidate_peaks(self._window_peaks(paths), recent.bias)
-        last = last_day(self.panel, end_of_panel, paths.shape[3])
-        selected = self._select(paths, candidate_peaks, recent, last, end_origin, ages)
+        end_origin = len(self.record.origins)  # the end of the panel follows the recorded origins
+        recent = self._recent_errors(np.array([end_origin + self._origins_per_lead]))  # all so far
+        selected = self._select_at_end(recent, steps, ages)
         mean = selected.path[:, 0, :steps]
         peak = selected.lift[:, :1] * running_max(mean, self.horizon)
-        bands = self._bands(mean, peak, ages)
         limit = self._limit(ages)
-        names_by_choice = (*self.names, *self.names, ENSEMBLE, LAST_DAY)
+        bands = self._bands(mean, peak, ages)
         age = int(ages.min(initial=0))
-        errors = _smaller_errors(recent.errors)
-        errors = np.concatenate([errors, recent.ensemble[None]])[:, :, 0] / self.scale[:, 0]
         return PanelForecast(
-            start_s=panel.start_s + panel.bins * panel.bin_s,
-            bin_s=panel.bin_s,
+            start_s=self.panel.start_s + self.panel.bins * self.panel.bin_s,
+            bin_s=self.panel.bin_s,
             mean=np.minimum(mean, limit),
             peak=np.minimum(peak, limit),
             levels=QUANTILES,
             quantiles=np.minimum(bands.quantiles, limit[:, None]),
             peak_quantiles=np.minimum(bands.peak_quantiles, limit[:, None]),
-            methods=tuple(names_by_choice[m] for m in selected.chosen[:, 0]),
+            methods=self._names_of(selected.chosen[:, 0]),
             candidates=(*self.names, ENSEMBLE),
-            errors=errors,
-            shares=_weight_by_method(_peak_weights(candidate_peaks, recent.errors))[:, :, 0],
+            errors=self._relative_errors(recent),
+            shares=selected.shares[:, :, 0],
             end_shares=selected.end_shares[:, :, 0],
             orders=self.fits.orders(ARIMA),
             past=self._past_peaks(),
@@ -272,6 +286,30 @@ class _PanelPart:
             growth=self._day_growth(slice(None), age),
             swing=self._unknown_swing(age),
         )
+
+    def _select_at_end(self, recent: RecentErrors, steps: int, ages: IntArray) -> SelectedForecast:
+        """Return the forecast of the selected methods from the end of the panel, the only origin.
+
+        It has ``steps`` bins, or a window if that is longer.
+        """
+        end_of_panel, end_origin = np.array([self.panel.bins]), np.array([len(self.record.origins)])
+        paths = self._paths_from_end(end_of_panel, max(steps, self.window))
+        last = last_day(self.panel, end_of_panel, paths.shape[3])
+        return self._select(paths, recent, last, end_origin, ages)
+
+    def _names_of(self, chosen: IntArray) -> tuple[str, ...]:
+        """Return the names of the methods with the indices ``chosen``."""
+        names = (*self.names, *self.names, ENSEMBLE, LAST_DAY)  # see ``SelectedForecast``
+        return tuple(names[m] for m in chosen)
+
+    def _relative_errors(self, recent: RecentErrors) -> FloatArray:
+        """Return the errors of each method and the ensemble as shares of mean demand.
+
+        The shape is ``[methods + 1, series]``. A method has the smaller error of its two peaks.
+        """
+        uncorrected, corrected = np.split(recent.errors, 2)
+        errors = [np.minimum(uncorrected, corrected), recent.ensemble[None]]
+        return np.asarray(np.concatenate(errors)[:, :, 0] / self.scale[:, 0])
 
     def _bands(self, mean: FloatArray, peak: FloatArray, ages: IntArray) -> _Bands:
         """Return the quantiles of a forecast with the given ``mean`` and ``peak [series, steps]``.
@@ -342,31 +380,33 @@ class _PanelPart:
             self.leads.add_known_errors(self.panel.values)
             return
         new = recorded + np.arange(len(origins))  # indices of the new origins
-
-        # Paths of each method. The last origin is the end of the panel, kept for ``predict``.
-        origins_and_end = np.append(origins, self.panel.bins)
-        paths = self.fits.paths(self.panel, origins_and_end, self.record.reach)
-        self.end_paths = self.panel.bins, paths[:, :, -1:].copy()
-        paths = paths[:, :, :-1]  # [method, series, origin, step]
-
-        # Peaks of each method, and those of the ensemble, which depend on the methods' errors.
-        peaks = self._window_peaks(paths)
-        self.record = self.record.add(origins=origins, peaks=peaks)
+        paths = self._paths_from_origins(origins)
+        self.record = self.record.add(origins=origins, peaks=self._window_peaks(paths))
         self._add_method_errors()
-        recent = self._recent_errors(new)
-        candidate_peaks = self._candidate_peaks(peaks, recent.bias)
         last = last_day(self.panel, origins, paths.shape[3])
-        _, ensemble_peaks = self._ensemble(paths, candidate_peaks, recent.errors, last)
+        _, ensemble_peaks = self._ensemble(paths, self._recent_errors(new), last)
         self.record = self.record.add(ensemble_peaks=ensemble_peaks)
         self._add_ensemble_errors()
         self.leads.add_origins(self.panel.values, origins, paths)
 
         # The method to use at each origin, by the errors that were known there.
-        recent, no_ages = self._recent_errors(new), np.zeros(paths.shape[1], np.int64)
-        selected = self._select(paths, candidate_peaks, recent, last, new, no_ages)
+        no_ages = np.zeros(paths.shape[1], np.int64)
+        selected = self._select(paths, self._recent_errors(new), last, new, no_ages)
         self.record = self.record.add(paths=selected.path, lifts=selected.lift)
+        self._drop_unneeded_errors()
 
-        # Drop the means that no later origin needs.
+    def _paths_from_origins(self, origins: IntArray) -> FloatArray:
+        """Return the path of each method from each new origin, ``[method, series, origin, step]``.
+
+        Those from the end of the panel are computed too, and kept for ``predict``.
+        """
+        origins_and_end = np.append(origins, self.panel.bins)
+        paths = self.fits.paths(self.panel, origins_and_end, self.record.reach)
+        self.end_paths = self.panel.bins, paths[:, :, -1:].copy()
+        return paths[:, :, :-1]
+
+    def _drop_unneeded_errors(self) -> None:
+        """Drop the mean errors that no later origin needs."""
         self.leads.keep_needed()
         self.bias = self.bias.keep_last(self._origins_per_lead)
         self.errors = self.errors.keep_last(self._origins_per_lead)
@@ -440,15 +480,16 @@ class _PanelPart:
         return np.concatenate([peaks, corrected])
 
     def _ensemble(
-        self, paths: FloatArray, candidate_peaks: FloatArray, errors: FloatArray, last: LastDay
+        self, paths: FloatArray, recent: RecentErrors, last: LastDay
     ) -> tuple[FloatArray, FloatArray]:
         """Return the ensemble's paths ``[series, origin, step]`` and peaks ``[series, origin]``.
 
         ``paths [method, series, origin, step]`` are those of the methods. Weights follow from the
-        recent ``errors`` of ``candidate_peaks``, both ``[candidate, series, origin]``, two of each
-        method. As long as no error is known, the ``last`` day is repeated.
+        ``recent`` errors of their candidate peaks, two of each method. As long as no error is
+        known, the ``last`` day is repeated.
         """
-        weights = _peak_weights(candidate_peaks, errors)
+        candidate_peaks = self._candidate_peaks(self._window_peaks(paths), recent.bias)
+        weights = _peak_weights(candidate_peaks, recent.errors)
         has_weight = weights.sum(axis=0) > 0
         peak = (weights * np.nan_to_num(candidate_peaks)).sum(axis=0)
         # Sum over methods (m) for each series, origin and step (k).
@@ -459,7 +500,6 @@ class _PanelPart:
     def _select(
         self,
         paths: FloatArray,
-        candidate_peaks: FloatArray,
         recent: RecentErrors,
         last: LastDay,
         origins: IntArray,
@@ -467,37 +507,49 @@ class _PanelPart:
     ) -> SelectedForecast:
         """Return the forecast of the selected method, or the last day where it has none.
 
-        ``paths [method, series, origin, step]`` are forecasts from ``origins`` (indices),
-        ``candidate_peaks`` their peaks, and ``recent`` the errors known there. ``ages [series]``
-        are the bins since the last observed one.
+        ``paths [method, series, origin, step]`` are forecasts from ``origins`` (indices), and
+        ``recent`` the errors known there. ``ages [series]`` are the bins since the last observed
+        one.
         """
-        ensemble_path, ensemble_peak = self._ensemble(paths, candidate_peaks, recent.errors, last)
+        candidate_peaks = self._candidate_peaks(self._window_peaks(paths), recent.bias)
+        ensemble_path, ensemble_peak = self._ensemble(paths, recent, last)
         # Take the chosen one of: methods, methods with corrected peaks, ensemble, last day.
         chosen = self._choose(candidate_peaks, recent)
-        all_paths = np.concatenate([paths, paths, ensemble_path[None], last.paths[None]])
-        all_peaks = np.concatenate([candidate_peaks, ensemble_peak[None], last.peaks[None]])
-        path = np.take_along_axis(all_paths, chosen[None, :, :, None], axis=0)[0]
-        peak = np.take_along_axis(all_peaks, chosen[None], axis=0)[0]
-        path = np.where(np.isnan(path), last.paths, path)
-        peak = np.where(np.isnan(peak), last.peaks, peak)
+        all_paths = [paths, paths, ensemble_path[None], last.paths[None]]
+        all_peaks = [candidate_peaks, ensemble_peak[None], last.peaks[None]]
+        path = _take(all_paths, chosen[None, :, :, None], last.paths)
+        peak = _take(all_peaks, chosen[None], last.peaks)
         path_peak = self._window_peaks(path)
         lift = np.where(path_peak > 0, peak / np.where(path_peak > 0, path_peak, 1), 1)
-        weights = _weight_by_method(_peak_weights(candidate_peaks, recent.errors))
-        end_shares = weights.copy()
-        if self.method not in (AUTO, ENSEMBLE):
-            return SelectedForecast(path, lift, chosen, end_shares)
+        shares = _weight_by_method(_peak_weights(candidate_peaks, recent.errors))
+        selected = SelectedForecast(path, lift, chosen, shares, end_shares=shares)
+        if self.method in (AUTO, ENSEMBLE):
+            return self._mix_later_steps(selected, paths, last, origins, ages)
+        return selected
 
-        # Beyond the window, replace the path by the mean with the weights at each lead time.
-        has_weight = weights.sum(axis=0)[..., None] > 0
+    def _mix_later_steps(
+        self,
+        selected: SelectedForecast,
+        paths: FloatArray,
+        last: LastDay,
+        origins: IntArray,
+        ages: IntArray,
+    ) -> SelectedForecast:
+        """Replace the path beyond the window by the mean of ``paths``, weighted by lead time.
+
+        The arguments are those of ``_select``.
+        """
+        path, end_shares = selected.path, selected.shares.copy()
+        has_weight = selected.shares.sum(axis=0)[..., None] > 0
         for age in np.unique(ages):
             rows = np.flatnonzero(ages == age)
             later, end_shares[:, rows] = self.leads.mix(
-                rows, paths[:, rows], origins, weights[:, rows], int(age)
+                rows, paths[:, rows], origins, selected.shares[:, rows], int(age)
             )
             path[rows] = np.where(has_weight[rows] & ~np.isnan(later), later, path[rows])
         # Errors a day ahead are known from the second day on.
         path[:, last.is_short, self.window :] = last.paths[:, last.is_short, self.window :]
-        return SelectedForecast(path, lift, chosen, end_shares)
+        return replace(selected, end_shares=end_shares)
 
     def _choose(self, candidate_peaks: FloatArray, recent: RecentErrors) -> IntArray:
         """Return the index of the chosen method and peak, ``[series, origin]``.
@@ -549,40 +601,52 @@ class _PanelPart:
         origins, columns]`` are scores of past forecasts.
         """
         steps = forecast.shape[1] // 2
-        values, scale = self.panel.values[rows], self.scale[rows]
-        known_bins = self.panel.bins - age
         lead = np.tile(np.arange(age, age + steps), 2)  # [column] bins after the last known one
-        in_window = lead < self.window
-        result = np.empty((len(rows), len(QUANTILES), 2 * steps))
-
-        # Columns in the window: scores of the latest forecasts of similar amounts.
-        past_forecasts = np.concatenate(self._past_forecasts(rows, age, steps), axis=2)
+        near, far = lead < self.window, lead >= self.window
+        past_forecasts = self._past_forecasts(rows, age, steps)
+        # In the window: scores of the latest forecasts of similar amounts.
         comparable = conformal.comparable_scores(
-            past[:, -BAND_WINDOWS:, in_window],
-            past_forecasts[:, -BAND_WINDOWS:, in_window],
-            forecast[:, in_window],
-            scale,
+            past[:, -BAND_WINDOWS:, near],
+            past_forecasts[:, -BAND_WINDOWS:, near],
+            forecast[:, near],
+            self.scale[rows],
         )
-        result[:, :, in_window] = conformal.quantiles(
-            forecast[:, in_window], comparable, values, scale, QUANTILES
+        result = np.empty((len(rows), len(QUANTILES), 2 * steps))
+        result[:, :, near] = conformal.quantiles(
+            forecast[:, near], comparable, self.panel.values[rows], self.scale[rows], QUANTILES
         )
+        result[:, :, far] = self._far_quantiles(
+            rows, age, forecast[:, far], past[:, :, far], lead[far]
+        )
+        return result
 
-        # Columns further ahead: scores of settled origins, and the prior while history is short.
-        # These forecasts overlap, so levels would adapt to one series of related errors.
+    def _far_quantiles(
+        self, rows: IntArray, age: int, forecast: FloatArray, past: FloatArray, lead: IntArray
+    ) -> FloatArray:
+        """Return the quantiles of columns beyond the window, ``lead [columns]`` bins ahead.
+
+        They follow from scores of settled origins, and from the prior while history is short. The
+        forecasts overlap, so levels would adapt to one series of related errors.
+        """
+        known_bins = self.panel.bins - age
         origins, day = self.record.origins[self._windows], self.panel.season_bins(DAY_S)
         is_settled = origins >= min(SETTLED_DAYS * day, known_bins // 2)
         prior = conformal.growth_prior(
             days=self._history_days(age),
             count=int((origins < known_bins).sum()),
             growth=self._day_growth(rows, age),
-            lead_days=(lead[~in_window] + 0.5) * self.panel.bin_s / DAY_S,
+            lead_days=np.asarray((lead + 0.5) * self.panel.bin_s / DAY_S, np.float64),
             swing=self._unknown_swing(age),
         )
-        result[:, :, ~in_window] = conformal.quantiles(
-            forecast[:, ~in_window], past[:, is_settled][:, :, ~in_window], values, scale,
-            QUANTILES, adapt=False, prior=prior,
-        )  # fmt: skip
-        return result
+        return conformal.quantiles(
+            forecast,
+            past[:, is_settled],
+            self.panel.values[rows],
+            self.scale[rows],
+            QUANTILES,
+            adapt=False,
+            prior=prior,
+        )
 
     def _past_scores(self, rows: IntArray, age: int, steps: int) -> FloatArray:
         """Return the scores of past forecasts of the series ``rows``, ``[rows, origins, columns]``.
@@ -597,31 +661,28 @@ class _PanelPart:
         values = np.concatenate([self.panel.values[rows], unknown], axis=1)
         actual = windows_at(values, origins, reach)
         seen = ~np.isnan(actual)
-        actual_peaks = running_max(np.where(seen, actual, -np.inf), self.horizon)
-        actual_peaks = np.where(seen, actual_peaks, np.nan)
+        peaks = running_max(np.where(seen, actual, -np.inf), self.horizon)
+        peaks = np.where(seen, peaks, np.nan)
 
-        forecasts, forecast_peaks = self._past_forecasts(rows, age, steps)
-        scale = self.scale[rows][:, :, None]
         in_window = np.arange(age, reach) < self.window
         offset = np.where(in_window, conformal.OFFSET, conformal.FAR_OFFSET)
-        bin_scores = conformal.log_ratio_scores(actual[:, :, age:], forecasts, scale, offset)
-        peak_scores = conformal.log_ratio_scores(
-            actual_peaks[:, :, age:], forecast_peaks, scale, offset
+        return conformal.log_ratio_scores(
+            actual=np.concatenate([actual[:, :, age:], peaks[:, :, age:]], axis=2),
+            forecast=self._past_forecasts(rows, age, steps),
+            scale=self.scale[rows][:, :, None],
+            offset=np.tile(offset, 2),
         )
-        return np.concatenate([bin_scores, peak_scores], axis=2)
 
-    def _past_forecasts(
-        self, rows: IntArray, age: int, steps: int
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return past forecasts of bins, and of the peak in the window that ends with each bin.
+    def _past_forecasts(self, rows: IntArray, age: int, steps: int) -> FloatArray:
+        """Return past forecasts of bins, then of the peak in the window that ends with each bin.
 
-        Both are ``[rows, origins, steps]``, where ``rows`` are series. Step k is ``age + k`` bins
+        They are ``[rows, origins, 2 steps]``, where ``rows`` are series. Step k is ``age + k`` bins
         after the origin. A window has ``horizon`` bins.
         """
         forecasts = self.record.paths[rows][:, self._windows, : age + steps]
         lifts = self.record.lifts[rows][:, self._windows, None]
         peaks = lifts * running_max(forecasts, self.horizon)
-        return forecasts[:, :, age:], peaks[:, :, age:]
+        return np.concatenate([forecasts[:, :, age:], peaks[:, :, age:]], axis=2)
 
 
 def running_max(paths: FloatArray, window: int) -> FloatArray:
@@ -629,6 +690,12 @@ def running_max(paths: FloatArray, window: int) -> FloatArray:
     padding = np.full((*paths.shape[:-1], window - 1), -np.inf)
     padded = np.concatenate([padding, paths], axis=-1)
     return np.asarray(sliding_window_view(padded, window, axis=-1).max(axis=-1))
+
+
+def _take(options: list[FloatArray], index: IntArray, default: FloatArray) -> FloatArray:
+    """Return the option with the ``index`` at each place; ``default`` where that is NaN."""
+    taken = np.take_along_axis(np.concatenate(options), index, axis=0)[0]
+    return np.where(np.isnan(taken), default, taken)
 
 
 def _peak_weights(candidate_peaks: FloatArray, errors: FloatArray) -> FloatArray:
@@ -643,12 +710,3 @@ def _weight_by_method(weights: FloatArray) -> FloatArray:
     """
     methods = len(weights) // 2
     return np.asarray(weights[:methods] + weights[methods:])
-
-
-def _smaller_errors(errors: FloatArray) -> FloatArray:
-    """Return the smaller of each method's two errors, ``[methods, ...]``.
-
-    ``errors [2 methods, ...]`` has those of all uncorrected peaks first.
-    """
-    methods = len(errors) // 2
-    return np.minimum(errors[:methods], errors[methods:])

@@ -65,7 +65,8 @@ class SelectedForecast:
     path: FloatArray  # [series, origin, step]
     lift: FloatArray  # [series, origin]
     chosen: IntArray  # [series, origin]
-    end_shares: FloatArray  # [method, series, origin] weights in the ensemble at the last step
+    shares: FloatArray  # [method, series, origin] weights in the ensemble
+    end_shares: FloatArray  # [method, series, origin] the same at the last step
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -178,24 +178,35 @@ def _check_length(method: str, series: DemandSeries) -> None:
     if method in (AUTO, ENSEMBLE):
         return
     rule, observed = RULES[method], int((~np.isnan(series.values)).sum())
-    if isinstance(rule, Seasonal | ShapeTimesLevel):
-        season = round(rule.season_s / series.bin_s)
-        if abs(season * series.bin_s - rule.season_s) > 1e-6 * rule.season_s:
-            raise ForecastError(
-                f"{series.key}: the season of {rule.season_s:g} s is not a whole number of "
-                f"bins of {series.bin_s:g} s. Choose a bin width that divides it."
-            )
-        needed, what = season, "one season"
-        if isinstance(rule, ShapeTimesLevel):
-            needed, what = season + round(DAY_S / series.bin_s), "one season and a day"
-        if series.bins < needed:
-            raise SeriesTooShort(
-                f"{series.key}: too short for {method}. It needs {what} ({needed:,} bins) and has "
-                f"{series.bins:,} bins, {observed:,} of them observed."
-            )
+    if isinstance(rule, Seasonal):
+        _check_bins(method, series, _season_bins(rule.season_s, series), "one season")
+    if isinstance(rule, ShapeTimesLevel):
+        needed = _season_bins(rule.season_s, series) + round(DAY_S / series.bin_s)
+        _check_bins(method, series, needed, "one season and a day")
     fewest = MIN_OBSERVED if isinstance(rule, Arima) else FEWEST
     if observed < fewest:
         raise SeriesTooShort(
             f"{series.key}: {method} needs at least {fewest} observed bins and has "
             f"{observed}. Give a longer history or use narrower bins."
+        )
+
+
+def _season_bins(season_s: float, series: DemandSeries) -> int:
+    """Return the bins of a season; raise ForecastError if they are not a whole number."""
+    season = round(season_s / series.bin_s)
+    if abs(season * series.bin_s - season_s) > 1e-6 * season_s:
+        raise ForecastError(
+            f"{series.key}: the season of {season_s:g} s is not a whole number of "
+            f"bins of {series.bin_s:g} s. Choose a bin width that divides it."
+        )
+    return season
+
+
+def _check_bins(method: str, series: DemandSeries, needed: int, what: str) -> None:
+    """Raise SeriesTooShort if ``series`` has fewer than the ``needed`` bins (``what`` they are)."""
+    if series.bins < needed:
+        observed = int((~np.isnan(series.values)).sum())
+        raise SeriesTooShort(
+            f"{series.key}: too short for {method}. It needs {what} ({needed:,} bins) and has "
+            f"{series.bins:,} bins, {observed:,} of them observed."
         )

@@ -64,36 +64,40 @@ class FittedArima:
     def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
         """Return the forecast of ``steps`` bins from each origin, ``[series, origins, steps]``.
 
-        Later shocks are expected to be 0. A series without an observed bin before the origin has
-        NaN.
+        A series without an observed bin before the origin has NaN.
         """
         bins = int(origins[-1])
         # Arrays begin at bin ``first``: earlier bins hardly matter.
         first = max(0, int(origins[0]) - MEMORY)
-        start = origins - first  # index of each origin in these arrays
         start_s = panel.start_s + first * panel.bin_s
         design = self.harmonics.design(start_s, panel.bin_s, bins - first + steps)
         cycle = self.cycles @ design.T
         root = self.scale.transform(panel.values[:, first:bins])
-        # They begin with an extra bin for each of their lags.
-        deviations, shocks = self._filter(root - cycle[:, : bins - first])
-        ar_lags, ma_lags = self.ar.shape[1], self.ma.shape[1]
-
-        deviations_ahead = np.zeros((len(root), len(origins), steps))
-        for step in range(steps):
-            for lag, weight in enumerate(self.ar.T, start=1):
-                if lag <= step:  # the lagged bin is forecast too
-                    lagged = deviations_ahead[:, :, step - lag]
-                else:
-                    lagged = deviations[:, ar_lags + start + step - lag]
-                deviations_ahead[:, :, step] += weight[:, None] * lagged
-            for lag, weight in enumerate(self.ma.T, start=1):
-                if lag > step:  # later shocks are expected to be 0
-                    shock = shocks[:, ma_lags + start + step - lag]
-                    deviations_ahead[:, :, step] += weight[:, None] * shock
-        amounts = self.scale.inverse(deviations_ahead + windows_at(cycle, start, steps))
+        start = origins - first  # index of each origin in these arrays
+        deviations = self._deviations_ahead(root - cycle[:, : bins - first], start, steps)
+        amounts = self.scale.inverse(deviations + windows_at(cycle, start, steps))
         observed_so_far = np.logical_or.accumulate(panel.observed_bins[:, :bins], axis=1)
         return np.where(observed_so_far[:, origins - 1, None], amounts, np.nan)
+
+    def _deviations_ahead(self, rest: FloatArray, start: IntArray, steps: int) -> FloatArray:
+        """Return the expected deviations from the cycles, ``[series, origins, steps]``.
+
+        ``rest [series, bins]`` are those of the past, and ``start`` is the bin of each origin.
+        Later shocks are expected to be 0.
+        """
+        ar_lags, ma_lags = self.ar.shape[1], self.ma.shape[1]
+        # Both begin with an extra bin for each of their lags, so a window at ``start`` ends there.
+        deviations, shocks = self._filter(rest)
+        past_shocks = windows_at(shocks, start, ma_lags)
+        ahead = np.zeros((len(rest), len(start), ar_lags + steps))  # the lags, then the steps
+        ahead[:, :, :ar_lags] = windows_at(deviations, start, ar_lags)
+        for step in range(steps):
+            expected = ahead[:, :, ar_lags + step]  # a view, which is changed in place
+            for lag, weight in enumerate(self.ar.T, start=1):
+                expected += weight[:, None] * ahead[:, :, ar_lags + step - lag]
+            for lag in range(step + 1, ma_lags + 1):
+                expected += self.ma[:, lag - 1, None] * past_shocks[:, :, ma_lags + step - lag]
+        return ahead[:, :, ar_lags:]
 
     def _filter(self, rest: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return ``rest [series, bins]`` with filled gaps, and the one-step errors (shocks).
@@ -102,18 +106,13 @@ class FittedArima:
         shock. Both results are ``[series, lags and bins]``: they begin with extra bins that the
         first lags need.
         """
-        known = ~np.isnan(rest)
         series, bins = rest.shape
         ar_lags, ma_lags = self.ar.shape[1], self.ma.shape[1]
-        # A random walk begins at its first observed value, a stationary series at its mean.
-        first_observed = rest[np.arange(series), np.argmax(known, axis=1)]
-        begin = np.where(known.any(axis=1), first_observed, 0.0)
-        is_walk = np.isclose(self.ar.sum(axis=1), 1.0)
         # Both are [lags and bins, series].
         filled = np.empty((ar_lags + bins, series))
-        filled[:ar_lags] = np.where(is_walk, begin, 0.0)
+        filled[:ar_lags] = self._begin(rest)
         shocks = np.zeros((ma_lags + bins, series))
-        has_gap = ~known.all(axis=1)
+        has_gap = np.isnan(rest).any(axis=1)
         for row in np.flatnonzero(~has_gap):  # a compiled recursion suffices without gaps
             filled[ar_lags:, row] = rest[row]
             unexplained = np.convolve(filled[:, row], np.r_[1.0, -self.ar[row]], mode="valid")
@@ -121,6 +120,16 @@ class FittedArima:
         if has_gap.any():
             self._filter_by_bin(rest[has_gap], np.flatnonzero(has_gap), filled, shocks)
         return filled.T, shocks.T
+
+    def _begin(self, rest: FloatArray) -> FloatArray:
+        """Return the value before the first bin, ``[series]``.
+
+        A random walk begins at its first observed value, a stationary series at its mean, 0.
+        """
+        known = ~np.isnan(rest)
+        first_observed = rest[np.arange(len(rest)), np.argmax(known, axis=1)]
+        is_walk = np.isclose(self.ar.sum(axis=1), 1.0)
+        return np.where(is_walk & known.any(axis=1), first_observed, 0.0)
 
     def _filter_by_bin(
         self, rest: FloatArray, rows: IntArray, filled: FloatArray, shocks: FloatArray
@@ -131,15 +140,14 @@ class FittedArima:
         ``rows``.
         """
         ar, ma = self.ar[rows, ::-1].T, self.ma[rows, ::-1].T  # [lags, rows], the oldest bin first
-        ar_lags, ma_lags = len(ar), len(ma)
         values, errors = filled[:, rows], shocks[:, rows]
         for t, value in enumerate(np.ascontiguousarray(rest.T)):
             # The lagged bins of bin t are the rows before ``t + lags``.
-            expected = (ar * values[t : t + ar_lags]).sum(axis=0)
-            expected += (ma * errors[t : t + ma_lags]).sum(axis=0)
+            expected = (ar * values[t : t + len(ar)]).sum(axis=0)
+            expected += (ma * errors[t : t + len(ma)]).sum(axis=0)
             known = ~np.isnan(value)
-            values[t + ar_lags] = np.where(known, value, expected)
-            errors[t + ma_lags] = np.where(known, value - expected, 0.0)
+            values[t + len(ar)] = np.where(known, value, expected)
+            errors[t + len(ma)] = np.where(known, value - expected, 0.0)
         filled[:, rows], shocks[:, rows] = values, errors
 
 
@@ -198,35 +206,41 @@ class Arima:
         """
         seen = ~np.isnan(root)
         cycles = np.zeros(design.shape[1])
-        ar, ma = np.zeros(self.limits.p + 1), np.zeros(self.limits.q)
         if seen.sum() < MIN_OBSERVED:
-            return _Row(cycles, np.full_like(ar, np.nan), ma, "")
+            return _Row(cycles, np.full(self.limits.p + 1, np.nan), np.zeros(self.limits.q), "")
         if np.ptp(root[seen]) < SMALLEST_SPREAD:  # a constant: repeat it
-            ar[0] = 1.0
-            return _Row(cycles, ar, ma, "(0, 1, 0)")
+            return self._row(cycles, FittedOrder((0, 1, 0), np.empty(0), np.inf), "")
 
-        # Number of differences (0 or 1), then the cycles.
         d = choose_differences(root, design)
         if d and (seen[1:] & seen[:-1]).sum() < MIN_OBSERVED:  # hardly a difference is known
             root = harmonics.carry_forward(root)
         chosen = harmonics.choose_harmonics(root, d, design, options)
         columns = chosen.columns(options[-1])
         cycles[columns] = harmonics.regress(root, d, design[:, columns])
+        best = self._fit_arma(root - design @ cycles, d, first=int(np.argmax(seen)))
+        return self._row(cycles, best, str(chosen))
 
-        # ARMA orders of the rest, scaled to a mean square of 1.
-        rest = root - design @ cycles
-        spread = _spread(rest, d)
-        best = FittedOrder((0, d, 0), np.empty(0), np.inf)  # white noise, if nothing is left
-        if spread > SMALLEST_SPREAD:
-            scaled = (rest - rest[seen][0] * d) / spread  # a differenced series begins at 0
-            best = fit_orders(scaled, d, self.limits.p, self.limits.q)
-        p, _, q = best.order
-        ma[:q] = best.parameters[p:]
+    def _row(self, cycles: FloatArray, arma: FittedOrder, cycles_text: str) -> _Row:
+        """Return the model of a series with the cycles' coefficients and the process ``arma``."""
+        p, d, q = arma.order
+        ar, ma = np.zeros(self.limits.p + 1), np.zeros(self.limits.q)
+        ma[:q] = arma.parameters[p:]
         # The AR polynomial times (1 - B)^d, where B is the lag, forecasts the values themselves.
-        ar_polynomial, difference = [1.0, *-best.parameters[:p]], [1.0, -1.0][: 1 + d]
+        ar_polynomial, difference = [1.0, *-arma.parameters[:p]], [1.0, -1.0][: 1 + d]
         ar[: p + d] = -np.convolve(ar_polynomial, difference)[1:]
-        label = " + ".join(filter(None, (str(best.order), str(chosen))))
+        label = f"{arma.order} + {cycles_text}" if cycles_text else str(arma.order)
         return _Row(cycles, ar, ma, label)
+
+    def _fit_arma(self, rest: FloatArray, d: int, first: int) -> FittedOrder:
+        """Return the ARMA orders and parameters of ``rest [bins]``, differenced ``d`` times.
+
+        ``first`` is the first observed bin. The fit is to values with a mean square of 1.
+        """
+        spread = _spread(rest, d)
+        if spread <= SMALLEST_SPREAD:
+            return FittedOrder((0, d, 0), np.empty(0), np.inf)  # white noise: nothing is left
+        scaled = (rest - rest[first] * d) / spread  # a differenced series begins at 0
+        return fit_orders(scaled, d, self.limits.p, self.limits.q)
 
 
 def _spread(values: FloatArray, d: int) -> float:

@@ -8,14 +8,15 @@ their exact likelihood.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 import scipy
 from numpy.lib.stride_tricks import sliding_window_view
 
 from forecasting.arrays import BoolArray, FloatArray
-from forecasting.harmonics import RIDGE, carry_forward, least_squares
+from forecasting.harmonics import NormalEquations, carry_forward, least_squares
 from forecasting.recursion import recursion
 
 Order = tuple[int, int, int]  # (p, d, q)
@@ -40,21 +41,29 @@ def choose_differences(values: FloatArray, design: FloatArray) -> int:
     """Return 1 if a KPSS test rejects level stationarity around ``design`` at 5%, else 0.
 
     AIC cannot choose ``d``, since models of different ``d`` explain different data. Gaps are
-    dropped. The bandwidth is the longer one of Kwiatkowski et al. 1992 (l12): the short one
-    mistakes strong stationary autocorrelation for a unit root.
+    dropped.
     """
     seen = ~np.isnan(values)
     residual = values[seen] - design[seen] @ least_squares(design[seen], values[seen])
-    n = residual.size
     sums = np.cumsum(residual)
+    # The KPSS statistic is sums @ sums / n^2 over the long-run variance.
+    variance = max(_long_run_variance(residual), np.finfo(float).tiny)
+    return int(sums @ sums > KPSS_CRITICAL * residual.size * variance)
+
+
+def _long_run_variance(residual: FloatArray) -> float:
+    """Return the long-run variance times the number of residuals, with Bartlett's weights.
+
+    The bandwidth is the longer one of Kwiatkowski et al. 1992 (l12): the short one mistakes strong
+    stationary autocorrelation for a unit root.
+    """
+    n = residual.size
     lags = min(int(np.ceil(12 * (n / 100) ** 0.25)), n - 1)
-    # Long-run variance times n, with Bartlett's weights of the autocovariances.
     variance = float(residual @ residual)
     for lag in range(1, lags + 1):
         bartlett_weight = 1 - lag / (lags + 1)
         variance += 2 * bartlett_weight * float(residual[lag:] @ residual[:-lag])
-    # The statistic is sums @ sums / (n * variance).
-    return int(sums @ sums > KPSS_CRITICAL * n * max(variance, np.finfo(float).tiny))
+    return variance
 
 
 def fit_orders(values: FloatArray, d: int, max_p: int, max_q: int) -> FittedOrder:
@@ -80,38 +89,48 @@ def _hannan_rissanen(
     The fits are regressions of ``w`` on its earlier values and on estimated shocks. ``w`` are the
     values differenced ``d`` times, and ``target`` is the mask of those to explain.
     """
-    # Residuals of a long autoregression stand for the shocks.
     long_lags = min(round(10 * np.log10(w.size)), w.size // 4)
-    lagged, later, is_target = _lagged_values(w, long_lags), w[long_lags:], target[long_lags:]
-    residual = later - lagged @ least_squares(lagged[is_target], later[is_target])
-    shocks = np.zeros_like(w)
-    shocks[long_lags:] = np.where(is_target, residual, 0.0)
-
-    # Regressors of each target bin: the last ``max_p`` values, then the last ``max_q`` shocks.
-    first = max(max_p, max_q) + (long_lags if max_q else 0)
+    shocks = _long_autoregression_residuals(w, target, long_lags)
+    first = max(max_p, max_q)  # the first bin with all regressors
+    if max_q:
+        first += long_lags  # before them, no shock is known
     first = min(first, w.size // 2)
+    # Regressors of each target bin: the last ``max_p`` values, then the last ``max_q`` shocks.
     lagged_w = _lagged_values(w, max_p)[first - max_p :]
     lagged_shocks = _lagged_values(shocks, max_q)[first - max_q :]
-    regressors = np.hstack([lagged_w, lagged_shocks])[target[first:]]
-    y = w[first:][target[first:]]
-
-    # Normal equations of all regressors. Each order is a regression on some of them.
-    normal, moments = regressors.T @ regressors, regressors.T @ y
-    normal += RIDGE * np.trace(normal) / max(1, len(normal)) * np.eye(len(normal))
-    total_square, n = float(y @ y), max(1, y.size)
+    rows = target[first:]
+    regressors = np.hstack([lagged_w, lagged_shocks])[rows]
+    equations = NormalEquations.of(regressors, w[first:][rows])
     fits = []
-    for p in range(max_p + 1):
-        for q in range(max_q + 1):
-            columns = [*range(p), *range(max_p, max_p + q)]
-            normal_of_order = normal[np.ix_(columns, columns)]
-            parameters = np.asarray(np.linalg.solve(normal_of_order, moments[columns]), np.float64)
-            if not is_regular(parameters, p):
-                continue
-            residual_square = total_square - float(parameters @ moments[columns])
-            residual_square = max(residual_square, np.finfo(float).tiny)
-            aic = n * float(np.log(residual_square / n)) + 2 * (p + q + 1)
+    for p, q in product(range(max_p + 1), range(max_q + 1)):
+        columns = [*range(p), *range(max_p, max_p + q)]
+        parameters, aic = _least_squares_fit(equations, columns)
+        if is_regular(parameters, p):
             fits.append(FittedOrder((p, d, q), parameters, aic))
     return sorted(fits, key=lambda fit: fit.aic)
+
+
+def _long_autoregression_residuals(w: FloatArray, target: BoolArray, lags: int) -> FloatArray:
+    """Return the residuals of a regression of ``w`` on its ``lags`` last values, ``[bins]``.
+
+    They are 0 in bins that are no ``target``, and in the first ``lags`` bins.
+    """
+    lagged, later, is_target = _lagged_values(w, lags), w[lags:], target[lags:]
+    residual = later - lagged @ least_squares(lagged[is_target], later[is_target])
+    shocks = np.zeros_like(w)
+    shocks[lags:] = np.where(is_target, residual, 0.0)
+    return shocks
+
+
+def _least_squares_fit(equations: NormalEquations, columns: list[int]) -> tuple[FloatArray, float]:
+    """Return the parameters of a regression on some ``columns``, and its AIC."""
+    moments = equations.moments[columns]
+    parameters = np.linalg.solve(equations.normal[np.ix_(columns, columns)], moments)
+    residual_square = equations.total_square - float(parameters @ moments)
+    residual_square = max(residual_square, np.finfo(float).tiny)
+    n = equations.count
+    aic = n * float(np.log(residual_square / n)) + 2 * (len(columns) + 1)
+    return np.asarray(parameters, np.float64), aic
 
 
 def _refine(fit: FittedOrder, w: FloatArray, target: BoolArray) -> FittedOrder:
@@ -119,25 +138,36 @@ def _refine(fit: FittedOrder, w: FloatArray, target: BoolArray) -> FittedOrder:
 
     ``w`` are the differenced values, and ``target`` is the mask of those that the sum includes.
     """
-    p, d, q = fit.order
+    p, _, q = fit.order
     if not q:  # without MA terms, the regression has the least sum already
         return fit
-    parameters, first = fit.parameters, max(p, q)
+    parameters = fit.parameters
     for _ in range(STEPS):
-        ar, ma = parameters[:p], parameters[p:]
-        unexplained = np.convolve(w, np.r_[1.0, -ar])[: w.size]  # w without its AR part
-        # Lags of ``by_ar`` and ``by_ma`` are the negative derivatives of the shocks by the AR and
-        # MA coefficients.
-        by_ar, shocks = recursion(np.stack([w, unexplained]), ma)
-        (by_ma,) = recursion(shocks[None], ma)
-        ar_slopes = _lagged_values(by_ar, p)[first - p :]
-        ma_slopes = _lagged_values(by_ma, q)[first - q :]
-        rows = target[first:]
-        step = least_squares(np.hstack([ar_slopes, ma_slopes])[rows], shocks[first:][rows])
-        if not is_regular(parameters + step, p):
+        refined = parameters + _gauss_newton_step(parameters, p, w, target)
+        if not is_regular(refined, p):
             break
-        parameters = parameters + step
-    return FittedOrder((p, d, q), parameters, fit.aic)
+        parameters = refined
+    return replace(fit, parameters=parameters)
+
+
+def _gauss_newton_step(
+    parameters: FloatArray, p: int, w: FloatArray, target: BoolArray
+) -> FloatArray:
+    """Return the change of ``parameters`` that reduces the sum of squared shocks.
+
+    ``parameters`` are ``p`` AR coefficients, then MA coefficients.
+    """
+    ar, ma = parameters[:p], parameters[p:]
+    unexplained = np.convolve(w, np.r_[1.0, -ar])[: w.size]  # w without its AR part
+    # Lags of ``by_ar`` and ``by_ma`` are the negative derivatives of the shocks by the AR and
+    # MA coefficients.
+    by_ar, shocks = recursion(np.stack([w, unexplained]), ma)
+    (by_ma,) = recursion(shocks[None], ma)
+    first = max(p, ma.size)
+    ar_slopes = _lagged_values(by_ar, p)[first - p :]
+    ma_slopes = _lagged_values(by_ma, ma.size)[first - ma.size :]
+    rows = target[first:]
+    return least_squares(np.hstack([ar_slopes, ma_slopes])[rows], shocks[first:][rows])
 
 
 def _with_exact_aic(fit: FittedOrder, w: FloatArray) -> FittedOrder:
@@ -158,33 +188,49 @@ def exact_shocks(w: FloatArray, ar: FloatArray, ma: FloatArray) -> tuple[FloatAr
     Variances are relative to that of the shocks of the process with the coefficients ``ar`` and
     ``ma``. From the value number max(p, q) on, the AR part is subtracted. The covariance of the
     result is a band matrix, so a banded Cholesky factor gives the exact likelihood (Ansley 1979,
-    Biometrika 66; covariances as in Brockwell and Davis 1991, equation 5.3.5). statsmodels computes
-    the same, but its import takes a second.
+    Biometrika 66). statsmodels computes the same, but its import takes a second.
+    """
+    first = max(ar.size, ma.size)
+    factor = scipy.linalg.cholesky_banded(_covariance_bands(w.size, ar, ma), lower=True)
+    without_ar = np.r_[w[:first], np.convolve(w, np.r_[1.0, -ar])[first : w.size]]
+    shocks, _ = scipy.linalg.lapack.dtbtrs(factor, without_ar[:, None], uplo="L")
+    return shocks[:, 0], 2 * float(np.log(factor[0]).sum())
+
+
+def _covariance_bands(bins: int, ar: FloatArray, ma: FloatArray) -> FloatArray:
+    """Return the covariance of the first max(p, q) values and of the MA part after them.
+
+    Row ``lag`` of the result ``[lags, bins]`` is a diagonal of the matrix (Brockwell and Davis
+    1991, equation 5.3.5).
     """
     first = max(ar.size, ma.size)
     lags = range(first + 1)
-    ar_polynomial = np.r_[1.0, -ar]
     theta = np.r_[1.0, ma, np.zeros(first - ma.size)]  # MA polynomial
     (psi,) = recursion(theta[None], -ar)  # weights of past shocks in a value
 
     # Autocovariances by lag: of the MA part (values without their AR part), of the MA part with
-    # the values, and of the values, which solve the Yule-Walker equations.
+    # the values, and of the values.
     ma_covariance = np.array([theta[lag:] @ theta[: first + 1 - lag] for lag in lags])
     cross_covariance = np.array([theta[lag:] @ psi[: first + 1 - lag] for lag in lags])
-    equations = np.zeros((first + 1, first + 1))
-    for lag in lags:
-        np.add.at(equations[lag], np.abs(lag - np.arange(ar.size + 1)), ar_polynomial)
-    value_covariance = np.linalg.solve(equations, cross_covariance)
+    value_covariance = _yule_walker(ar, cross_covariance)
 
-    # Covariance of the ``first`` values and the MA part after them: row ``lag`` is a diagonal.
-    bands = np.repeat(ma_covariance[:, None], w.size, axis=1)
+    bands = np.repeat(ma_covariance[:, None], bins, axis=1)
     bands[:, :first] = cross_covariance[:, None]
     for lag in lags:
         bands[lag, : first - lag] = value_covariance[lag]
-    factor = scipy.linalg.cholesky_banded(bands, lower=True)
-    without_ar = np.r_[w[:first], np.convolve(w, ar_polynomial)[first : w.size]]
-    shocks, _ = scipy.linalg.lapack.dtbtrs(factor, without_ar[:, None], uplo="L")
-    return shocks[:, 0], 2 * float(np.log(factor[0]).sum())
+    return bands
+
+
+def _yule_walker(ar: FloatArray, cross_covariance: FloatArray) -> FloatArray:
+    """Return the autocovariances of the values by lag, which solve the Yule-Walker equations.
+
+    ``cross_covariance [lags]`` is that of the MA part with the values.
+    """
+    lags = cross_covariance.size
+    equations = np.zeros((lags, lags))
+    for lag in range(lags):
+        np.add.at(equations[lag], np.abs(lag - np.arange(ar.size + 1)), np.r_[1.0, -ar])
+    return np.asarray(np.linalg.solve(equations, cross_covariance), np.float64)
 
 
 def is_regular(parameters: FloatArray, p: int) -> bool:

@@ -48,14 +48,22 @@ class Kalman:
         values = scale.transform(panel.values)
         gains, variances = _kalman_gains(~np.isnan(values), np.array([RATIOS]))
         # Errors one bin ahead, ``[bins - 1, series, ratios]``: the first bin only sets the level.
-        errors, variances = values.T[1:, :, None] - _levels(values, gains)[:-1], variances[1:]
-        observed = ~np.isnan(errors)
-        squares = np.where(observed, errors**2 / variances, 0.0).sum(axis=0)
-        logs = np.where(observed, np.log(variances), 0.0).sum(axis=0)
-        count = np.maximum(observed.sum(axis=0), 1)
-        # Normal errors, with the scale of their variance at its likeliest value, squares / count.
-        likelihood = -0.5 * (count * np.log(squares / count + SMALLEST_SQUARE) + logs)
+        errors = values.T[1:, :, None] - _levels(values, gains)[:-1]
+        likelihood = _log_likelihood(errors, variances[1:])
         return LocalLevel(np.take(RATIOS, np.argmax(likelihood, axis=1)), scale)
+
+
+def _log_likelihood(errors: FloatArray, variances: FloatArray) -> FloatArray:
+    """Return the log likelihood of one-step ``errors``, ``[series, ratios]``, up to a constant.
+
+    Errors are normal; NaN: not observed. ``variances`` are relative, and their scale has its
+    likeliest value: the mean square. Both are ``[bins, series, ratios]``.
+    """
+    observed = ~np.isnan(errors)
+    squares = np.where(observed, errors**2 / variances, 0.0).sum(axis=0)
+    logs = np.where(observed, np.log(variances), 0.0).sum(axis=0)
+    count = np.maximum(observed.sum(axis=0), 1)
+    return np.asarray(-0.5 * (count * np.log(squares / count + SMALLEST_SQUARE) + logs))
 
 
 def _kalman_gains(seen: BoolArray, ratio: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -114,24 +114,33 @@ class ShapeTimesLevel:
         # The bins of the last day, which gives the level, then those to forecast.
         last_day = origins[:, None] + np.arange(-day, 0)
         ahead = origins[:, None] + np.arange(steps) % season
-        bins = np.concatenate([last_day, ahead], axis=1)  # [origin, day and steps]
+        shape = self._shape(filled, np.concatenate([last_day, ahead], axis=1), season, day)
+        level = _level_of_day(filled[:, np.maximum(last_day, 0)], shape[:, :, :day])
+        return shape[:, :, day:] * level[:, :, None]
 
-        # The shape is the mean of these bins one to ``seasons`` seasons earlier.
+    def _shape(self, filled: FloatArray, bins: IntArray, season: int, day: int) -> FloatArray:
+        """Return the mean of ``bins [origin, bin]`` one to ``seasons`` seasons earlier.
+
+        The result is ``[series, origin, bin]``. The bins of an origin begin a ``day`` before it.
+        """
         total = np.zeros((len(filled), *bins.shape))
         count = np.zeros(bins.shape)
         for seasons_back in range(1, self.seasons + 1):
             earlier = bins - seasons_back * season
             # Only whole seasons count, so that the shape and its level have the same days.
-            is_whole = (origins >= seasons_back * season + day)[:, None] & (earlier >= 0)
+            is_whole = earlier[:, :1] >= 0
             total += np.where(is_whole, filled[:, np.maximum(earlier, 0)], 0.0)
             count += is_whole
-        shape = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+        return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
-        # The level is the total of the last day over that of its shape, where both are known.
-        shape_of_last_day, last_amounts = shape[:, :, :day], filled[:, np.maximum(last_day, 0)]
-        both_known = ~np.isnan(last_amounts) & ~np.isnan(shape_of_last_day)
-        shape_total = np.where(both_known, shape_of_last_day, 0.0).sum(axis=2)
-        last_total = np.where(both_known, last_amounts, 0.0).sum(axis=2)
-        level = last_total / np.where(shape_total > 0, shape_total, 1.0)
-        level = np.where(shape_total > 0, np.minimum(level, LARGEST_LEVEL), 1.0)
-        return shape[:, :, day:] * level[:, :, None]
+
+def _level_of_day(amounts: FloatArray, shape: FloatArray) -> FloatArray:
+    """Return the total of ``amounts`` over that of their ``shape``, where both are known.
+
+    Both are ``[series, origin, bin of the day]``. The level is 1 for a shape of zeros.
+    """
+    both_known = ~np.isnan(amounts) & ~np.isnan(shape)
+    shape_total = np.where(both_known, shape, 0.0).sum(axis=2)
+    total = np.where(both_known, amounts, 0.0).sum(axis=2)
+    level = total / np.where(shape_total > 0, shape_total, 1.0)
+    return np.where(shape_total > 0, np.minimum(level, LARGEST_LEVEL), 1.0)

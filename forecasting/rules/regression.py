@@ -50,20 +50,27 @@ class FittedRegression:
         design = self.harmonics.design(start_s, panel.bin_s, bins - first + steps)
         cycle = self.cycles @ design.T
         residual = self.scale.transform(panel.values[:, first:bins]) - cycle[:, : bins - first]
-        residual = self._fill_gaps(residual)
-        residual_ahead = np.zeros((len(residual), len(origins), steps))
+        start = origins - first  # index of each origin in these arrays
+        residual_ahead = self._residuals_ahead(self._fill_gaps(residual), start, steps)
+        amounts = self.scale.inverse(residual_ahead + windows_at(cycle, start, steps))
+        largest_so_far = np.fmax.accumulate(panel.values[:, :bins], axis=1)[:, origins - 1, None]
+        return np.minimum(amounts, CEILING * np.nan_to_num(largest_so_far))
+
+    def _residuals_ahead(self, residual: FloatArray, start: IntArray, steps: int) -> FloatArray:
+        """Return the residuals expected by the autoregression, ``[series, origins, steps]``.
+
+        ``residual [series, bins]`` are those of the past, and ``start`` is the bin of each origin.
+        """
+        ahead = np.zeros((len(residual), len(start), steps))
         for step in range(steps):
             for lag, weight in zip(self.lags, self.weights.T, strict=True):
                 if lag <= step:  # the lagged bin is forecast too
-                    lagged = residual_ahead[:, :, step - lag]
+                    lagged = ahead[:, :, step - lag]
                 else:
-                    lagged_bin = origins - first + step - lag
+                    lagged_bin = start + step - lag
                     lagged = np.where(lagged_bin >= 0, residual[:, np.maximum(lagged_bin, 0)], 0.0)
-                residual_ahead[:, :, step] += weight[:, None] * lagged
-        cycle_ahead = windows_at(cycle, origins - first, steps)
-        amounts = self.scale.inverse(residual_ahead + cycle_ahead)
-        largest_so_far = np.fmax.accumulate(panel.values[:, :bins], axis=1)[:, origins - 1, None]
-        return np.minimum(amounts, CEILING * np.nan_to_num(largest_so_far))
+                ahead[:, :, step] += weight[:, None] * lagged
+        return ahead
 
     def _fill_gaps(self, residual: FloatArray) -> FloatArray:
         """Return ``residual [series, bins]`` with gaps filled by the autoregression."""
@@ -72,17 +79,21 @@ class FittedRegression:
         lagged_bins = bins[:, None] - np.array(self.lags, dtype=np.int64)  # [gap, lag]
         weights = np.where(lagged_bins >= 0, self.weights[series], 0.0)  # 0 before the first bin
         lagged_bins = np.maximum(lagged_bins, 0)
+
+        def fill(gaps: IntArray | slice) -> None:
+            """Fill the ``gaps`` (indices) with their expected values."""
+            lagged = filled[series[gaps][:, None], lagged_bins[gaps]]
+            filled[series[gaps], bins[gaps]] = (weights[gaps] * lagged).sum(axis=1)
+
         # A gap may depend on earlier gaps. Each pass completes one more gap of such a chain.
         for _ in range(PASSES):
-            expected = (weights * filled[series[:, None], lagged_bins]).sum(axis=1)
-            if np.array_equal(expected, filled[series, bins]):
+            before = filled[series, bins]
+            fill(slice(None))
+            if np.array_equal(before, filled[series, bins]):
                 return filled
-            filled[series, bins] = expected
         # A longer chain, which is rare, is filled bin by bin, so all earlier gaps are complete.
         for bin_index in np.unique(bins):
-            gaps = np.flatnonzero(bins == bin_index)
-            lagged = filled[series[gaps][:, None], lagged_bins[gaps]]
-            filled[series[gaps], bin_index] = (weights[gaps] * lagged).sum(axis=1)
+            fill(np.flatnonzero(bins == bin_index))
         return filled
 
 
@@ -99,18 +110,11 @@ class Regression:
         scale = Logarithm(mean) if self.scale == "logarithm" else Root(mean)
         scaled = scale.transform(panel.values)
         seen = ~np.isnan(scaled)
-        harmonics = self._harmonics(panel)
+        harmonics, lags = self._harmonics(panel), self._lags(panel)
         design = harmonics.design(panel.start_s, panel.bin_s, panel.bins)
         cycles = _fourier_coefficients(scaled, seen, design)
         residual = np.where(seen, scaled - cycles @ design.T, 0.0)
-        lags = self._lags(panel)
-        return FittedRegression(
-            scale=scale,
-            harmonics=harmonics,
-            cycles=cycles,
-            lags=lags,
-            weights=_lag_weights(residual, seen, lags),
-        )
+        return FittedRegression(scale, harmonics, cycles, lags, _lag_weights(residual, seen, lags))
 
     def _harmonics(self, panel: Panel) -> Harmonics:
         """Return daily harmonics from two days of history on, and weekly ones from two weeks on."""
@@ -157,16 +161,21 @@ def _lag_weights(residual: FloatArray, seen: FloatArray, lags: tuple[int, ...]) 
     if not lags:
         return np.zeros((len(residual), 0))
     first, bins = max(lags), residual.shape[1]
-    target = residual[:, first:] * seen[:, first:]
-    lagged_residuals = [residual[:, first - lag : bins - lag] * seen[:, first:] for lag in lags]
-    # The normal equations of each series: products of lags, and of lags with the target, summed
-    # over time (t) for each series (s).
+    target_seen = seen[:, first:]
+    target = residual[:, first:] * target_seen
+    lagged_residuals = [residual[:, first - lag : bins - lag] * target_seen for lag in lags]
+    # The normal equations of each series: products of lags, and of lags with the target.
     normal = np.empty((len(residual), len(lags), len(lags)))
     moments = np.empty((len(residual), len(lags)))
     for i, lagged in enumerate(lagged_residuals):
-        moments[:, i] = np.einsum("st,st->s", lagged, target)
+        moments[:, i] = _sum_of_products(lagged, target)
         for j, other in enumerate(lagged_residuals[: i + 1]):
-            normal[:, i, j] = normal[:, j, i] = np.einsum("st,st->s", lagged, other)
+            normal[:, i, j] = normal[:, j, i] = _sum_of_products(lagged, other)
     mean_square = np.trace(normal, axis1=1, axis2=2)[:, None, None] / len(lags)
     normal += (RIDGE * mean_square + SMALLEST) * np.eye(len(lags))
     return np.asarray(np.linalg.solve(normal, moments[:, :, None])[:, :, 0])
+
+
+def _sum_of_products(first: FloatArray, second: FloatArray) -> FloatArray:
+    """Return the sum of ``first`` times ``second`` over time (t) for each series (s)."""
+    return np.asarray(np.einsum("st,st->s", first, second))

@@ -6,6 +6,7 @@ weighted by ``(1 - gain)^age``; gaps have no weight.
 """
 
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -65,14 +66,14 @@ class LevelOverProfile:
         if not self.season:
             return paths
         same_phase = same_phase_bins(origins, steps, self.season)  # [origins, steps]
-        for profile_gain, level_gain in np.unique(self.gains, axis=0):
-            rows = np.flatnonzero((self.gains == (profile_gain, level_gain)).all(axis=1))
+        is_known = same_phase >= 0
+        for gains in np.unique(self.gains, axis=0):
+            rows = np.flatnonzero((self.gains == gains).all(axis=1))
             values, floor = panel.values[rows], self.floor[rows]
-            seasons = _season_levels(values, self.season, profile_gain)
-            profile = _profile(seasons, self.season, floor)  # of past bins
-            level = _ratio(values, profile, level_gain)
-            ahead = np.where(same_phase >= 0, seasons[:, np.maximum(same_phase, 0)], np.nan)
-            paths[rows] = np.maximum(ahead, floor[:, :, None]) * level[:, origins - 1, None]
+            levels, profile = _season_levels_and_profile(values, self.season, gains[0], floor)
+            level = _ratio(values, profile, gains[1])[:, origins - 1, None]
+            ahead = np.where(is_known, levels[:, np.maximum(same_phase, 0)], np.nan)
+            paths[rows] = np.maximum(ahead, floor[:, :, None]) * level
         return paths
 
 
@@ -91,22 +92,26 @@ class SeasonalSmoothing:
         Without two whole seasons, it has no season and forecasts nothing.
         """
         season, values = panel.season_bins(self.season_s), panel.values
-        seen = panel.observed_bins
-        mean = np.where(seen, values, 0.0).sum(1) / np.maximum(seen.sum(1), 1)
-        floor = np.where(mean > 0, FLOOR * mean, 1.0)[:, None]
+        floor = _smallest_profile(values)
         if season < 2 or panel.bins < 2 * season:
             return LevelOverProfile(0, np.ones((len(values), 2)), floor)
-        pairs, errors = [], []  # pairs of gains, and the mean error of each series with them
+        pairs = list(product(PROFILE_GAINS, LEVEL_GAINS))
+        errors = []  # mean error of each series with a pair of gains
         for profile_gain in PROFILE_GAINS:
-            seasons = _season_levels(values, season, profile_gain)
-            profile = _profile(seasons, season, floor)
+            _, profile = _season_levels_and_profile(values, season, profile_gain, floor)
             for level_gain in LEVEL_GAINS:
                 level = _ratio(values, profile, level_gain)
                 next_bin = profile[:, 1:] * level[:, :-1]  # forecast of each bin by the one before
-                pairs.append((profile_gain, level_gain))
                 errors.append(_mean_error(values[:, season + 1 :], next_bin[:, season:]))
         best_pair = np.argmin(errors, axis=0)  # [series]
         return LevelOverProfile(season, np.array(pairs)[best_pair], floor)
+
+
+def _smallest_profile(values: FloatArray) -> FloatArray:
+    """Return the smallest value of a profile, ``[series, 1]``: a share of the mean, or 1."""
+    seen = ~np.isnan(values)
+    mean = np.where(seen, values, 0.0).sum(1) / np.maximum(seen.sum(1), 1)
+    return np.where(mean > 0, FLOOR * mean, 1.0)[:, None]
 
 
 def discounted_mean(values: FloatArray, gain: float) -> FloatArray:
@@ -129,14 +134,17 @@ def _season_levels(values: FloatArray, season: int, gain: float) -> FloatArray:
     return levels.transpose(0, 2, 1).reshape(series, -1)[:, :bins]
 
 
-def _profile(levels: FloatArray, season: int, floor: FloatArray) -> FloatArray:
-    """Return the level one season (``season`` bins) before each bin, ``[series, bins]``.
+def _season_levels_and_profile(
+    values: FloatArray, season: int, gain: float, floor: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return ``_season_levels``, and the profile: the level one season before each bin.
 
-    It is at least ``floor``, and NaN in the first season.
+    Both are ``[series, bins]``. The profile is at least ``floor``, and NaN in the first season.
     """
+    levels = _season_levels(values, season, gain)
     profile = np.full_like(levels, np.nan)
     profile[:, season:] = np.maximum(levels[:, :-season], floor)
-    return profile
+    return levels, profile
 
 
 def _ratio(values: FloatArray, profile: FloatArray, gain: float, before: float = 1.0) -> FloatArray:

@@ -48,17 +48,20 @@ def _binding_caps(problem: PlanningProblem, target: IntArray) -> Iterator[Bindin
     for cap in caps(problem):
         used, limit = cap_use(problem, target, cap), cap.limit
         uses = cap.per_instance[can_run]
-        smallest_use = 1.0 if cap.family == CHURN else float(uses[uses > 0].min(initial=np.inf))
+        smallest_use = float(uses[uses > 0].min(initial=np.inf))
+        if cap.family == CHURN:
+            smallest_use = 1.0
         if limit - used >= smallest_use:
             continue
+        user = "The plan"
+        if cap.family == POWER:
+            user = cap.where[0].upper() + cap.where[1:]
         if cap.family == CHURN:
             # This cap leaves out a constant on both sides, so name the true numbers of changes.
             changes = totals(problem, target)
             used, limit = float(changes.starts + changes.stops), problem.churn
         amounts = f"{cap_words(cap.family, used)} of {cap_words(cap.family, limit)}"
-        user = cap.where if cap.family == POWER else "The plan"
-        sentence = f"{user[0].upper()}{user[1:]} uses {amounts} allowed."
-        yield Binding(cap.family, cap.where, sentence)
+        yield Binding(cap.family, cap.where, f"{user} uses {amounts} allowed.")
 
 
 def _binding_capacities(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
@@ -103,21 +106,26 @@ def _binding_local_needs(problem: PlanningProblem, target: IntArray) -> Iterator
         if need[model, region] <= 0 or not present.any():
             continue
         smallest_loss = last_tps_by_side[weakest][model, region][present].min() / side.share
-        if served - need[model, region] >= smallest_loss:
+        where = in_region(problem, model, region) + _side_words(problem, side, present)
+        # An aggregated pool is on both sides, and is reported once.
+        if served - need[model, region] >= smallest_loss or where in reported:
             continue
-        side_of_region = in_region(problem, model, region) + _side_words(problem, side, present)
-        if side_of_region in reported:  # an aggregated pool is on both sides
-            continue
-        reported.add(side_of_region)
-        share = "" if problem.epsilon == 1 else f"{percent(problem.epsilon)} of "
-        sentence = (
-            f"{side_of_region}: no replica can go. The region must serve {share}its own peak"
-            f"{redundancy_words(problem).removesuffix(' in each region')}."
-        )
+        reported.add(where)
         yield Binding(
-            "local", side_of_region, sentence, int(target[model, region, side.columns].sum()),
-            float(need[model, region]), served,
-        )  # fmt: skip
+            "local",
+            where,
+            _local_words(problem, where),
+            replicas=int(target[model, region, side.columns].sum()),
+            need_tps=float(need[model, region]),
+            served_tps=served,
+        )
+
+
+def _local_words(problem: PlanningProblem, where: str) -> str:
+    """Return the sentence on the local demand of ``where``, which binds."""
+    share = "" if problem.epsilon == 1 else f"{percent(problem.epsilon)} of "
+    redundancy = redundancy_words(problem).removesuffix(" in each region")
+    return f"{where}: no replica can go. The region must serve {share}its own peak{redundancy}."
 
 
 def _limiting_sides(
@@ -159,16 +167,23 @@ def _binding_joint_peaks(problem: PlanningProblem, target: IntArray) -> Iterator
             if remaining[model] - need[model] >= smallest_loss:
                 continue
             reported.add(where)
-            lost = " without any one of them" if problem.lose_region else ""
-            sentence = (
-                f"{where}: no replica can go. All regions together must serve their peak{lost}"
-                f"{redundancy_words(problem)}."
-            )
             yield Binding(
-                "regions" if problem.lose_region else "global", where, sentence,
-                int(target[model][:, side.columns].sum()), float(need[model]),
-                float(remaining[model]),
-            )  # fmt: skip
+                "regions" if problem.lose_region else "global",
+                where,
+                _joint_words(problem, where),
+                replicas=int(target[model][:, side.columns].sum()),
+                need_tps=float(need[model]),
+                served_tps=float(remaining[model]),
+            )
+
+
+def _joint_words(problem: PlanningProblem, where: str) -> str:
+    """Return the sentence on the joint demand of ``where``, which binds."""
+    lost = " without any one of them" if problem.lose_region else ""
+    redundancy = redundancy_words(problem)
+    return (
+        f"{where}: no replica can go. All regions together must serve their peak{lost}{redundancy}."
+    )
 
 
 def _last_instance_tps(problem: PlanningProblem, target: IntArray, side: Side) -> FloatArray:

@@ -33,7 +33,7 @@ from planner.optimizer.pools import fewest_instances
 from planner.optimizer.problem import PlanningProblem, single_period
 from planner.optimizer.program.conflict import conflicting_set
 from planner.optimizer.roles import Side, role_sides
-from simulation.arrays import FloatArray, IntArray
+from simulation.arrays import BoolArray, FloatArray, IntArray
 
 # With more GPU types, only single types and all together are tested: subsets double with each type.
 SUBSET_TYPES = 6
@@ -156,22 +156,22 @@ def _maximum_conflicts(problem: PlanningProblem) -> Iterator[str]:
     """Yield a sentence for each local or joint demand that a model cannot serve at its maximums."""
     size = np.maximum(1, problem.gpus_per_instance)[:, None, :]
     largest = np.minimum(problem.maximum, problem.usable_gpus[None] // size)
-    served = local_served_tps(problem, largest)
+    served, spare = local_served_tps(problem, largest), redundancy_words(problem)
     local, total = local_need_tps(problem), global_need_tps(problem)
     for model, region in np.argwhere(served < local * (1 - TOLERANCE)):
+        replicas = replica_words(int(largest[model, region].sum()))
         yield (
-            f"{in_region(problem, model, region)} may grow to "
-            f"{replica_words(int(largest[model, region].sum()))}{redundancy_words(problem)}, "
+            f"{in_region(problem, model, region)} may grow to {replicas}{spare}, "
             f"serving {served[model, region]:,.0f} of the {tokens_words(local[model, region])} it "
             f"must serve itself. Raise its maximum or the capacity there, or lower epsilon below "
             f"{problem.epsilon:g}."
         )
     for (model,) in np.argwhere(served.sum(axis=1) < total * (1 - TOLERANCE)):
+        replicas = replica_words(int(largest[model].sum()))
         yield (
-            f"{problem.models[model]} may grow to {replica_words(int(largest[model].sum()))} "
-            f"over all regions{redundancy_words(problem)}, serving {served[model].sum():,.0f} of "
-            f"its joint peak of {tokens_words(total[model])}: raise a maximum or the capacity "
-            "somewhere."
+            f"{problem.models[model]} may grow to {replicas} over all regions{spare}, serving "
+            f"{served[model].sum():,.0f} of its joint peak of {tokens_words(total[model])}: raise "
+            "a maximum or the capacity somewhere."
         )
 
 
@@ -180,55 +180,56 @@ def _shortage(
 ) -> tuple[tuple[int, ...], IntArray, int] | None:
     """Return the smallest set of GPU types that has too few GPUs for the models bound to it.
 
-    A model is bound to a set if it can run on no other type. It needs at least the GPUs for its
-    tokens on the most efficient type of the set, and at least its minimums. With several sides
-    (prefill and decode), the side that needs most GPUs counts.
-
     ``need [model]`` is in tokens/s. ``capacity [capacity row]`` and ``minimum [model, GPU column]``
     are in GPUs. Returns the types (capacity rows), the GPUs needed by model, and the GPUs
     available. None: no shortage.
     """
-    gpus_of_instance = np.maximum(1, problem.gpus_per_instance)
     for types in _subsets(len(capacity)):
         inside = np.isin(problem.rows, types)
-        gpus_needed: IntArray = minimum[:, inside].sum(axis=1)
-        for side in role_sides(problem):
-            can_run = problem.theta_tps * side.columns > 0  # [l, g]
-            is_bound = can_run.any(axis=1) & ~can_run[:, ~inside].any(axis=1)
-            for (model,) in np.argwhere(is_bound & (need > 0)):
-                usable_types = np.flatnonzero(inside & can_run[model]).tolist()
-                needed_gpus = _fewest_gpus(
-                    problem, need[model], side, gpus_of_instance, model, usable_types
-                )
-                gpus_needed[model] = max(gpus_needed[model], needed_gpus)
+        gpus_needed = _needed_gpus(problem, need, inside, minimum)
         available = int(capacity[list(types)].sum())
         if gpus_needed.sum() > available:
             return types, gpus_needed, available
     return None
 
 
+def _needed_gpus(
+    problem: PlanningProblem, need: FloatArray, inside: BoolArray, minimum: IntArray
+) -> IntArray:
+    """Return the GPUs of a set of types that each model bound to it needs, ``[model]``.
+
+    A model is bound to the set, the GPU columns ``inside``, if it can run on no other type. It
+    needs at least the GPUs for its tokens on the most efficient type, and at least its minimums.
+    With several sides (prefill and decode), the side that needs most GPUs counts.
+    """
+    gpus_needed: IntArray = minimum[:, inside].sum(axis=1)
+    for side in role_sides(problem):
+        can_run = problem.theta_tps * side.columns > 0  # [l, g]
+        is_bound = can_run.any(axis=1) & ~can_run[:, ~inside].any(axis=1)
+        for (model,) in np.argwhere(is_bound & (need > 0)):
+            columns = np.flatnonzero(inside & can_run[model]).tolist()
+            fewest = _fewest_gpus(problem, need[model], side, model, columns)
+            gpus_needed[model] = max(gpus_needed[model], fewest)
+    return gpus_needed
+
+
 def _fewest_gpus(
-    problem: PlanningProblem,
-    need: float,
-    side: Side,
-    size: IntArray,
-    model: int,
-    usable_types: list[int],
+    problem: PlanningProblem, need: float, side: Side, model: int, columns: list[int]
 ) -> int:
     """Return a lower bound on the GPUs that a model needs to serve ``need`` tokens/s.
 
-    ``usable_types`` are the GPU columns that it may use, and ``size [model, GPU column]`` the GPUs
-    of an instance. The bound is exact for one column in one region. It holds for several pools too,
-    because separate pools carry no more than one pool of all their instances.
+    ``columns`` are the GPU columns that it may use. The bound is exact for one column in one
+    region. It holds for several pools too, because separate pools carry no more than one pool of
+    all their instances.
     """
     need *= side.share * (1 - TOLERANCE)
-    if len(usable_types) == 1:
-        (column,) = usable_types
+    sizes = np.maximum(1, problem.gpus_per_instance[model, columns])  # GPUs of an instance
+    if len(columns) == 1:
+        (column,) = columns
         replicas = fewest_instances(problem, model, column, need, int(side.lost[column]))
-        return replicas * int(size[model, column])
-    sizes = size[model, usable_types]
+        return replicas * int(sizes[0])
     step = int(np.gcd.reduce(sizes))  # whole replicas take multiples of it
-    per_token = (sizes / problem.theta_tps[model, usable_types]).min()
+    per_token = (sizes / problem.theta_tps[model, columns]).min()
     return max(int(np.ceil(need * per_token / step)) * step, int(sizes.min()))
 
 

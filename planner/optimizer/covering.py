@@ -56,19 +56,22 @@ class Covering:
         ``single``, each need gets at most one more instance per side. Maximums and free GPUs are
         never exceeded.
         """
-        # Every pool that may serve each need, [n, regions x columns].
+        uncovered = np.zeros(len(needs.tps))
+        for side in self._sides:
+            pools = self._pools(needs, side)
+            carried = self._capacity_after_loss(pools, self.target[pools.index], side)
+            missing = needs.tps * side.share - np.where(pools.usable, carried, 0.0).sum(axis=1)
+            uncovered = np.maximum(uncovered, self._add(pools, missing, side, single) / side.share)
+        return uncovered
+
+    def _pools(self, needs: Needs, side: Side) -> _Pools:
+        """Return every pool that may serve each need, ``[n, regions x columns]``."""
         gpus = len(self._problem.gpus)
         region = np.repeat(needs.regions, gpus, axis=1)
         column = np.broadcast_to(np.tile(np.arange(gpus), needs.regions.shape[1]), region.shape)
         model = np.broadcast_to(needs.model[:, None], region.shape)
-        uncovered = np.zeros(len(needs.tps))
-        for side in self._sides:
-            usable = (self._problem.theta_tps[model, column] > 0) & side.columns[column]
-            pools = _Pools(model, region, column, usable)
-            carried = self._capacity_after_loss(pools, self.target[pools.index], side)
-            missing = needs.tps * side.share - np.where(usable, carried, 0.0).sum(axis=1)
-            uncovered = np.maximum(uncovered, self._add(pools, missing, side, single) / side.share)
-        return uncovered
+        usable = (self._problem.theta_tps[model, column] > 0) & side.columns[column]
+        return _Pools(model, region, column, usable)
 
     def _add(self, pools: _Pools, need: FloatArray, side: Side, single: bool) -> FloatArray:
         """Add instances for ``need [n]`` more tokens/s; return the tokens/s left over, ``[n]``.
@@ -88,15 +91,19 @@ class Covering:
             best = np.argmin(price_per_token, axis=1)
             can_add = np.isfinite(price_per_token[np.arange(len(best)), best])
             uncovered, chosen = uncovered[can_add], (np.flatnonzero(can_add), best[can_add])
-            model, region, column = (index[chosen] for index in candidates.index)
-            self.target[model, region, column] += count[chosen]
-            gpus = count[chosen] * self._problem.gpus_per_instance[model, column]
-            self.free[region, self._problem.rows[column]] -= gpus
+            self._take(candidates, chosen, count[chosen])
             remaining[uncovered] -= added[chosen]
             if single:
                 break
             uncovered = uncovered[remaining[uncovered] > slack[uncovered]]
         return np.where(remaining > slack, remaining, 0.0)
+
+    def _take(self, pools: _Pools, chosen: tuple[IntArray, IntArray], count: IntArray) -> None:
+        """Add ``count`` instances to each of the ``chosen`` pools, and use up their GPUs."""
+        model, region, column = (index[chosen] for index in pools.index)
+        self.target[model, region, column] += count
+        gpus = count * self._problem.gpus_per_instance[model, column]
+        self.free[region, self._problem.rows[column]] -= gpus
 
     def _price_next(
         self, pools: _Pools, need: FloatArray, side: Side, single: bool
@@ -107,30 +114,33 @@ class Covering:
         ``single``. The price is the charge per useful token/s, infinite if nothing fits. Capacity
         beyond the need is not useful, so it raises the price.
         """
-        problem, index, need = self._problem, pools.index, need[:, None]
-        model, region, column = index
-        chosen = self.target[index]
-
-        # Most further instances, by free GPUs and maximums.
-        gpus_each = problem.gpus_per_instance[model, column]
-        that_fit = self.free[region, problem.rows[column]] // gpus_each
-        most = np.where(pools.usable, np.minimum(problem.maximum[index] - chosen, that_fit), 0)
+        model, _, column = pools.index
+        need, present = need[:, None], self.target[pools.index]
+        most = self._most_that_fit(pools)
         # Running instances cost no start. Take them first and price new ones in a later round.
-        still_running = problem.current[index] - chosen  # not yet in the target
+        still_running = self._problem.current[pools.index] - present  # not yet in the target
         limit = np.where(still_running > 0, np.minimum(most, still_running), most)
 
         # Instances that the need uses in full, and the tokens/s that they add.
-        before = self._capacity_after_loss(pools, chosen, side)
+        before = self._capacity_after_loss(pools, present, side)
         fully_used = self._curves.fully_used(model, column, before + need * (1 + ROUNDING))
-        count = fully_used + side.lost[column] - chosen
+        count = fully_used + side.lost[column] - present
         count = np.clip(count, 1, 1 if single else np.maximum(limit, 1))
-        added = self._capacity_after_loss(pools, chosen + count, side) - before
+        added = self._capacity_after_loss(pools, present + count, side) - before
 
-        start_cost = np.where(still_running > 0, 0.0, self._start[index])
-        charge = (self._hourly[index] + start_cost) / self._side_count[column] * count
+        start_cost = np.where(still_running > 0, 0.0, self._start[pools.index])
+        charge = (self._hourly[pools.index] + start_cost) / self._side_count[column] * count
         useful = np.minimum(added, need)
         price_per_token = charge / np.maximum(useful, ROUNDING * need)  # never divides by 0
         return count, added, np.where(most > 0, price_per_token, np.inf)
+
+    def _most_that_fit(self, pools: _Pools) -> IntArray:
+        """Return the most further instances of each pool by free GPUs and maximums, ``[n, p]``."""
+        problem, (model, region, column) = self._problem, pools.index
+        gpus_each = problem.gpus_per_instance[model, column]
+        that_fit = self.free[region, problem.rows[column]] // gpus_each
+        below_maximum = problem.maximum[pools.index] - self.target[pools.index]
+        return np.where(pools.usable, np.minimum(below_maximum, that_fit), 0)
 
     def _capacity_after_loss(self, pools: _Pools, count: IntArray, side: Side) -> FloatArray:
         """Return the tokens/s of ``count`` instances in each pool, less those that ``side`` loses.

@@ -1,7 +1,5 @@
 """Find a quick target without a solver: the cheapest cover per model and region."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from planner.optimizer.covering import Covering, Needs
@@ -28,14 +26,8 @@ def greedy_target(problem: PlanningProblem) -> IntArray:
     covering = Covering(problem)
     column_choices = (problem.theta_tps > 0).sum(axis=1)  # of each model
     local, joint = local_need_tps(problem), global_need_tps(problem)
+    _cover_local(covering, local, column_choices)
     all_regions = list(range(len(problem.regions)))
-
-    # Models in the order of each region: few choices first, then by falling demand, [place, r].
-    order = np.lexsort((-local, np.broadcast_to(column_choices[:, None], local.shape)), axis=0)
-    for models in order:  # one model of each region at a time
-        regions = np.flatnonzero(local[models, all_regions] > 0)
-        models_needed = models[regions]
-        covering.cover(Needs(models_needed, regions[:, None], local[models_needed, regions]))
     for model in np.lexsort((-joint, column_choices)):
         if joint[model] <= 0:
             continue
@@ -43,84 +35,98 @@ def greedy_target(problem: PlanningProblem) -> IntArray:
         for lost in all_regions if problem.lose_region else ():
             others = [region for region in all_regions if region != lost]
             covering.cover(Needs.one(model, others, float(joint[model])))
-    _remove_unneeded(problem, price(problem), covering.target, local, joint)
+    _Removal(problem, covering.target, local, joint).remove_dearest_first()
     return covering.target
 
 
-def _remove_unneeded(
-    problem: PlanningProblem,
-    hourly: FloatArray,
-    target: IntArray,
-    local: FloatArray,
-    joint: FloatArray,
-) -> None:
-    """Remove the dearest instances of ``target`` while all demand stays covered.
+def _cover_local(covering: Covering, local: FloatArray, column_choices: IntArray) -> None:
+    """Cover the demand ``local [model, region]``, for one model of each region at a time.
 
-    ``target`` changes in place. ``hourly [model, region, GPU column]`` is the price of an instance.
-    ``local [model, region]`` and ``joint [model]`` are the demands in tokens/s.
+    Models with few ``column_choices [model]`` come first, then those with the largest demand.
     """
-    all_sides = role_sides(problem)
-    served_tps = carried_tps(problem, target)  # [side, model, region]
-    removable = np.argwhere(_removable(problem, all_sides, served_tps, target, local, joint))
-    prices = hourly[tuple(removable.T)]
-    for model, region, column in removable[np.argsort(-prices, kind="stable")]:
-        served_here = served_tps[:, model, region]  # by side
-        elsewhere = np.delete(served_tps[:, model].min(axis=0), region)
-        # Capacity of the other regions, without the largest if a region may be lost.
-        others_tps = elsewhere.sum()
-        if problem.lose_region:
+    choices = np.broadcast_to(column_choices[:, None], local.shape)
+    order = np.lexsort((-local, choices), axis=0)  # [place, region] the models of each region
+    for models in order:
+        regions = np.flatnonzero(local[models, range(len(models))] > 0)
+        needed = models[regions]
+        covering.cover(Needs(needed, regions[:, None], local[needed, regions]))
+
+
+class _Removal:
+    """A fleet from which unneeded instances are removed while all demand stays covered.
+
+    ``target [model, region, GPU column]`` are its instances, and changes in place. ``local [model,
+    region]`` and ``joint [model]`` are the demands in tokens/s. A side is a group of GPU columns,
+    such as those of prefill.
+    """
+
+    def __init__(
+        self, problem: PlanningProblem, target: IntArray, local: FloatArray, joint: FloatArray
+    ) -> None:
+        self.problem, self.target, self.local, self.joint = problem, target, local, joint
+        self.sides = role_sides(problem)
+        self.served_tps = carried_tps(problem, target)  # [side, model, region]
+
+    def remove_dearest_first(self) -> None:
+        """Remove the most instances of each pool, the dearest pool first."""
+        removable = np.argwhere(self._removable())
+        prices = price(self.problem)[tuple(removable.T)]
+        for model, region, column in removable[np.argsort(-prices, kind="stable")].tolist():
+            self._remove_from(model, region, column)
+
+    def _remove_from(self, model: int, region: int, column: int) -> None:
+        """Remove the most instances of a pool that leave every side with enough."""
+        required = self._required_tps(model, region)
+        cell = model, region, column
+        removed = int(self.target[cell] - self.problem.minimum[cell])
+        lost_tps = {}  # by side
+        for index, side in enumerate(self.sides):
+            if side.columns[column]:
+                lost = self._lost_tps(side, model, region, column)
+                spare = max(0.0, self.served_tps[index, model, region] - required)
+                removed = min(removed, int((lost <= spare).sum()) - 1)
+                lost_tps[index] = lost
+        self.target[cell] -= removed
+        for index, lost in lost_tps.items():
+            self.served_tps[index, model, region] -= lost[removed]
+
+    def _required_tps(self, model: int, region: int) -> float:
+        """Return what a region has to serve: its own demand, and the joint one others cannot."""
+        by_region = self.served_tps[:, model].min(axis=0)
+        elsewhere = np.delete(by_region, region)
+        others_tps = float(elsewhere.sum())
+        if self.problem.lose_region:  # the largest of them
             others_tps -= elsewhere.max(initial=0.0)
-        # This region has to serve its own demand, and the joint demand that others cannot.
-        demand_here = max(local[model, region], joint[model] - others_tps)
-        required = min(float(served_here.min()), demand_here)
+        demand_here = max(self.local[model, region], self.joint[model] - others_tps)
+        return float(min(by_region[region], demand_here))
 
-        # Remove the most instances that leave every side with enough.
-        present = int(target[model, region, column])
-        least = int(problem.minimum[model, region, column])
-        removed = present - least
-        lost_tps = {}  # by side: tokens/s lost with 0, 1, 2, ... instances removed
-        for side_index, side in enumerate(all_sides):
-            if not side.columns[column]:
-                continue
-            curve = capacity_curve(problem, model, column, present, int(side.lost[column]))
-            pool_tps = curve / side.share  # with 0 to ``present`` instances
-            lost = pool_tps[present] - pool_tps[least : present + 1][::-1]
-            spare = max(0.0, served_here[side_index] - required)
-            removed = min(removed, int((lost <= spare).sum()) - 1)
-            lost_tps[side_index] = lost
-        target[model, region, column] -= removed
-        for side_index, lost in lost_tps.items():
-            served_tps[side_index, model, region] -= lost[removed]
+    def _lost_tps(self, side: Side, model: int, region: int, column: int) -> FloatArray:
+        """Return the tokens/s that ``side`` loses with 0, 1, 2, ... instances less of a pool."""
+        present = int(self.target[model, region, column])
+        least = int(self.problem.minimum[model, region, column])
+        curve = capacity_curve(self.problem, model, column, present, int(side.lost[column]))
+        pool_tps = curve / side.share  # with 0 to ``present`` instances
+        return np.asarray(pool_tps[present] - pool_tps[least : present + 1][::-1])
 
+    def _removable(self) -> BoolArray:
+        """Return True for pools that can lose an instance with all demand still covered.
 
-def _removable(
-    problem: PlanningProblem,
-    all_sides: Sequence[Side],
-    served_tps: FloatArray,
-    target: IntArray,
-    local: FloatArray,
-    joint: FloatArray,
-) -> BoolArray:
-    """Return True for pools that can lose an instance with all demand still covered.
-
-    The shape is ``[model, region, GPU column]``. Each pool is tested as if no other pool lost an
-    instance. A removal never makes another pool removable. ``served_tps [side, model, region]``,
-    ``local [model, region]`` and ``joint [model]`` are in tokens/s. A side is a group of GPU
-    columns, such as those of prefill.
-    """
-    weakest = served_tps.min(axis=0)
-    others = weakest.sum(axis=1, keepdims=True) - weakest
-    if problem.lose_region:
-        others = others - _largest_other_region(weakest)
-    # A region has to serve its own demand, and the joint demand that others cannot.
-    required = np.minimum(weakest, np.maximum(local, joint[:, None] - others))
-    removable = target > problem.minimum
-    for side, side_tps in zip(all_sides, served_tps, strict=True):
-        carried = carried_by_pools(problem, target, side.lost)
-        drop = carried - carried_by_pools(problem, target - 1, side.lost)
-        spare = (side_tps - required) * (1 + ROUNDING) + ROUNDING * side_tps
-        removable &= ~side.columns | (drop / side.share <= spare[..., None])
-    return removable
+        The shape is ``[model, region, GPU column]``. Each pool is tested as if no other pool lost
+        an instance. A removal never makes another pool removable.
+        """
+        weakest = self.served_tps.min(axis=0)
+        others = weakest.sum(axis=1, keepdims=True) - weakest
+        if self.problem.lose_region:
+            others = others - _largest_other_region(weakest)
+        # A region has to serve its own demand, and the joint demand that others cannot.
+        required = np.minimum(weakest, np.maximum(self.local, self.joint[:, None] - others))
+        removable = self.target > self.problem.minimum
+        for side, side_tps in zip(self.sides, self.served_tps, strict=True):
+            carried = carried_by_pools(self.problem, self.target, side.lost)
+            drop = carried - carried_by_pools(self.problem, self.target - 1, side.lost)
+            spare = (side_tps - required) * (1 + ROUNDING) + ROUNDING * side_tps
+            removable &= ~side.columns | (drop / side.share <= spare[..., None])
+        return removable
 
 
 def _largest_other_region(served: FloatArray) -> FloatArray:

@@ -11,6 +11,7 @@ valuable tiers can then come before another model's, and its other tiers after.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
@@ -126,16 +127,11 @@ def _greedy_by_policy(
                 fleet.restore(before)
                 fleet.skip(workload)
         return fleet.target
-    groups: dict[float, list[_Workload]] = {}  # served one after the other, in this order
-    for workload in workloads:
-        group = workload.weight if policy == PRIORITY_ROUND_ROBIN else 0.0
-        groups.setdefault(group, []).append(workload)
-    for waiting in groups.values():
-        while waiting:
-            instances_before = fleet.target.sum()
-            waiting = [workload for workload in waiting if fleet.serve(workload, single=True) > 0]
-            if fleet.target.sum() == instances_before:  # no instance fits for any workload
-                break
+    if policy == PRIORITY_ROUND_ROBIN:  # workloads of one weight after those of another
+        for _, group in groupby(workloads, key=lambda workload: workload.weight):
+            fleet.serve_in_turn(list(group))
+    else:
+        fleet.serve_in_turn(workloads)
     return fleet.target
 
 
@@ -161,32 +157,46 @@ class _GreedyFleet:
         key = workload.model, workload.region
         self._skipped[key] = self._skipped.get(key, 0.0) + workload.own
 
+    def serve_in_turn(self, waiting: list[_Workload]) -> None:
+        """Add one instance for each workload in turn, until all are served or none fits."""
+        while waiting:
+            instances_before = self.target.sum()
+            waiting = [workload for workload in waiting if self.serve(workload, single=True) > 0]
+            if self.target.sum() == instances_before:
+                return
+
     def serve(self, workload: _Workload, *, single: bool = False) -> float:
         """Add instances for ``workload`` (one if ``single``), as far as GPUs and caps allow.
 
         Returns the tokens/s that remain unserved. The result is above 0 if a cap, such as the
         budget, ends the addition.
         """
-        problem, is_joint = self._problem, workload.region < 0
-        regions = range(len(problem.regions)) if is_joint else (workload.region,)
-        need = workload.need - self._skipped.get((workload.model, workload.region), 0.0)
-        if is_joint:
-            # Unmet local needs are workloads of their own.
-            served = local_served_tps(problem, self.target)[workload.model]
-            local = local_need_tps(problem)[workload.model]
-            need -= float(np.maximum(0.0, local - served).sum())
-        needs = Needs.one(workload.model, regions, need)
-        if not caps(problem):
+        needs = self._needs(workload)
+        if not caps(self._problem):
             return float(self._covering.cover(needs, single=single)[0])
         # Add one instance at a time, so that a step over the budget or carbon cap can be undone.
         while True:
             before = self.snapshot()
             unserved = float(self._covering.cover(needs, single=True)[0])
-            if not _respects_caps(problem, self.target):
+            if not _respects_caps(self._problem, self.target):
                 self.restore(before)
                 return max(unserved, TOLERANCE)
             if single or unserved <= 0 or self.target.sum() == before[0].sum():
                 return unserved
+
+    def _needs(self, workload: _Workload) -> Needs:
+        """Return the need of a workload, without what is skipped or is a workload of its own."""
+        problem, model = self._problem, workload.model
+        need = workload.need - self._skipped.get((model, workload.region), 0.0)
+        if workload.region >= 0:
+            return Needs.one(model, (workload.region,), need)
+        # A joint demand: unmet local needs are workloads of their own.
+        local, served = (
+            local_need_tps(problem)[model],
+            local_served_tps(problem, self.target)[model],
+        )
+        need -= float(np.maximum(0.0, local - served).sum())
+        return Needs.one(model, range(len(problem.regions)), need)
 
 
 def _respects_caps(problem: PlanningProblem, target: IntArray) -> bool:
@@ -213,19 +223,21 @@ def unserved_by_tier(
     regional = epsilon * tier_tps.max(axis=3)
     peak = np.maximum(regional.sum(axis=2), tier_tps.sum(axis=2).max(axis=2))
     unserved = np.zeros(tier_weights.shape)
-    for model in range(len(joint)):
-        lowest_first = np.argsort(tier_weights[:, model], kind="stable")
-        for region, missing in enumerate(local[model]):
-            for tier in lowest_first:
-                lost = min(float(missing), float(regional[tier, model, region]))
-                unserved[tier, model] += lost
-                missing -= lost
-        missing = float(joint[model])
-        for tier in lowest_first:
-            lost = min(missing, float(peak[tier, model] - unserved[tier, model]))
-            unserved[tier, model] += lost
-            missing -= lost
+    for model, missing_of_all in enumerate(joint.tolist()):
+        lowest_first = np.argsort(tier_weights[:, model], kind="stable").tolist()
+        lost = unserved[:, model]  # a view, which is changed in place
+        for region, missing in enumerate(local[model].tolist()):
+            _lose(lost, missing, regional[:, model, region], lowest_first)
+        _lose(lost, missing_of_all, peak[:, model] - lost, lowest_first)
     return unserved
+
+
+def _lose(lost: FloatArray, missing: float, most: FloatArray, order: list[int]) -> None:
+    """Add the ``missing`` tokens/s to what tiers have ``lost``, at most ``most [tier]`` each."""
+    for tier in order:
+        share = min(missing, float(most[tier]))
+        lost[tier] += share
+        missing -= share
 
 
 def _workloads(

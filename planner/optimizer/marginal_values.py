@@ -92,15 +92,14 @@ def _scarce_gpus(
 
     ``duals [region, capacity row]`` are values of one more GPU in the linear relaxation.
     """
-    used = gpus_used(problem, target)
-    for region, row in np.ndindex(used.shape):
+    free = problem.capacity_gpus - gpus_used(problem, target)
+    for region, row in np.ndindex(free.shape):
         usable = (problem.theta_tps > 0) & (problem.rows == row)
-        if not usable.any():
+        # Without a price, the region does not have the type.
+        if not usable.any() or not np.all(price(problem)[:, region][usable] > 0):
             continue
-        if not np.all(price(problem)[:, region][usable] > 0):
-            continue  # The region does not have the type, nor a price for it.
         step = int(problem.gpus_per_instance[usable].max())
-        if problem.capacity_gpus[region, row] - used[region, row] < step:
+        if free[region, row] < step:
             more = problem.capacity_gpus.copy()
             more[region, row] += step
             what = f"{step} more {problem.row_names[row]} in {problem.regions[region]}"
@@ -190,16 +189,15 @@ def _relaxation_duals(problem: PlanningProblem) -> tuple[float | None, FloatArra
     power_duals = np.zeros(len(tuple(power_caps(problem))))
     if not draft.builder.count:
         return None, duals, power_duals
-    program = draft.builder.program()
-    highs = loaded_highs(program, time_limit_s=RELAXATION_LIMIT_S, relaxed=True)
+    highs = loaded_highs(draft.builder.program(), time_limit_s=RELAXATION_LIMIT_S, relaxed=True)
     run(highs, lambda: None)
     if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         return None, duals, power_duals
     values = np.maximum(0.0, -np.array(highs.getSolution().row_dual))
-    by_family = {family.name: values[family.first : family.beyond]
-                 for family in draft.builder.families}  # fmt: skip
-    return (
-        float(highs.getInfo().objective_function_value),
-        by_family[CAPACITY].reshape(duals.shape),
-        by_family.get(POWER, power_duals),
-    )
+    for family in draft.builder.families:
+        of_family = values[family.first : family.beyond]
+        if family.name == CAPACITY:
+            duals = of_family.reshape(duals.shape)
+        elif family.name == POWER:
+            power_duals = of_family
+    return float(highs.getInfo().objective_function_value), duals, power_duals

@@ -13,7 +13,7 @@ import numpy as np
 from planner.optimizer.problem import HorizonProblem, Shift
 from planner.optimizer.program.search import SOLVERS, draft_program
 from planner.optimizer.program.variables import Draft
-from planner.optimizer.solvers.arrays import INF, Entry, LinearProgram
+from planner.optimizer.solvers.arrays import INF, LinearProgram
 from planner.optimizer.solvers.highs import loaded_highs, run
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
@@ -52,34 +52,53 @@ def cheapest_shift(
     it finds none, they are those of a fractional fleet. None: not even a fractional fleet does all
     work by its deadlines.
     """
-    # For a bound, every replica has the capacity of one in a large pool: smaller pools carry less.
+    relaxed = _fractional_fleet(problem, work, reach)
+    if relaxed is None:
+        return None
+    draft, flows = _program_with_work(problem, work, reach)
+    program = draft.builder.program()
+    start = _rounded_up(draft, program, relaxed.counts, flows.variable, relaxed.rates)
+    solution = SOLVERS[solver](
+        program, gap=gap, time_limit_s=time_limit_s, check=lambda: None, start=start
+    )
+    values = start if solution.values is None else solution.values
+    rates, target = relaxed.rates, None
+    if values is not None:
+        rates, target = values[flows.variable], draft.round_counts(values, draft.x)
+    tokens, arrived = np.zeros((2, len(problem.windows), *problem.first.current.shape[:2]))
+    work_tokens = np.maximum(0.0, rates) * problem.period_s
+    np.add.at(tokens, (flows.period, work.model[flows.part], flows.region), work_tokens)
+    np.add.at(arrived, (work.arrival, work.model, work.home), work.tokens)
+    other = np.stack([window.demand_tps for window in problem.windows])
+    return Shift(tokens, arrived, other, relaxed.bound, target)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _FractionalFleet:
+    """The cheapest fleet that may have fractions of replicas."""
+
+    counts: FloatArray  # [period, cell] replicas
+    rates: FloatArray  # [variable] tokens/s of work
+    bound: float  # lowest cost of any fleet
+
+
+def _fractional_fleet(
+    problem: HorizonProblem, work: Work, reach: BoolArray
+) -> _FractionalFleet | None:
+    """Return the cheapest fleet if replicas may be fractions; None if it cannot do all work.
+
+    For a bound, every replica has the capacity of one in a large pool: smaller pools carry less.
+    """
     windows = tuple(replace(window, pool_tps=None) for window in problem.windows)
     draft, flows = _program_with_work(replace(problem, windows=windows), work, reach)
     relaxed = loaded_highs(draft.builder.program(), time_limit_s=np.inf, relaxed=True)
     run(relaxed, lambda: None)
     if relaxed.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         return None
-    fractional = np.array(relaxed.getSolution().col_value)
-    rates, counts = fractional[flows.variable], fractional[draft.x]
-    bound = max(0.0, float(relaxed.getObjectiveValue()) - float(flows.ties @ rates))
-
-    # Then whole replicas with the capacities of their pools, from the rounded fractional fleet.
-    draft, flows = _program_with_work(problem, work, reach)
-    program = draft.builder.program()
-    start = _rounded_up(draft, program, counts, flows.variable, rates)
-    solution = SOLVERS[solver](
-        program, gap=gap, time_limit_s=time_limit_s, check=lambda: None, start=start
-    )
-    values = start if solution.values is None else solution.values
-    target = None
-    if values is not None:
-        rates, target = values[flows.variable], draft.round_counts(values, draft.x)
-    tokens, arrived = np.zeros((2, len(windows), *problem.first.current.shape[:2]))
-    work_tokens = np.maximum(0.0, rates) * problem.period_s
-    np.add.at(tokens, (flows.period, work.model[flows.part], flows.region), work_tokens)
-    np.add.at(arrived, (work.arrival, work.model, work.home), work.tokens)
-    other = np.stack([window.demand_tps for window in windows])
-    return Shift(tokens, arrived, other, bound, target)
+    values = np.array(relaxed.getSolution().col_value)
+    rates = values[flows.variable]
+    cost = float(relaxed.getObjectiveValue()) - float(flows.ties @ rates)
+    return _FractionalFleet(values[draft.x], rates, max(0.0, cost))
 
 
 def _rounded_up(
@@ -122,47 +141,47 @@ def _program_with_work(
     each region in ``reach [home region, serving region]``.
     """
     draft = draft_program(problem, cuts=False)
-    periods = np.arange(len(problem.windows))[None, :, None]
-    part, period, region = np.nonzero(
-        reach[work.home][:, None, :]
-        & (periods >= work.arrival[:, None, None])
-        & (periods <= work.last[:, None, None])
-    )
+    periods = np.arange(len(problem.windows))
+    in_time = (periods >= work.arrival[:, None]) & (periods <= work.last[:, None])
+    part, period, region = np.nonzero(reach[work.home][:, None, :] & in_time[:, :, None])
     rate = work.tokens / problem.period_s  # tokens/s if all is done in one period
     # A small cost that rises with the period breaks ties: of equal plans, the sooner one wins.
-    highest_usd = max(float(window.usd_per_hour.max(initial=0.0)) for window in problem.windows)
-    theta = float(problem.first.theta_tps.max(initial=0.0))
-    tie_cost = SOONER * highest_usd / max(1e-12, theta) * problem.hours
-    ties: FloatArray = np.asarray(tie_cost * (1.0 + period), np.float64)
+    ties: FloatArray = np.asarray(_tie_cost(problem) * (1.0 + period), np.float64)
     flow = draft.builder.grid(part.shape, cost=ties)
     draft.builder.add("work", [(part, flow, 1.0)], rate, rate, len(rate))
-    _add_coverage_of_work(draft, work.model[part], period, region, flow)
-    return draft, _Flows(part, period, region, flow, ties)
+    flows = _Flows(part, period, region, flow, ties)
+    _add_coverage_of_work(draft, work.model[part], flows)
+    return draft, flows
 
 
-def _add_coverage_of_work(
-    draft: Draft, model: IntArray, period: IntArray, region: IntArray, flow: IntArray
-) -> None:
+def _tie_cost(problem: HorizonProblem) -> float:
+    """Return the share SOONER of the highest price of one token/s over a period, in dollars."""
+    highest_usd = max(float(window.usd_per_hour.max(initial=0.0)) for window in problem.windows)
+    theta = float(problem.first.theta_tps.max(initial=0.0))
+    return SOONER * highest_usd / max(1e-12, theta) * problem.hours
+
+
+def _add_coverage_of_work(draft: Draft, model: IntArray, flows: _Flows) -> None:
     """Require capacity for the mean demand and the work, in each region and in all together.
 
     sum_g C(x) >= epsilon (mean_w rho + work)  for each region, and without epsilon for all regions.
     Here C(x) is the capacity of x instances of a GPU column, and rho the demand in bin w. The
     program also requires capacity for the peak demand, so work fits below the peak or raises
-    capacity. If a region may be lost, the others do all work. ``model``, ``period``, ``region`` and
-    ``flow`` (the variable) are ``[variable]``.
+    capacity. If a region may be lost, the others do all work. ``model [variable]`` is that of each
+    flow.
     """
     problem, pairs = draft.problem, np.arange(draft.pairs)
     models, regions = len(problem.first.models), len(problem.first.regions)
     for p, window in enumerate(problem.windows):
-        in_period = period == p
-        flow_now, model_now = flow[in_period], model[in_period]
-        pair_now = model_now * regions + region[in_period]
+        now = flows.period == p
+        flow_now, model_now = flows.variable[now], model[now]
+        pair_now = model_now * regions + flows.region[now]
         mean = window.demand_tps.mean(axis=2)
-        entries: list[Entry] = [*draft.served_tps(p, pairs), (pair_now, flow_now, -window.epsilon)]
-        draft.builder.add("local", entries, window.epsilon * mean.ravel(), INF, draft.pairs)
+        local = [*draft.served_tps(p, pairs), (pair_now, flow_now, -window.epsilon)]
+        draft.builder.add("local", local, window.epsilon * mean.ravel(), INF, draft.pairs)
         lost_regions = range(regions) if window.lose_region else ()
         for lost in (None, *lost_regions):  # None: no region is lost
             remains = (pairs % regions != lost).astype(float)
-            joint = draft.served_tps(p, draft.model_of_pair, remains)
-            joint.append((model_now, flow_now, -1.0))
+            served = draft.served_tps(p, draft.model_of_pair, remains)
+            joint = [*served, (model_now, flow_now, -1.0)]
             draft.builder.add("global", joint, mean.sum(axis=1), INF, models)

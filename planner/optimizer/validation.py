@@ -9,7 +9,7 @@ import numpy as np
 from planner.errors import ScenarioError
 from planner.optimizer.problem import PlanningProblem
 from planner.optimizer.roles import role_sides
-from simulation.arrays import BoolArray
+from simulation.arrays import BoolArray, FloatArray
 
 # Axes of each field: l models, r regions, g GPU columns, w windows, t capacity rows, n replicas.
 AXES = {
@@ -57,20 +57,20 @@ def validate(problem: PlanningProblem) -> None:
             f"{problem.spare} spare replicas by region can fail in more than {MOST_WAYS} ways: "
             "keep fewer, or keep them by pool."
         )
-    if pool_tps is None:
-        return
-    # Bounds and cuts rely on these properties of capacity curves.
+    if pool_tps is not None:
+        _check_curves(problem, pool_tps)
+
+
+def _check_curves(problem: PlanningProblem, pool_tps: FloatArray) -> None:
+    """Raise ``ScenarioError`` unless the capacity curves have what bounds and cuts rely on."""
     per_instance = pool_tps / np.arange(1, pool_tps.shape[2] + 1)
     falls = np.diff(per_instance, axis=2, prepend=0.0) < -SLACK * per_instance
     _raise_for(problem, "pool_tps", falls, "let what each replica carries never fall with more")
     too_low = problem.theta_tps < per_instance[:, :, -1] * (1 - SLACK)
     can_run = problem.theta_tps > 0
-    _raise_for(
-        problem,
-        "theta_tps",
-        too_low | (can_run != (pool_tps[:, :, -1] > 0)),
-        "give what each replica of the largest pool of pool_tps carries, or more",
-    )
+    remedy = "give what each replica of the largest pool of pool_tps carries, or more"
+    wrong = too_low | (can_run != (pool_tps[:, :, -1] > 0))
+    _raise_for(problem, "theta_tps", wrong, remedy)
 
 
 def _raise_for(problem: PlanningProblem, field: str, wrong: BoolArray, remedy: str) -> None:

@@ -25,6 +25,7 @@ from planner.optimizer.roles import role_sides
 from planner.optimizer.solvers import Solution
 from planner.optimizer.solvers.highs import throttled
 from planner.optimizer.validation import validate
+from simulation.arrays import IntArray
 
 AUTO, PULP, WHOLE, DECOMPOSED = "auto", "pulp", "whole", "decomposed"
 # Pools (models x regions x GPU columns) below which ``auto`` solves the program in PuLP. Seconds to
@@ -70,20 +71,10 @@ def solve_window(
     check = throttled(check) if check else lambda: None
     effort = Effort(solver, _objective_gap(problem, gap), time_limit_s, stable, check)
     if method == AUTO:
-        if solver == "highs" and problem.current.size < PULP_BELOW and problem.theta_tps.any():
-            method = PULP
-        elif solver == "highs" and problem.current.size >= PULP_BELOW and can_decompose(problem):
-            method = DECOMPOSED
-        else:
-            method = WHOLE
+        method = _method_for(problem, solver)
     outcome = _checked_outcome(problem, SOLVE[method], effort)
     target = greedy_target(problem) if outcome.target is None else outcome.target
-    conflict = ""
-    if outcome.status == INFEASIBLE:
-        conflict = conflict_sentences(problem)
-    elif outcome.status == TIMEOUT:
-        died = f"The solver {outcome.died}: try the other one. " if outcome.died else ""
-        conflict = (died + unserved_sentence(problem, target)).strip()
+    conflict = _conflict_words(problem, outcome, target)
     target.setflags(write=False)
     fleet = fleet_usd(problem, target)
     objective = fleet + start_usd(problem, target)
@@ -102,6 +93,26 @@ def solve_window(
         conflict=conflict,
         totals=totals(problem, target),
     )
+
+
+def _method_for(problem: PlanningProblem, solver: str) -> str:
+    """Return the method that ``auto`` means (see ``solve_window``)."""
+    is_small = problem.current.size < PULP_BELOW
+    if solver == "highs" and is_small and problem.theta_tps.any():
+        return PULP
+    if solver == "highs" and not is_small and can_decompose(problem):
+        return DECOMPOSED
+    return WHOLE
+
+
+def _conflict_words(problem: PlanningProblem, outcome: Outcome, target: IntArray) -> str:
+    """Return why there is no solution, or what the greedy ``target`` leaves unserved; else ""."""
+    if outcome.status == INFEASIBLE:
+        return conflict_sentences(problem)
+    if outcome.status == TIMEOUT:
+        died = f"The solver {outcome.died}: try the other one. " if outcome.died else ""
+        return (died + unserved_sentence(problem, target)).strip()
+    return ""
 
 
 def can_decompose(problem: PlanningProblem) -> bool:
@@ -145,18 +156,25 @@ def _solve_decomposed(problem: PlanningProblem, effort: Effort) -> Outcome:
     if cells is None:
         return Outcome(INFEASIBLE, target=None, bound=0.0, build_s=built - began)
     outcome = decompose(cells, gap=effort.gap, time_limit_s=effort.time_limit_s, check=effort.check)
-    ended = perf_counter()
-    left_s = effort.time_limit_s - (ended - built)
+    left_s = effort.time_limit_s - (perf_counter() - built)
     is_small = cells.need.size < STABLE_BELOW
     if outcome is None:
         outcome = _solve_undivided(problem, replace(effort, time_limit_s=max(LEAST_S, left_s)))
     elif effort.stable and is_small and left_s > 0 and outcome.target is not None:
-        search = Search.from_problem(single_period(problem), effort)
-        search = replace(search, until=ended + left_s)
-        values = search.draft.values_of(outcome.target[None])
-        stable = search.fewer_changes(Solution(outcome.status, values, outcome.bound))
-        outcome = replace(_outcome_of_solution(search, stable), bound=outcome.bound)
+        outcome = _with_fewer_changes(problem, effort, outcome, left_s)
     return replace(outcome, build_s=built - began, solve_s=perf_counter() - built)
+
+
+def _with_fewer_changes(
+    problem: PlanningProblem, effort: Effort, outcome: Outcome, left_s: float
+) -> Outcome:
+    """Return the outcome after a search of ``left_s`` seconds for a target with fewer changes."""
+    assert outcome.target is not None
+    until = perf_counter() + left_s
+    search = replace(Search.from_problem(single_period(problem), effort), until=until)
+    values = search.draft.values_of(outcome.target[None])
+    stable = search.fewer_changes(Solution(outcome.status, values, outcome.bound))
+    return replace(_outcome_of_solution(search, stable), bound=outcome.bound)
 
 
 SOLVE = {PULP: solve_window_program, WHOLE: _solve_undivided, DECOMPOSED: _solve_decomposed}

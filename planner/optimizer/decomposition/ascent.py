@@ -67,33 +67,43 @@ def polish(cells: Cells, *, begin: Prices, until: float, check: Callable[[], Non
 
     With fixed capacity prices, the bound is a sum over models. With fixed demand prices, it is a
     sum over regions. Each model, and then each region, can therefore keep the best prices that it
-    has seen. Every price has its own step, which grows while the slope keeps its sign and halves
-    when the sign changes (Riedmiller and Braun 1993). Returns the cells solved at the last prices.
+    has seen. Returns the cells solved at the last prices.
     """
-    prices, first_step = begin, FIRST_STEP * float(cells.usd.mean())
-    for of_demand in (True, False):
-        trial = prices.demand if of_demand else prices.capacity
-        step, last_direction = np.full(trial.shape, first_step), np.zeros(trial.shape)
-        priced = cells.solve_at(prices)
-        # Best prices so far, and the highest part of the bound of each model or region.
-        best, highest = trial.copy(), _bound_parts(cells, priced, of_demand)
-        for _ in range(ROUND):
-            if perf_counter() >= until:
-                break
-            check()
-            direction = np.sign(priced.slope.demand if of_demand else priced.slope.capacity)
-            direction *= (trial > 0) | (direction > 0)  # a price of 0 cannot fall
-            turn = direction * last_direction  # 1: the sign is the same as before, -1: it changed
-            step = step * np.select([turn > 0, turn < 0], [GROW_STEP, SHRINK_STEP], 1.0)
-            last_direction = direction
-            trial = np.maximum(0.0, trial + direction * step)
-            priced = cells.solve_at(_with_prices(prices, trial, of_demand))
-            bound_parts = _bound_parts(cells, priced, of_demand)
-            is_better = bound_parts > highest
-            highest = np.where(is_better, bound_parts, highest)
-            best[is_better] = trial[is_better]
-        prices = _with_prices(prices, best, of_demand)
+    prices = _polish_part(cells, begin, of_demand=True, until=until, check=check)
+    prices = _polish_part(cells, prices, of_demand=False, until=until, check=check)
     return cells.solve_at(prices)
+
+
+def _polish_part(
+    cells: Cells, prices: Prices, *, of_demand: bool, until: float, check: Callable[[], None]
+) -> Prices:
+    """Return ``prices`` with better demand prices, or better capacity prices.
+
+    Every price has its own step, which grows while the slope keeps its sign and halves when the
+    sign changes (Riedmiller and Braun 1993).
+    """
+    trial = prices.demand if of_demand else prices.capacity
+    step = np.full(trial.shape, FIRST_STEP * float(cells.usd.mean()))
+    last_direction = np.zeros(trial.shape)
+    priced = cells.solve_at(prices)
+    # Best prices so far, and the highest part of the bound of each model or region.
+    best, highest = trial.copy(), _bound_parts(cells, priced, of_demand)
+    for _ in range(ROUND):
+        if perf_counter() >= until:
+            break
+        check()
+        direction = np.sign(priced.slope.demand if of_demand else priced.slope.capacity)
+        direction *= (trial > 0) | (direction > 0)  # a price of 0 cannot fall
+        turn = direction * last_direction  # 1: the sign is the same as before, -1: it changed
+        step = step * np.select([turn > 0, turn < 0], [GROW_STEP, SHRINK_STEP], 1.0)
+        last_direction = direction
+        trial = np.maximum(0.0, trial + direction * step)
+        priced = cells.solve_at(_with_prices(prices, trial, of_demand))
+        bound_parts = _bound_parts(cells, priced, of_demand)
+        is_better = bound_parts > highest
+        highest = np.where(is_better, bound_parts, highest)
+        best[is_better] = trial[is_better]
+    return _with_prices(prices, best, of_demand)
 
 
 def _with_prices(prices: Prices, part: FloatArray, of_demand: bool) -> Prices:

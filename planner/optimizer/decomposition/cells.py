@@ -100,27 +100,23 @@ class Cells:
         A solution chooses the instances beyond the minimums. Demand, capacities and caps are
         therefore those that the minimums leave.
         """
-        theta, size = problem.theta_tps, problem.gpus_per_instance
-        can_run = theta[:, None, :] > 0
+        can_run = problem.theta_tps[:, None, :] > 0
         minimum = np.where(can_run, problem.minimum, 0)
-        that_fit = problem.usable_gpus[None] // np.maximum(1, size)[:, None, :]
-        max_extra = np.where(can_run, np.minimum(problem.maximum, that_fit) - minimum, 0)
-        # Solving a cell is faster without pool_tps, and linear curves do not need it.
-        sized = problem if is_nonlinear(problem).any() else replace(problem, pool_tps=None)
-        curves = CapacityCurves.from_problem(sized, problem.spare)
+        max_extra = _max_extra_instances(problem, minimum)
         free_gpus = problem.capacity_gpus - gpus_used(problem, minimum)
         if (max_extra < 0).any() or (free_gpus < 0).any():
             return None
         # Cells are solved on tables of max_extra.max() + 1 counts, so keep it small.
         max_extra = np.minimum(max_extra, _max_useful_instances(problem, minimum))
+        # Solving a cell is faster without pool_tps, and linear curves do not need it.
+        sized = problem if is_nonlinear(problem).any() else replace(problem, pool_tps=None)
         carried_tps = carried_by_pools(problem, minimum, problem.spare).sum(axis=2)
-        usable_types = np.maximum(1, (theta > 0).sum(axis=1))
         hourly, start = price(problem), np.where(can_run, start_cost(problem), 0.0)
         started = np.maximum(0, minimum - problem.current)  # to reach the minimums
         cap_x, cap_start, cap_rest = _scaled_caps(problem, minimum)
         return cls(
-            curves=curves,
-            size=size,
+            curves=CapacityCurves.from_problem(sized, problem.spare),
+            size=problem.gpus_per_instance,
             usd=hourly,
             start=start,
             running=np.minimum(np.maximum(0, problem.current - minimum), max_extra),
@@ -131,7 +127,7 @@ class Cells:
             rows=problem.rows,
             minimum=minimum,
             fixed_usd=float((hourly * minimum).sum() + (start * started).sum()),
-            mean_tps=np.where(can_run.any(axis=(1, 2)), theta.sum(axis=1) / usable_types, 1.0),
+            mean_tps=_mean_tps(problem.theta_tps),
             cap_x=cap_x,
             cap_start=cap_start,
             cap_rest=cap_rest,
@@ -181,14 +177,11 @@ class Cells:
     def solve_at(self, prices: Prices) -> PricedCells:
         """Solve every cell at ``prices``; return the solutions, the lower bound and its slope.
 
-        Prices charge for GPUs and caps, and pay for joint demand. The slope of a price is the
-        amount by which the solutions violate the constraint with that price: the bound grows by it
-        per unit of the price.
+        Prices charge for GPUs and caps, and pay for joint demand.
         """
         x = np.empty_like(self.max_extra)
         lowest, served = np.empty((2, *self.need.shape))
         cheapest_cells(self.arrays(prices), x, lowest, served)
-        used = self.by_row(np.einsum("lrg,lg->rg", x, self.size))  # GPUs of all models
         # Lagrangian bound: the cells' cost at the prices, and each price times its row's limit.
         bound = (
             float(lowest.sum())
@@ -197,16 +190,23 @@ class Cells:
             - float((prices.caps * self.cap_rest).sum())
             + self.fixed_usd
         )
+        return PricedCells(prices, bound, x, lowest, served, self._violations(x, served))
+
+    def _violations(self, x: IntArray, served: FloatArray) -> Prices:
+        """Return by how much the solutions violate the constraint with each price.
+
+        It is the slope of the bound, which grows by it per unit of the price.
+        """
+        used = self.by_row(np.einsum("lrg,lg->rg", x, self.size))  # GPUs of all models
         started = np.maximum(0, x - self.running)
         # Sums over models, regions and columns, by cap.
         used_caps = np.einsum("klrg,lrg->k", self.cap_x, x)
         used_caps += np.einsum("klrg,lrg->k", self.cap_start, started)
-        slope = Prices(
+        return Prices(
             (used - self.free_gpus).astype(float),
             (self.joint - served.sum(axis=1)) / self.mean_tps,
             used_caps - self.cap_rest,
         )
-        return PricedCells(prices, bound, x, lowest, served, slope)
 
     def arrays(self, prices: Prices) -> PricedArrays:
         """Return the arrays of the cells at ``prices`` for compiled code."""
@@ -277,6 +277,23 @@ class Cells:
         running += np.einsum("k,klrg->lrg", prices.caps, self.cap_x)
         start = self.start + np.einsum("k,klrg->lrg", prices.caps, self.cap_start)
         return running, running + start
+
+
+def _max_extra_instances(problem: PlanningProblem, minimum: IntArray) -> IntArray:
+    """Return the most instances beyond the ``minimum`` that maximums and GPUs allow.
+
+    Both are ``[model, region, GPU column]``. The result is negative for a minimum above that.
+    """
+    size = np.maximum(1, problem.gpus_per_instance)[:, None, :]
+    most = np.minimum(problem.maximum, problem.usable_gpus[None] // size)
+    return np.where(problem.theta_tps[:, None, :] > 0, most - minimum, 0)
+
+
+def _mean_tps(theta: FloatArray) -> FloatArray:
+    """Return the mean tokens/s of an instance over the GPU columns of each model, or 1."""
+    can_run = theta > 0
+    mean = theta.sum(axis=1) / np.maximum(1, can_run.sum(axis=1))
+    return np.where(can_run.any(axis=1), mean, 1.0)
 
 
 def _scaled_caps(

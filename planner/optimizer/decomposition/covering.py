@@ -105,11 +105,35 @@ def added_tps(cell: Any, gpu: int, count: int, more: int) -> Any:
 
 
 @kernel
+def _fill_type(cell: Any, gpu: int, limit: float, tables: Any) -> int:
+    """Fill tokens/s and costs of 0, 1, ... instances of type ``gpu``; return the cheapest count.
+
+    ``limit`` is the largest cost of a cover with other types. The count that covers the need alone
+    is always included.
+    """
+    gain, cost = tables.gain, tables.cost
+    pays = cell.running_usd[gpu] - cell.token_usd * cell.steepest_tps[gpu] <= 0.0
+    cheapest = 0
+    for count in range(cell.max_extra[gpu] + 1):
+        gain[gpu, count] = added_tps(cell, gpu, 0, count)
+        new = max(0, count - cell.running_count[gpu])  # instances that must start
+        usd = (count - new) * cell.running_usd[gpu] + new * cell.new_usd[gpu]
+        # The value of the tokens that they serve is deducted.
+        cost[gpu, count] = usd - cell.token_usd * gain[gpu, count]
+        tables.filled_to[gpu] = count
+        if cost[gpu, count] <= cost[gpu, cheapest]:
+            cheapest = count
+        # Each further instance only costs more, and no more capacity is needed.
+        if not pays and gain[gpu, count] >= cell.need_tps and cost[gpu, count] > limit:
+            break
+    return cheapest
+
+
+@kernel
 def _fill_tables(cell: Any, limit: float, tables: Any) -> None:
     """Fill the ``tables`` of a cell, up to the counts that a cover of cost ``limit`` can have.
 
-    A count that covers the need alone is always included. Tokens/s and costs are relative to the
-    cheapest count of each type, ``origin``.
+    Tokens/s and costs are relative to the cheapest count of each type, ``origin``.
     """
     gain, cost, origin, filled_to, base = tables
     base[0] = base[1] = 0.0  # gain and cost of all types at their cheapest counts
@@ -120,20 +144,7 @@ def _fill_tables(cell: Any, limit: float, tables: Any) -> None:
             pays = cell.running_usd[gpu] - cell.token_usd * cell.steepest_tps[gpu] <= 0.0
             if pays != paying_types:
                 continue
-            cheapest = 0
-            for count in range(cell.max_extra[gpu] + 1):
-                gain[gpu, count] = added_tps(cell, gpu, 0, count)
-                new = max(0, count - cell.running_count[gpu])  # instances that must start
-                usd = (count - new) * cell.running_usd[gpu] + new * cell.new_usd[gpu]
-                # The value of the tokens that they serve is deducted.
-                cost[gpu, count] = usd - cell.token_usd * gain[gpu, count]
-                filled_to[gpu] = count
-                if cost[gpu, count] <= cost[gpu, cheapest]:
-                    cheapest = count
-                # Each further instance only costs more, and no more capacity is needed.
-                is_too_dear = cost[gpu, count] > limit - base[1]
-                if not pays and gain[gpu, count] >= cell.need_tps and is_too_dear:
-                    break
+            cheapest = _fill_type(cell, gpu, limit - base[1], tables)
             origin[gpu] = cheapest
             origin_gain, origin_cost = gain[gpu, cheapest], cost[gpu, cheapest]
             for count in range(filled_to[gpu] + 1):
@@ -285,8 +296,7 @@ def _cheapest_cover(
             state[depth, TAKEN] = enough
             if enough <= filled_to[gpu] and paid + cost[gpu, cheapest] < best:
                 best = paid + cost[gpu, cheapest]
-                for j in range(types):
-                    chosen[order[j]] = int(state[j, TAKEN]) if j < depth else origin[order[j]]
+                _take_counts(items, origin, state, depth, chosen)
                 chosen[gpu] = cheapest
         # Take one instance less, and leave the rest to the types that follow.
         state[depth, TAKEN] -= 1
@@ -310,6 +320,14 @@ def _cheapest_cover(
         depth += 1
         _enter_depth(state, depth, missing - gain[gpu, count], paid + cost[gpu, count])
     return min(best, lower)
+
+
+@inlined_kernel
+def _take_counts(items: Any, origin: Any, state: Any, depth: int, chosen: Any) -> None:
+    """Fill ``chosen`` with the counts decided before ``depth``, and ``origin`` for later types."""
+    for j in range(items.types):
+        gpu = items.order[j]
+        chosen[gpu] = int(state[j, TAKEN]) if j < depth else origin[gpu]
 
 
 @inlined_kernel

@@ -77,20 +77,27 @@ def columns_near(
     A column is a choice of instance counts of a cell. None: there are more than ``max_columns``, or
     listing them takes too long.
     """
-    # Cost of each cell's solution, less the value of the joint demand that it serves.
-    prices = priced.prices
-    running_usd, new_usd = cells.instance_charges(prices)
-    started = np.maximum(0, priced.x - cells.running)
-    cost = ((priced.x - started) * running_usd + started * new_usd).sum(axis=2)
-    cost -= (prices.demand / cells.mean_tps)[:, None] * priced.served
     # If a cell's branch and bound was cut short, the solution can cost more than its bound.
-    max_cost = np.maximum(priced.lowest + width, cost) + ROUNDING * np.abs(priced.lowest)
+    cost, lowest = _solution_usd(cells, priced), priced.lowest
+    max_cost = np.maximum(lowest + width, cost) + ROUNDING * np.abs(lowest)
     gpus = cells.max_extra.shape[2]
     x, begins = np.empty((max_columns, gpus), np.int32), np.empty(max_cost.size + 1, np.int64)
-    if not enumerate_columns(cells.arrays(prices), max_cost, x, begins):
+    if not enumerate_columns(cells.arrays(priced.prices), max_cost, x, begins):
         return None
     cell = np.repeat(np.arange(max_cost.size), np.diff(begins))
     return Band(Columns(x[: begins[-1]].copy(), cell), width)
+
+
+def _solution_usd(cells: Cells, priced: PricedCells) -> FloatArray:
+    """Return the cost of each cell's solution, less the value of the joint demand that it serves.
+
+    The shape is ``[model, region]``.
+    """
+    running_usd, new_usd = cells.instance_charges(priced.prices)
+    started = np.maximum(0, priced.x - cells.running)
+    cost = ((priced.x - started) * running_usd + started * new_usd).sum(axis=2)
+    value_per_token = (priced.prices.demand / cells.mean_tps)[:, None]
+    return np.asarray(cost - value_per_token * priced.served)
 
 
 def widest_band(cells: Cells, priced: PricedCells, *, at_most: float, max_columns: int) -> Band:
@@ -151,20 +158,25 @@ def relax(
     if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         return None
     solution = highs.getSolution()
-    # Rows are those of cells, capacities, joint demands and caps. Rows of the form <= have duals
-    # <= 0, hence the signs below.
-    capacity_rows, demand_rows = cells.free_gpus.size, len(cells.joint)
-    ends = np.cumsum([cells.need.size, capacity_rows, demand_rows])
-    _, capacity, demand, caps = np.split(np.array(solution.row_dual), ends)
-    prices = Prices(
+    # Variables are the shares of columns, then the violations of rows.
+    shares, violations = np.split(np.array(solution.col_value), [len(columns)])
+    usd = highs.getInfo().objective_function_value + cells.fixed_usd
+    prices = _prices_of_duals(cells, np.array(solution.row_dual))
+    return RelaxedPlan(usd, prices, shares > 0, float(violations.sum()))
+
+
+def _prices_of_duals(cells: Cells, duals: FloatArray) -> Prices:
+    """Return the prices from the dual values of the rows of ``_master_program``, in its order.
+
+    Rows of the form <= have duals <= 0, so their sign changes.
+    """
+    ends = np.cumsum([cells.need.size, cells.free_gpus.size, len(cells.joint)])
+    _, capacity, demand, caps = np.split(duals, ends)
+    return Prices(
         np.maximum(0.0, -capacity).reshape(cells.free_gpus.shape),
         np.maximum(0.0, demand),
         np.maximum(0.0, -caps),
     )
-    # Variables are the shares of columns, then the violations of rows.
-    shares, violations = np.split(np.array(solution.col_value), [len(columns)])
-    usd = highs.getInfo().objective_function_value + cells.fixed_usd
-    return RelaxedPlan(usd, prices, shares > 0, float(violations.sum()))
 
 
 def combine(
@@ -183,16 +195,12 @@ def combine(
     when its bound reaches that cost. ``start [model, region, GPU column]`` is a plan to begin from;
     None: none.
     """
-    begin = None
-    if start is not None:  # 1 for the column of each cell that has the counts of ``start``
-        start_counts = start.reshape(cells.need.size, -1)[columns.cell]
-        begin = (columns.x == start_counts).all(axis=1).astype(float)
     solved = solve_program(
         _master_program(cells, columns).program(),
         gap=gap,
         time_limit_s=time_limit_s,
         check=check,
-        start=begin,
+        start=None if start is None else _chosen_columns(cells, columns, start),
         outside=outside - cells.fixed_usd,
         guard_from=GUARD_FROM,
     )
@@ -206,6 +214,12 @@ def combine(
     x[columns.cell[chosen]] = columns.x[chosen]
     plan = x.reshape(cells.max_extra.shape)
     return WholePlan(plan, bound, finished=not solved.cut, died=solved.died)
+
+
+def _chosen_columns(cells: Cells, columns: Columns, plan: IntArray) -> FloatArray:
+    """Return 1 for the column of each cell that has the counts of ``plan``, else 0."""
+    counts = plan.reshape(cells.need.size, -1)[columns.cell]
+    return np.asarray((columns.x == counts).all(axis=1), np.float64)
 
 
 def _master_program(cells: Cells, columns: Columns, penalty: float | None = None) -> Builder:
@@ -222,33 +236,33 @@ def _master_program(cells: Cells, columns: Columns, penalty: float | None = None
     chosen = builder.variables(len(columns), cost=cost, upper=upper_bound, integral=True)
     builder.add("cell", [(columns.cell, chosen, 1.0)], 1.0, 1.0, cells.need.size)
 
-    def add_joint_rows(
-        family: str,
-        entry: Entry,
-        lower: FloatArray | float,
-        upper: FloatArray | IntArray | float,
-        rows: int,
-    ) -> None:
-        """Add rows with ``entry``; a violation adds to what is served, or takes from what is used.
-
-        The rows with a lower bound ask for tokens/s, the others limit GPUs or caps.
-        """
-        entries = [entry]
-        if penalty is not None:
-            sign = 1.0 if family == "joint" else -1.0
-            entries.append((np.arange(rows), builder.variables(rows, cost=penalty), sign))
-        builder.add(family, entries, lower, upper, rows)
-
     model, region = np.divmod(columns.cell, cells.need.shape[1])
     types = cells.free_gpus.shape[1]
     capacity_row = region[:, None] * types + np.arange(types)
     used: Entry = capacity_row, chosen[:, None], cells.by_row(columns.x * cells.size[model])
-    add_joint_rows("capacity", used, -INF, cells.free_gpus.ravel(), cells.free_gpus.size)
+    _add_limits(builder, "capacity", used, cells.free_gpus.ravel(), penalty)
     # Tokens/s are counted in mean instances of the model.
     serves = cells.served_tps(columns.x, columns.cell) / cells.mean_tps[model]
-    joint = cells.joint / cells.mean_tps
-    add_joint_rows("joint", (model, chosen, serves), joint, INF, len(joint))
-    all_caps = np.arange(len(cells.cap_rest))
-    cap_use: Entry = all_caps, chosen[:, None], cells.cap_use(columns.x, columns.cell)
-    add_joint_rows("caps", cap_use, -INF, cells.cap_rest, len(all_caps))
+    demand: list[Entry] = [(model, chosen, serves)]
+    if penalty is not None:
+        missing = builder.variables(len(cells.joint), cost=penalty)
+        demand.append((np.arange(len(missing)), missing, 1.0))
+    builder.add("joint", demand, cells.joint / cells.mean_tps, INF, len(cells.joint))
+    caps, cap_use = np.arange(len(cells.cap_rest)), cells.cap_use(columns.x, columns.cell)
+    _add_limits(builder, "caps", (caps, chosen[:, None], cap_use), cells.cap_rest, penalty)
     return builder
+
+
+def _add_limits(
+    builder: Builder,
+    family: str,
+    used: Entry,
+    most: FloatArray | IntArray,
+    penalty: float | None,
+) -> None:
+    """Add rows that limit what is ``used`` to ``most``, or to more at a ``penalty``."""
+    entries = [used]
+    if penalty is not None:
+        rows = np.arange(len(most))
+        entries.append((rows, builder.variables(len(most), cost=penalty), -1.0))
+    builder.add(family, entries, -INF, most, len(most))

@@ -15,6 +15,7 @@ import numpy as np
 from planner.optimizer.decomposition.ascent import FIRST_LEAP, ascend, polish
 from planner.optimizer.decomposition.cells import Cells, PricedCells
 from planner.optimizer.decomposition.master import (
+    Band,
     WholePlan,
     cheapest_columns,
     combine,
@@ -64,7 +65,7 @@ def decompose(
     best = _generate_columns(cells, best, gap, until - (1 - PRICING_SHARE) * time_limit_s, check)
     if best.bound >= cells.ceiling_usd:
         return Outcome(INFEASIBLE, target=None, bound=0.0)
-    return _branch_and_bound(cells, best, gap, until, check)
+    return _BandSearch(cells, best, gap, until, check).run()
 
 
 def _ascend_and_repair(
@@ -100,13 +101,24 @@ def _ascend_and_repair(
         end = until - repair_s
         if _is_proven(cost, bound, gap) or perf_counter() >= end - repair_s:
             break
-        # Aim at the cost of the plan. Without a plan it is infinite, so take the usual first leap.
-        relative_gap = min(FIRST_LEAP, 1.0 - bound / cost)
-        for improve in (partial(ascend, leap=relative_gap), polish):
-            half_time = end - (end - perf_counter()) / 2
-            improved = improve(cells, begin=best.prices, until=half_time, check=check)
-            best = max(best, improved, key=attrgetter("bound"))
+        best = _improve_prices(cells, best, cost, end, check)
     return _outcome(cells, plan, bound, gap)
+
+
+def _improve_prices(
+    cells: Cells, best: PricedCells, cost: float, end: float, check: Callable[[], None]
+) -> PricedCells:
+    """Return the cells at better prices, found until ``end`` (a time of ``perf_counter``).
+
+    The search aims at the ``cost`` of the plan. It is infinite without a plan, so the first leap is
+    then the usual one.
+    """
+    relative_gap = min(FIRST_LEAP, 1.0 - best.bound / cost)
+    for improve in (partial(ascend, leap=relative_gap), polish):
+        half_time = end - (end - perf_counter()) / 2
+        improved = improve(cells, begin=best.prices, until=half_time, check=check)
+        best = max(best, improved, key=attrgetter("bound"))
+    return best
 
 
 def _generate_columns(
@@ -141,73 +153,104 @@ def _generate_columns(
             if penalty_cannot_help or relaxed.rows_violation <= BROKEN:
                 break
             penalty_factor *= 10
-        for more in (
-            columns.select(relaxed.used),
-            cheapest_columns(at_relaxed),
-            cheapest_columns(at_midway),
-        ):
-            kept_columns = kept_columns.union(more)
+        kept_columns = kept_columns.union(columns.select(relaxed.used))
+        kept_columns = kept_columns.union(cheapest_columns(at_relaxed))
+        kept_columns = kept_columns.union(cheapest_columns(at_midway))
         band = widest_band(cells, best, at_most=width, max_columns=max_columns)
         columns = kept_columns.union(band.columns)
     return best
 
 
-def _branch_and_bound(
-    cells: Cells, best: PricedCells, gap: float, until: float, check: Callable[[], None]
-) -> Outcome | None:
-    """Search ever wider bands of columns until the gap is proven; None: solve the whole program.
+class _BandSearch:
+    """A search in ever wider bands of columns until the gap is proven.
 
     A band has, for each cell, the columns that cost at most ``band.width`` above the cheapest. A
     plan with other columns costs at least ``best.bound + band.width``. A bound on every plan is
-    therefore the smaller of that cost and the bound proven inside the band.
+    therefore the smaller of that cost and the bound proven inside the band. ``until`` is a time of
+    ``perf_counter``.
     """
-    size = cells.need.size
-    mean_cost = max(best.bound, 1.0) / size
-    # HiGHS solves a small program without curves faster as a whole than with very many columns.
-    is_small = size < WHOLE_BELOW and cells.is_linear
-    max_columns = MANY * size + (0 if is_small else 10_000)
-    band_near = partial(widest_band, cells, best)
-    band = band_near(at_most=BAND * mean_cost, max_columns=FEW * size + 1000)
-    if band.width < NARROW * mean_cost:  # Prices leave many columns equally good, so allow more.
-        band = band_near(at_most=NARROW * mean_cost, max_columns=max_columns)
-    plan: IntArray | None = None
-    master: WholePlan | None = None
-    cost, bound = np.inf, best.bound
-    while (seconds_left := until - perf_counter()) > 0:
-        check()
-        if master is None:
-            master = combine(
-                cells,
-                band.columns,
-                outside=best.bound + band.width,
-                start=plan,
-                gap=gap,
-                time_limit_s=ON_TIME * seconds_left,
-                check=check,
-            )
-            if master.x is not None and _plan_usd(cells, master.x) < cost:
-                plan, cost = master.x, _plan_usd(cells, master.x)
-        bound = max(bound, min(master.bound, best.bound + band.width))
-        if bound >= cells.ceiling_usd:
-            return Outcome(INFEASIBLE, target=None, bound=0.0)
-        if _is_proven(cost, bound, gap) or not master.finished:
-            break
-        # A column further than this from its cell's cheapest is in no plan cheaper than ``plan``.
-        max_width = cost - best.bound
-        wider = min(max_width, 4 * max(band.width, NARROW * mean_cost))
-        wider_band = band_near(at_most=wider, max_columns=max_columns)
-        if wider <= band.width:
-            break
-        if wider_band.width <= band.width:
-            # Too many columns, as each cell has many instances. Without curves, the relaxation of
-            # the whole program is close to whole instances then.
-            if is_small:
-                return None
-            return _ascend_and_repair(cells, best, gap, until, check, plan)
-        # The wider band may hold no further column. The proof for the old band then covers it too.
-        master = master if len(wider_band.columns) == len(band.columns) else None
-        band = wider_band
-    return _outcome(cells, plan, bound, gap, died="" if master is None else master.died)
+
+    def __init__(
+        self,
+        cells: Cells,
+        best: PricedCells,
+        gap: float,
+        until: float,
+        check: Callable[[], None],
+    ) -> None:
+        self.cells, self.best, self.gap, self.until, self.check = cells, best, gap, until, check
+        size = cells.need.size
+        self.mean_cost = max(best.bound, 1.0) / size
+        # HiGHS solves a small program without curves faster as a whole than with very many columns.
+        self.is_small = size < WHOLE_BELOW and cells.is_linear
+        self.max_columns = MANY * size + (0 if self.is_small else 10_000)
+        self.plan: IntArray | None = None
+        self.cost, self.bound = np.inf, best.bound
+
+    def run(self) -> Outcome | None:
+        """Return the best plan and the bound found; None: solve the whole program instead."""
+        band = self._first_band()
+        master: WholePlan | None = None
+        while (seconds_left := self.until - perf_counter()) > 0:
+            self.check()
+            if master is None:
+                master = self._combine(band, ON_TIME * seconds_left)
+            self.bound = max(self.bound, min(master.bound, self.best.bound + band.width))
+            if self.bound >= self.cells.ceiling_usd:
+                return Outcome(INFEASIBLE, target=None, bound=0.0)
+            if _is_proven(self.cost, self.bound, self.gap) or not master.finished:
+                break
+            # A column further than this from its cell's cheapest is in no plan below ``cost``.
+            max_width = self.cost - self.best.bound
+            wider = min(max_width, 4 * max(band.width, NARROW * self.mean_cost))
+            if wider <= band.width:
+                break
+            wider_band = self._band(wider, self.max_columns)
+            if wider_band.width <= band.width:
+                return self._with_too_many_columns()
+            if len(wider_band.columns) > len(band.columns):
+                master = None  # else the proof for the old band covers the wider one too
+            band = wider_band
+        died = "" if master is None else master.died
+        return _outcome(self.cells, self.plan, self.bound, self.gap, died)
+
+    def _band(self, width: float, max_columns: int) -> Band:
+        """Return the widest band up to ``width`` with ``max_columns`` or fewer."""
+        return widest_band(self.cells, self.best, at_most=width, max_columns=max_columns)
+
+    def _first_band(self) -> Band:
+        """Return a band with few columns, or a narrow one with more."""
+        band = self._band(BAND * self.mean_cost, FEW * self.cells.need.size + 1000)
+        if band.width >= NARROW * self.mean_cost:
+            return band
+        # Prices leave many columns equally good, so allow more.
+        return self._band(NARROW * self.mean_cost, self.max_columns)
+
+    def _combine(self, band: Band, seconds: float) -> WholePlan:
+        """Return the best plan of the columns in ``band``, and keep it if it is the cheapest."""
+        master = combine(
+            self.cells,
+            band.columns,
+            outside=self.best.bound + band.width,
+            start=self.plan,
+            gap=self.gap,
+            time_limit_s=seconds,
+            check=self.check,
+        )
+        if master.x is not None and _plan_usd(self.cells, master.x) < self.cost:
+            self.plan, self.cost = master.x, _plan_usd(self.cells, master.x)
+        return master
+
+    def _with_too_many_columns(self) -> Outcome | None:
+        """Return the outcome if no wider band can be listed, as each cell has many instances.
+
+        Without curves, the relaxation of the whole program is close to whole instances then.
+        """
+        if self.is_small:
+            return None
+        return _ascend_and_repair(
+            self.cells, self.best, self.gap, self.until, self.check, self.plan
+        )
 
 
 def _outcome(

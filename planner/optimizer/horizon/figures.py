@@ -6,7 +6,14 @@ import numpy as np
 
 from planner.optimizer.figures import fleet_usd
 from planner.optimizer.objective import per_hour, per_start, price
-from planner.optimizer.problem import MEASURES, HorizonPlan, HorizonProblem, Totals, WindowPlan
+from planner.optimizer.problem import (
+    MEASURES,
+    HorizonPlan,
+    HorizonProblem,
+    PlanningProblem,
+    Totals,
+    WindowPlan,
+)
 from planner.optimizer.reservations import cheapest_reservation, reservation_usd
 from simulation.arrays import IntArray
 
@@ -26,18 +33,22 @@ def totals(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[T
         if problem.lead:
             # Requested in the last ``lead`` periods, this one included, so not up yet.
             paid = paid + starts[max(0, period - problem.lead + 1) : period + 1].sum(axis=0)
-        sums = []
-        for measure in MEASURES:
-            hourly = (per_hour(window, measure) * paid).sum()
-            by_start = (per_start(window, measure) * starts[period]).sum()
-            sums.append(float(hourly + by_start) * problem.hours)
-        usd, gpu_hours, kwh, kg = sums
+        usd, gpu_hours, kwh, kg = (
+            _used(window, measure, paid, starts[period]) * problem.hours for measure in MEASURES
+        )
         if problem.lend_usd is not None:
             usd -= float((problem.lend_usd * lent[period]).sum()) * problem.hours
         usd += float(reserved[period]) * problem.hours
         up, down = np.maximum(0, changes[period]).sum(), np.maximum(0, -changes[period]).sum()
         by_period.append(Totals(usd, gpu_hours, kwh, kg, int(up), int(down)))
     return tuple(by_period)
+
+
+def _used(window: PlanningProblem, measure: str, paid: IntArray, starts: IntArray) -> float:
+    """Return the hourly use of a measure by instances ``paid`` for, and by their starts."""
+    hourly = (per_hour(window, measure) * paid).sum()
+    by_start = (per_start(window, measure) * starts).sum()
+    return float(hourly + by_start)
 
 
 def costs(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[float, float]:
@@ -62,35 +73,43 @@ def by_window(problem: HorizonProblem, plan: HorizonPlan) -> tuple[WindowPlan, .
     The proven bound of the horizon is split in proportion to the periods' objectives. Times to
     build and solve, binding constraints and conflicts appear only in the first.
     """
-    share = plan.bound / plan.objective if plan.objective > 0 else 0.0
-    weights = problem.first.weights
-    plans = []
-    for window, sums, target in zip(problem.windows, plan.totals, plan.target, strict=True):
-        fleet = fleet_usd(window, target)
-        weighted = sum(getattr(weights, measure) * getattr(sums, measure) for measure in MEASURES)
-        objective = weighted / problem.hours
-        bound = min(objective, objective * share)
-        hourly = {measure: getattr(sums, measure) / problem.hours for measure in MEASURES}
-        of_window = WindowPlan(
-            status=plan.status,
-            target=target,
-            objective_usd=objective,
-            fleet_usd=fleet,
-            bound_usd=bound,
-            gap=(objective - bound) / fleet if fleet > 0 else 0.0,
-            solver=plan.solver,
-            build_seconds=0.0,
-            solve_seconds=0.0,
-            binding=(),
-            conflict="",
-            totals=replace(sums, **hourly),
-        )
-        plans.append(of_window)
-    plans[0] = replace(
-        plans[0],
+    figures = zip(problem.windows, plan.totals, plan.target, strict=True)
+    first, *later = (_window_plan(problem, plan, *of_window) for of_window in figures)
+    first = replace(
+        first,
         build_seconds=plan.build_seconds,
         solve_seconds=plan.solve_seconds,
         binding=plan.binding,
         conflict=plan.conflict,
     )
-    return tuple(plans)
+    return first, *later
+
+
+def _window_plan(
+    problem: HorizonProblem,
+    plan: HorizonPlan,
+    window: PlanningProblem,
+    sums: Totals,
+    target: IntArray,
+) -> WindowPlan:
+    """Return the plan of one period, whose totals are ``sums``, with hourly figures."""
+    share = plan.bound / plan.objective if plan.objective > 0 else 0.0
+    weights, fleet = problem.first.weights, fleet_usd(window, target)
+    weighted = sum(getattr(weights, measure) * getattr(sums, measure) for measure in MEASURES)
+    objective = weighted / problem.hours
+    bound = min(objective, objective * share)
+    hourly = {measure: getattr(sums, measure) / problem.hours for measure in MEASURES}
+    return WindowPlan(
+        status=plan.status,
+        target=target,
+        objective_usd=objective,
+        fleet_usd=fleet,
+        bound_usd=bound,
+        gap=(objective - bound) / fleet if fleet > 0 else 0.0,
+        solver=plan.solver,
+        build_seconds=0.0,
+        solve_seconds=0.0,
+        binding=(),
+        conflict="",
+        totals=replace(sums, **hourly),
+    )

@@ -1,5 +1,6 @@
 """Solve all periods at once: a problem in, a plan with its bound out."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from time import perf_counter
@@ -113,17 +114,11 @@ def _plan_of_solution(
     else:
         target, lent = draft.round_counts(values, draft.x), draft.round_counts(values, draft.lent)
         unserved = _unserved_tps(draft, values)
-    conflict = conflicting_set(problem) if solved.status == INFEASIBLE else ""
-    if values is None and not conflict:
-        failure = solved.died or "found no plan in its time"
-        conflict = (
-            f"The solver {failure}. The greedy plan replaces it, without a proof of "
-            "quality. Allow more time, or try the other solver."
-        )
+    conflict = _conflict_words(problem, solved)
     objective, fleet = costs(problem, target, lent)
     bound = 0.0 if values is None else min(objective, _cost_bound(problem, solved.bound, fleet))
-    for array in (target, lent):
-        array.setflags(write=False)
+    target.setflags(write=False)
+    lent.setflags(write=False)
     return HorizonPlan(
         status=solved.status,
         target=target,
@@ -141,6 +136,19 @@ def _plan_of_solution(
         totals=totals(problem, target, lent),
         binding=() if conflict else _binding_constraints(problem, target, lent),
         conflict=conflict,
+    )
+
+
+def _conflict_words(problem: HorizonProblem, solved: Solution) -> str:
+    """Return why there is no solution, in words; "" if there is one."""
+    if solved.status == INFEASIBLE:
+        return conflicting_set(problem)
+    if solved.values is not None:
+        return ""
+    failure = solved.died or "found no plan in its time"
+    return (
+        f"The solver {failure}. The greedy plan replaces it, without a proof of "
+        "quality. Allow more time, or try the other solver."
     )
 
 
@@ -188,17 +196,17 @@ def _binding_constraints(
     Limits on all periods together are included. ``target`` and ``lent`` are ``[period, model,
     region, GPU column]``.
     """
-    by_place: dict[tuple[str, str], list[Binding]] = {}
+    by_place: dict[tuple[str, str], list[Binding]] = defaultdict(list)
     before = np.concatenate([problem.first.current[None], target[:-1]])
     for period, window in enumerate(problem.windows):
         serving = replace(window, current=before[period])
         for binding in binding_constraints(serving, target[period] - lent[period]):
-            by_place.setdefault((binding.family, binding.where), []).append(binding)
+            by_place[binding.family, binding.where].append(binding)
     periods = len(problem.windows)
     bindings = []
-    for first, *others in by_place.values():
-        count = f" ({1 + len(others)} of {periods} periods)" if periods > 1 else ""
-        bindings.append(replace(first, sentence=first.sentence + count))
+    for same in by_place.values():
+        count = f" ({len(same)} of {periods} periods)" if periods > 1 else ""
+        bindings.append(replace(same[0], sentence=same[0].sentence + count))
     return *bindings, *_binding_horizon_limits(problem, totals(problem, target, lent))
 
 

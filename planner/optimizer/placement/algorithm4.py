@@ -13,7 +13,9 @@ Unlike in the printed loop, pods are placed unit by unit, so that prefill and de
 are never split across subgroups (methods.md D5).
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -65,8 +67,7 @@ def _scale_out(
     """Place ``more`` replicas of service ``s``, by role, and deduct their GPUs from ``ledger``.
 
     If only some roles grow, their replicas join existing units. Otherwise new units are placed one
-    by one. A unit that does not fit is tried again on fallback GPU types, then without affinity to
-    one S1 switch. Even then it lies in one subgroup.
+    by one.
     """
     service = problem.services[s]
     present = placed.rows(placed.service == s)
@@ -75,25 +76,35 @@ def _scale_out(
     rows: list[Row] = []
     gaps: list[UnplacedUnits] = []
     unit = int(present.unit.max(initial=-1)) + 1
-    prefers_one_s1 = service.affinity == "s1" and len(service.roles) > 1
     for shape, number in split_units(more, service.ratio):
         to_place = number
-        for one_s1, alternative in product(
-            (True, False) if prefers_one_s1 else (False,), service.alternatives
-        ):
-            blocks = unit_blocks(service, shape, alternative)
-            for domain in candidate_domains(problem, ledger, present, s, one_s1, blocks):
-                while to_place and (unit_rows := ledger.place_unit(s, unit, blocks, domain)):
-                    rows += unit_rows
-                    unit, to_place = unit + 1, to_place - 1
-                if not to_place:
-                    break
+        for blocks, domain in _tries(problem, ledger, present, s, shape):
+            while to_place and (unit_rows := ledger.place_unit(s, unit, blocks, domain)):
+                rows += unit_rows
+                unit, to_place = unit + 1, to_place - 1
             if not to_place:
                 break
         if to_place:
             reason = no_room_reason(problem, ledger, s, shape)
             gaps.append(UnplacedUnits(s, shape, to_place, reason))
     return rows, gaps
+
+
+def _tries(
+    problem: PlacementProblem, ledger: Ledger, present: Placement, s: int, shape: tuple[int, ...]
+) -> Iterator[tuple[list[Block], Domain]]:
+    """Yield the ways to place a unit: its replicas on a set of GPU types, and a domain with room.
+
+    First come those that meet an affinity to one S1 switch, and GPU types before their fallbacks.
+    Even without affinity, a unit lies in one subgroup.
+    """
+    service = problem.services[s]
+    prefers_one_s1 = service.affinity == "s1" and len(service.roles) > 1
+    for one_s1 in (True, False) if prefers_one_s1 else (False,):
+        for alternative in service.alternatives:
+            blocks = unit_blocks(service, shape, alternative)
+            for domain in candidate_domains(problem, ledger, present, s, one_s1, blocks):
+                yield blocks, domain
 
 
 def candidate_domains(
@@ -127,44 +138,72 @@ def candidate_domains(
     return sorted((domain for domain in domains if ledger.has_room(blocks, domain)), key=rank)
 
 
+@dataclass(slots=True)
+class _Group:
+    """An existing unit that may get more replicas."""
+
+    unit: int
+    replicas: list[int]  # by role
+    domain: Domain
+
+
 def _add_to_groups(
     problem: PlacementProblem, ledger: Ledger, present: Placement, s: int, more: tuple[int, ...]
 ) -> RowsAndGaps:
     """Add ``more`` replicas by role to the existing units of service ``s``.
 
-    Each replica joins the unit with the fewest replicas of its role that has room. ``present`` are
-    the placed instances of the service. ``ledger`` has the free GPUs and is updated.
+    ``present`` are the placed instances of the service. ``ledger`` has the free GPUs and is
+    updated.
     """
     service = problem.services[s]
+    groups = [_group(problem, present, s, unit) for unit in np.unique(present.unit).tolist()]
     rows: list[Row] = []
     gaps: list[UnplacedUnits] = []
-    one_s1 = service.affinity == "s1"
-    replicas: dict[int, list[int]] = {}  # by unit and role
-    domain_of: dict[int, Domain] = {}
-    for unit in np.unique(present.unit).tolist():
-        unit_rows = present.rows(present.unit == unit)
-        replicas[unit] = list(placed_replicas(unit_rows, s, len(service.roles)))
-        s1 = int(problem.topology.s1[unit_rows.node[0]])
-        in_subgroup = problem.subgroup == problem.subgroup[s1]
-        domain_of[unit] = (s1,) if one_s1 else tuple(np.flatnonzero(in_subgroup).tolist())
     for r, count in enumerate(more):
-        shape = tuple(int(i == r) for i in range(len(service.roles)))  # one replica of the role
         for placed_count in range(count):
-            new_rows: list[Row] = []
-            fewest_first = sorted(replicas, key=lambda unit: (replicas[unit][r], unit))
-            for unit, alternative in product(fewest_first, service.alternatives):
-                block = unit_blocks(service, shape, alternative)[0]
-                block = Block(r, replicas[unit][r], block.instances)
-                new_rows = ledger.place_unit(s, unit, [block], domain_of[unit])
-                if new_rows:
-                    replicas[unit][r] += 1
-                    break
+            new_rows = _add_replica(problem, ledger, s, r, groups)
             rows += new_rows
             if not new_rows:
+                shape = _one_replica(service, r)
                 reason = f"none of its groups has room for another {service.roles[r].name} replica"
                 gaps.append(UnplacedUnits(s, shape, count - placed_count, reason))
                 break
     return rows, gaps
+
+
+def _group(problem: PlacementProblem, present: Placement, s: int, unit: int) -> _Group:
+    """Return a unit of service ``s`` with the switches that may get more of its replicas."""
+    service, rows = problem.services[s], present.rows(present.unit == unit)
+    replicas = list(placed_replicas(rows, s, len(service.roles)))
+    s1 = int(problem.topology.s1[rows.node[0]])
+    if service.affinity == "s1":
+        return _Group(unit, replicas, (s1,))
+    in_subgroup = problem.subgroup == problem.subgroup[s1]
+    return _Group(unit, replicas, tuple(np.flatnonzero(in_subgroup).tolist()))
+
+
+def _add_replica(
+    problem: PlacementProblem, ledger: Ledger, s: int, r: int, groups: list[_Group]
+) -> list[Row]:
+    """Add a replica of role ``r`` to the group with the fewest that has room; return its rows.
+
+    Without room, there are none.
+    """
+    service = problem.services[s]
+    fewest_first = sorted(groups, key=lambda group: (group.replicas[r], group.unit))
+    for group, alternative in product(fewest_first, service.alternatives):
+        block = unit_blocks(service, _one_replica(service, r), alternative)[0]
+        block = Block(r, group.replicas[r], block.instances)
+        rows = ledger.place_unit(s, group.unit, [block], group.domain)
+        if rows:
+            group.replicas[r] += 1
+            return rows
+    return []
+
+
+def _one_replica(service: Service, r: int) -> tuple[int, ...]:
+    """Return the shape (replicas by role) with one replica of role ``r``."""
+    return tuple(int(i == r) for i in range(len(service.roles)))
 
 
 def no_room_reason(
@@ -176,22 +215,20 @@ def no_room_reason(
     """
     service = problem.services[s]
     s1s = np.flatnonzero(problem.centre_of_s1 == service.centre).tolist()
-    names = problem.topology.gpu_types
-    if any(
-        ledger.has_room(unit_blocks(service, shape, alternative), s1s)
-        for alternative in service.alternatives
-    ):
-        return (
-            "enough GPUs are free, but no one subgroup has room for all replicas of a unit"
-            if len(service.roles) > 1
-            else "enough GPUs are free, but spread over nodes with too few each"
-        )
-    needed: dict[int, int] = {}
+    for alternative in service.alternatives:
+        if ledger.has_room(unit_blocks(service, shape, alternative), s1s):
+            if len(service.roles) > 1:
+                return (
+                    "enough GPUs are free, but no one subgroup has room for all replicas of a unit"
+                )
+            return "enough GPUs are free, but spread over nodes with too few each"
+    needed = Counter[int]()  # GPUs by type
     for block in unit_blocks(service, shape, service.alternatives[0]):
         for _, gpu, size in block.instances:
-            needed[gpu] = needed.get(gpu, 0) + size
-    free = ledger.free_s1[s1s].sum(axis=0)
-    return "; ".join(
+            needed[gpu] += size
+    free, names = ledger.free_s1[s1s].sum(axis=0), problem.topology.gpu_types
+    short = "; ".join(
         f"{count:,} {names[gpu]} needed and {free[gpu]:,} free"
         for gpu, count in sorted(needed.items())
-    ) + (", nor enough of its fallbacks" if len(service.alternatives) > 1 else "")
+    )
+    return short + (", nor enough of its fallbacks" if len(service.alternatives) > 1 else "")

@@ -4,7 +4,7 @@ The program counts units by S1 switch. The instances are then put on nodes, the 
 ``placement.problem`` explains unit, shape and alternative.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -14,7 +14,12 @@ from planner.optimizer.placement.algorithm4 import run_algorithm4
 from planner.optimizer.placement.free_slots import FreeSlots
 from planner.optimizer.placement.ledger import Block, Ledger, unit_blocks
 from planner.optimizer.placement.measures import Measures, measure_placement
-from planner.optimizer.placement.problem import Placement, PlacementProblem, UnplacedUnits
+from planner.optimizer.placement.problem import (
+    Placement,
+    PlacementProblem,
+    Service,
+    UnplacedUnits,
+)
 from planner.optimizer.placement.program import Key, build_program
 from planner.optimizer.placement.topology_blind import place_blind
 from planner.optimizer.solvers import solve_program
@@ -101,15 +106,9 @@ def placement_of(problem: PlacementProblem, counts: dict[Key, int]) -> Placement
             failed.add(unit)
         instance = unit.service, unit.number, block.role, block.replica, part, i
         rows_of_unit[unit] += [(*instance, node, node_gpus) for node, node_gpus in taken]
-    lost = [(key.service, key.shape, count) for key, count in counts.items() if key.kind == "none"]
-    lost += [(unit.service, unit.shape, 1) for unit in units if unit in failed]
-    reason = "no placement of all services together has room for it"
-    unplaced = tuple(
-        UnplacedUnits(service, problem.services[service].shapes[shape][0], count, reason)
-        for service, shape, count in lost
-    )
     placed = [row for unit, rows in rows_of_unit.items() if unit not in failed for row in rows]
-    return Placement.from_rows(placed, unplaced)
+    failed_units = [unit for unit in units if unit in failed]
+    return Placement.from_rows(placed, _unplaced_units(problem, counts, failed_units))
 
 
 class _Unit(NamedTuple):
@@ -136,28 +135,33 @@ def _placed_instances(
 ) -> tuple[list[_Unit], list[_Instance]]:
     """Return the units that ``counts`` places, and their instances, the largest first."""
     switches_of_parts = _switches_of_parts(counts)
-    units_of_service = [0] * len(problem.services)
+    units_of_service = Counter[int]()
     units: list[_Unit] = []
     instances: list[_Instance] = []
-    for (kind, index, shape, alternative, place, _), count in sorted(counts.items()):
-        if kind not in ("unit", "wide"):
+    for key, count in sorted(counts.items()):
+        if key.kind not in ("unit", "wide"):
             continue
-        service = problem.services[index]
-        replicas, _ = service.shapes[shape]
-        blocks = unit_blocks(service, replicas, service.alternatives[alternative])
-        blocks.sort(key=lambda block: (block.role, block.replica))
+        blocks = _blocks(problem.services[key.service], key)
         for _ in range(count):
-            unit = _Unit(index, units_of_service[index], shape)
+            unit = _Unit(key.service, units_of_service[key.service], key.shape)
             units.append(unit)
-            units_of_service[index] += 1
+            units_of_service[key.service] += 1
             for block in blocks:
-                switch = place
-                if kind == "wide":
-                    switch = switches_of_parts[index, block.role, alternative, place].pop()
-                for part, gpu, gpus in block.instances:
-                    instances.append(_Instance(unit, gpus, block, part, gpu, switch))
+                switch = key.place
+                if key.kind == "wide":
+                    part = key.service, block.role, key.alternative, key.place
+                    switch = switches_of_parts[part].pop()
+                for number, gpu, gpus in block.instances:
+                    instances.append(_Instance(unit, gpus, block, number, gpu, switch))
     instances.sort(key=lambda instance: -instance.gpus)  # equal ones by unit, role and replica
     return units, instances
+
+
+def _blocks(service: Service, key: Key) -> list[Block]:
+    """Return the replicas of the units that ``key`` counts, by role and number."""
+    replicas, _ = service.shapes[key.shape]
+    blocks = unit_blocks(service, replicas, service.alternatives[key.alternative])
+    return sorted(blocks, key=lambda block: (block.role, block.replica))
 
 
 def _switches_of_parts(counts: dict[Key, int]) -> dict[tuple[int, int, int, int], list[int]]:
@@ -172,3 +176,16 @@ def _switches_of_parts(counts: dict[Key, int]) -> dict[tuple[int, int, int, int]
             key = (service, role, alternative, subgroup)
             switches_of.setdefault(key, []).extend([switch] * replicas)
     return {key: sorted(switches) for key, switches in switches_of.items()}
+
+
+def _unplaced_units(
+    problem: PlacementProblem, counts: dict[Key, int], failed: Sequence[_Unit]
+) -> tuple[UnplacedUnits, ...]:
+    """Return the units that ``counts`` leaves without a place, and the ``failed`` ones."""
+    lost = [(key.service, key.shape, count) for key, count in counts.items() if key.kind == "none"]
+    lost += [(unit.service, unit.shape, 1) for unit in failed]
+    reason = "no placement of all services together has room for it"
+    return tuple(
+        UnplacedUnits(service, problem.services[service].shapes[shape][0], count, reason)
+        for service, shape, count in lost
+    )

@@ -39,18 +39,7 @@ class FreeSlots:
         tree = problem.topology
         node_gpus = np.zeros(len(tree.gpu_types), np.int64)
         np.maximum.at(node_gpus, tree.gpu, tree.gpus)
-        sizes: dict[int, set[int]] = defaultdict(set)  # GPUs of an instance, by GPU type
-        for service in problem.services:
-            for role in service.roles:
-                for part in role.parts:
-                    for gpu in part.types:
-                        sizes[gpu].add(part.gpus)
-        for of_type in sizes.values():
-            # Unless each size divides the next larger one, slots of one GPU bound the total.
-            if any(larger % size for size, larger in pairwise(sorted(of_type))):
-                of_type.add(1)
-        entries = tuple((gpu, size) for gpu in sorted(sizes) for size in sorted(sizes[gpu]))
-
+        entries = _instance_sizes(problem)
         free = tree.gpus - problem.taken
         slots = np.zeros((len(problem.tiers), len(entries)), np.int64)
         for (gpu, size), of_entry in zip(entries, slots.T, strict=True):
@@ -78,6 +67,24 @@ class FreeSlots:
                     full_nodes, rest = divmod(size, node)
                     total[index] += full_nodes * (node // slot_size) + rest // slot_size
         return total
+
+
+def _instance_sizes(problem: PlacementProblem) -> tuple[tuple[int, int], ...]:
+    """Return the (GPU type, GPUs) of the instances of all services, in rising order.
+
+    Unless each size of a type divides the next larger one, slots of one GPU are added: they bound
+    the total.
+    """
+    sizes: dict[int, set[int]] = defaultdict(set)  # GPUs of an instance, by GPU type
+    for service in problem.services:
+        for role in service.roles:
+            for part in role.parts:
+                for gpu in part.types:
+                    sizes[gpu].add(part.gpus)
+    for of_type in sizes.values():
+        if any(larger % size for size, larger in pairwise(sorted(of_type))):
+            of_type.add(1)
+    return tuple((gpu, size) for gpu in sorted(sizes) for size in sorted(sizes[gpu]))
 
 
 def _nodes_of_instance(size: int, node_gpus: int) -> int:

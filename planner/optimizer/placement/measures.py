@@ -78,16 +78,14 @@ def measure_placement(
     share of bandwidth at each level of switches.
     """
     units = measure_units(problem, placement, shares)
-    services = problem.services
-    # Only units with several roles exchange KV caches.
-    communicates = np.array([len(spec.roles) > 1 for spec in services], bool)[units.service]
     used = problem.taken + placement.used_gpus(len(problem.topology))
     free = problem.topology.gpus - used
     fragments = int(free[(used > 0) & (free > 0)].sum())
     high = problem.tiers[problem.topology.s1] == HIGH
-    communicating_gpus = units.gpus * communicates
+    # Only units with several roles exchange KV caches.
+    several_roles = np.array([len(service.roles) > 1 for service in problem.services], bool)
+    communicates = several_roles[units.service]
     honoured = float(units.honoured[communicates].mean()) if communicates.any() else None
-    lost_gpus = (communicating_gpus * (1 - units.share)).sum()
     return Measures(
         points=_unit_points(problem, placement, units) + POINTS.fragment * fragments,
         units=len(units.unit),
@@ -96,13 +94,18 @@ def measure_placement(
         affinity_honoured=honoured,
         affinity_missed=int((~units.honoured).sum()),
         split_units=int(units.split.sum()),
-        bandwidth_lost=float(lost_gpus / max(1, communicating_gpus.sum())),
+        bandwidth_lost=_bandwidth_lost(units.gpus * communicates, units.share),
         fallback_gpus=int(units.fallback_gpus.sum()),
         dear_gpus=int(units.dear_gpus.sum()),
         high_free_gpus=int(free[high].sum()),
         high_gpus=int(problem.topology.gpus[high].sum()),
         fragmented_gpus=fragments,
     )
+
+
+def _bandwidth_lost(gpus: IntArray, share: FloatArray) -> float:
+    """Return the share of bandwidth that units lose, weighted by ``gpus [unit]``; 0 without any."""
+    return float((gpus * (1 - share)).sum() / max(1, gpus.sum()))
 
 
 def _unit_points(problem: PlacementProblem, placement: Placement, units: Units) -> float:
@@ -122,6 +125,34 @@ def _unit_points(problem: PlacementProblem, placement: Placement, units: Units) 
     return points + POINTS.tier * float(units.dear_gpus[unsplit].sum())
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Groups:
+    """The rows of a placement in groups, such as units or replicas."""
+
+    of_row: IntArray  # [row] index of its group
+    count: int
+
+    def sums(self, values: IntArray) -> IntArray:
+        """Return the sum of ``values [row]`` in each group."""
+        total = np.zeros(self.count, np.int64)
+        np.add.at(total, self.of_row, values)
+        return total
+
+    def largest(self, values: IntArray) -> IntArray:
+        """Return the largest of ``values [row]`` in each group; 0 if none is above."""
+        largest = np.zeros(self.count, np.int64)
+        np.maximum.at(largest, self.of_row, values)
+        return largest
+
+    def are_equal(self, values: IntArray) -> BoolArray:
+        """Return the mask of groups whose ``values [row]`` are all equal."""
+        low = np.full(self.count, np.iinfo(np.int64).max)
+        high = np.full(self.count, -1, np.int64)
+        np.minimum.at(low, self.of_row, values)
+        np.maximum.at(high, self.of_row, values)
+        return np.asarray(low == high)
+
+
 def measure_units(
     problem: PlacementProblem, placement: Placement, shares: Sequence[float] = KV_SHARE
 ) -> Units:
@@ -134,69 +165,66 @@ def measure_units(
     units, unit = np.unique(
         np.stack([placement.service, placement.unit]), axis=1, return_inverse=True
     )
-    service, number = units  # of each unit, [u]
-    unit, count = unit.reshape(-1), len(number)  # index of each row's unit; number of units
+    service, number = units  # of each unit
+    by_unit = _Groups(unit.reshape(-1), len(number))
     s1 = tree.s1[placement.node]  # of each row
-
     several_roles = np.array([len(spec.roles) > 1 for spec in services], bool)[service]
-    level = _lowest_level(tree.above, placement.node, unit, count)
+    level = _lowest_level(tree.above, placement.node, by_unit)
     # The highest network level that the affinity of each service allows.
     reach = np.array([{"s1": S1, "s2": S2, "none": CENTRE}[spec.affinity] for spec in services])
-    has_parts = np.array([any(len(r.parts) > 1 for r in spec.roles) for spec in services], bool)
-    broken = has_parts[service] & _has_broken_replica(placement, s1, unit, count)
-
+    is_near = ~several_roles | (level <= reach[service])
     preferred = _preferred_types(problem)[placement.service, placement.role, placement.part]
     on_other_type = tree.gpu[placement.node] != preferred
-    needed_tier = np.array([spec.lowest_priority for spec in services], np.int64)
-    # Steps of priority that a row's subgroup is above the need of its service.
-    steps_above = np.maximum(0, problem.tiers[s1] - needed_tier[placement.service])
-    tier = np.zeros(count, np.int64)
-    np.maximum.at(tier, unit, problem.tiers[s1])
     return Units(
         service=service,
         unit=number,
-        gpus=_group_sums(placement.gpus, unit, count),
+        gpus=by_unit.sums(placement.gpus),
         level=level,
-        honoured=(~several_roles | (level <= reach[service])) & ~broken,
-        split=several_roles & ~_single_valued(problem.subgroup[s1], unit, count),
+        honoured=is_near & ~_has_broken_replica(problem, placement, by_unit),
+        split=several_roles & ~by_unit.are_equal(problem.subgroup[s1]),
         share=np.where(several_roles, np.asarray(shares, float)[level], 1.0),
-        fallback_gpus=_group_sums(placement.gpus * on_other_type, unit, count),
-        dear_gpus=_group_sums(placement.gpus * steps_above, unit, count),
-        tier=tier,
+        fallback_gpus=by_unit.sums(placement.gpus * on_other_type),
+        dear_gpus=by_unit.sums(placement.gpus * _steps_above(problem, placement)),
+        tier=by_unit.largest(problem.tiers[s1]),
     )
 
 
-def _lowest_level(
-    above: Callable[[int], IntArray], node: IntArray, unit: IntArray, count: int
-) -> IntArray:
+def _steps_above(problem: PlacementProblem, placement: Placement) -> IntArray:
+    """Return the steps of priority that a row's subgroup is above the need of its service."""
+    needed_tier = np.array([service.lowest_priority for service in problem.services], np.int64)
+    tier = problem.tiers[problem.topology.s1[placement.node]]
+    return np.asarray(np.maximum(0, tier - needed_tier[placement.service]))
+
+
+def _lowest_level(above: Callable[[int], IntArray], node: IntArray, by_unit: _Groups) -> IntArray:
     """Return the lowest network level at which all nodes of a unit have one parent, ``[unit]``.
 
-    Row i of a placement puts GPUs of unit ``unit[i]`` on node ``node[i]``. ``above(level)[n]`` is
-    the parent of node n at a level of ``Topology``. ``count`` is the number of units.
+    Each row puts GPUs on ``node [row]``. ``above(level)[n]`` is the parent of node n at a level of
+    ``Topology``.
     """
-    lowest = np.full(count, CENTRE, np.int64)
+    lowest = np.full(by_unit.count, CENTRE, np.int64)
     for level in (CENTRE, S2, S1, RACK, NODE):  # downwards, so that the lowest remains
-        lowest[_single_valued(above(level)[node], unit, count)] = level
+        lowest[by_unit.are_equal(above(level)[node])] = level
     return lowest
 
 
 def _has_broken_replica(
-    placement: Placement, s1: IntArray, unit: IntArray, count: int
+    problem: PlacementProblem, placement: Placement, by_unit: _Groups
 ) -> BoolArray:
     """Return the mask ``[unit]`` of units with a replica whose parts lie under several S1 switches.
 
-    Row i of ``placement`` belongs to unit ``unit[i]`` and lies under switch ``s1[i]``. ``count`` is
-    the number of units.
+    Only services with replicas of several parts count.
     """
     # Each column of ``replicas`` is a replica: its unit, role and number.
     replicas, replica_of_row = np.unique(
-        np.stack([unit, placement.role, placement.replica]), axis=1, return_inverse=True
+        np.stack([by_unit.of_row, placement.role, placement.replica]), axis=1, return_inverse=True
     )
-    under_one_switch = _single_valued(s1, replica_of_row.reshape(-1), replicas.shape[1])
-    unit_of_replica = replicas[0]
-    broken = np.zeros(count, bool)
-    np.logical_or.at(broken, unit_of_replica, ~under_one_switch)
-    return broken
+    by_replica = _Groups(replica_of_row.reshape(-1), replicas.shape[1])
+    under_one_switch = by_replica.are_equal(problem.topology.s1[placement.node])
+    has_parts = [any(len(role.parts) > 1 for role in spec.roles) for spec in problem.services]
+    counts = np.array(has_parts, bool)[placement.service]
+    broken = ~under_one_switch[by_replica.of_row] & counts  # of each row
+    return by_unit.sums(broken) > 0
 
 
 def service_share(units: Units, s: int) -> tuple[float, float] | None:
@@ -210,26 +238,6 @@ def service_share(units: Units, s: int) -> tuple[float, float] | None:
         return None
     gpus, share = units.gpus[of_service], np.maximum(units.share[of_service], 1e-9)
     return float(gpus.sum() / (gpus / share).sum()), float(share.min())
-
-
-def _single_valued(values: IntArray, group: IntArray, count: int) -> BoolArray:
-    """Return the mask ``[group]`` of groups whose ``values`` are all equal.
-
-    ``group[i]`` is the group of ``values[i]``, and ``count`` the number of groups.
-    """
-    low = np.full(count, np.iinfo(np.int64).max)
-    high = np.full(count, -1, np.int64)
-    np.minimum.at(low, group, values)
-    np.maximum.at(high, group, values)
-    same: BoolArray = low == high
-    return same
-
-
-def _group_sums(values: IntArray, group: IntArray, count: int) -> IntArray:
-    """Return the sum of ``values`` in each of ``count`` groups; ``group[i]`` is that of value i."""
-    total = np.zeros(count, np.int64)
-    np.add.at(total, group, values)
-    return total
 
 
 def _preferred_types(problem: PlacementProblem) -> IntArray:

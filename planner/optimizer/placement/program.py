@@ -9,6 +9,7 @@
 There is no variable for a unit across subgroups, because a unit is never split (methods.md D5).
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -110,28 +111,32 @@ def build_program(problem: PlacementProblem, free: FreeSlots, shares: Sequence[f
     # A row for each switch and size of slot: no more are used than there are.
     slot_rows = {s1: [program.row(-INF, float(n)) for n in free.slots[s1]] for s1 in switches}
     node_rows = _node_rows(program, problem, switches)
-    for number_of_service, service in enumerate(problem.services):
-        if not service.shapes:
-            continue
-        demand_rows = []
-        for shape, (replicas, units) in enumerate(service.shapes):
-            row = program.row(units, units)
-            demand_rows.append(row)
-            points = POINTS.unplaced * (1 + service.priority) * service.gpus(replicas)
-            program.column(Key("none", number_of_service, shape), points, units, [(row, 1.0)])
-        in_centre = [s1 for s1 in switches if problem.centre_of_s1[s1] == service.centre]
-        columns = _ServiceColumns(
-            program, problem, free, number_of_service, in_centre, demand_rows, slot_rows,
-            node_rows, (max(shares[: S1 + 1]), shares[S2]),
-        )  # fmt: skip
-        for alternative in range(len(service.alternatives)):
-            part_rows: dict[tuple[int, int], int] = {}
-            for shape, (replicas, _) in enumerate(service.shapes):
-                columns.add_units(alternative, shape)
-                if len(service.roles) > 1 and sum(replicas) > 1:
-                    columns.add_wide_units(alternative, shape, part_rows)
-            columns.add_parts(alternative, part_rows)
+    for number, service in enumerate(problem.services):
+        if service.shapes:
+            columns = _ServiceColumns(
+                program=program,
+                problem=problem,
+                free=free,
+                number=number,
+                switches=[s1 for s1 in switches if problem.centre_of_s1[s1] == service.centre],
+                demand_rows=_demand_rows(program, number, service),
+                slot_rows=slot_rows,
+                node_rows=node_rows,
+                bandwidth=(max(shares[: S1 + 1]), shares[S2]),
+            )
+            columns.add_placed_units()
     return program
+
+
+def _demand_rows(program: Program, number: int, service: Service) -> list[int]:
+    """Add a row and the variable "none" for each shape of service ``number``; return the rows."""
+    rows = []
+    for shape, (replicas, units) in enumerate(service.shapes):
+        row = program.row(units, units)
+        rows.append(row)
+        points = POINTS.unplaced * (1 + service.priority) * service.gpus(replicas)
+        program.column(Key("none", number, shape), points, units, [(row, 1.0)])
+    return rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,6 +161,16 @@ class _ServiceColumns:
     def service(self) -> Service:
         """Return the service whose variables are added."""
         return self.problem.services[self.number]
+
+    def add_placed_units(self) -> None:
+        """Add all variables but those of units without a place."""
+        for alternative in range(len(self.service.alternatives)):
+            part_rows: dict[tuple[int, int], int] = {}
+            for shape, (replicas, _) in enumerate(self.service.shapes):
+                self.add_units(alternative, shape)
+                if len(self.service.roles) > 1 and sum(replicas) > 1:
+                    self.add_wide_units(alternative, shape, part_rows)
+            self.add_parts(alternative, part_rows)
 
     def add_units(self, alternative: int, shape: int) -> None:
         """Add the variables "unit": units of a shape under each S1 switch."""
@@ -183,12 +198,13 @@ class _ServiceColumns:
         replicas, units = self.service.shapes[shape]
         blocks = unit_blocks(self.service, replicas, self.service.alternatives[alternative])
         need, subgroup_of = self.free.used_by(blocks), self.problem.subgroup
+        missed = self.service.gpus(replicas) if self.service.affinity == "s1" else 0  # GPUs
         for subgroup in sorted({int(subgroup_of[s1]) for s1 in self.switches}):
             members = [s1 for s1 in self.switches if subgroup_of[s1] == subgroup]
             if (self.free.slots[members].sum(axis=0) < need).any():
                 continue
             cost = self._points(alternative, replicas, members[0], self.bandwidth[1])
-            cost += POINTS.missed * self.service.gpus(replicas) * (self.service.affinity == "s1")
+            cost += POINTS.missed * missed
             entries = [(self.demand_rows[shape], 1.0)]
             for role, count in enumerate(replicas):
                 if (role, subgroup) not in part_rows:
@@ -275,11 +291,10 @@ def _node_entries(
     ``node_rows`` are by switch and GPU type. A used node is charged for all its GPUs, as if all
     were fragments. The GPUs that ``blocks`` occupy are no fragments, so their points are taken off.
     """
-    used: dict[int, int] = {}  # GPUs by row
+    used = Counter[int]()  # GPUs by row
     for block in blocks:
         for _, gpu, gpus in block.instances:
             if (s1, gpu) in node_rows:
-                row = node_rows[s1, gpu]
-                used[row] = used.get(row, 0) + gpus
+                used[node_rows[s1, gpu]] += gpus
     entries = [(row, -float(gpus)) for row, gpus in used.items()]
-    return entries, POINTS.fragment * sum(used.values())
+    return entries, POINTS.fragment * used.total()

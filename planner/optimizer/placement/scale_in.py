@@ -23,33 +23,33 @@ def scale_in(
     if the service ends.
     """
     roles = len(problem.services[s].roles)
-    of_service = np.flatnonzero(placed.service == s)
-    priority = problem.tiers[problem.topology.s1[placed.node]]
-    highest = {
-        unit: int(priority[of_service[placed.unit[of_service] == unit]].max())
-        for unit in np.unique(placed.unit[of_service]).tolist()
-    }
-    order = sorted(highest, key=lambda unit: (-highest[unit], -unit))
-    count = {unit: placed_replicas(placed.rows(placed.unit == unit), s, roles) for unit in order}
     to_remove = np.array(less)  # replicas by role
     removed = np.zeros(len(placed), bool)
     kept_units = []
-    for unit in order:
-        if (np.array(count[unit]) <= to_remove).all():
-            to_remove = to_remove - count[unit]
-            removed |= (placed.service == s) & (placed.unit == unit)
+    for unit in _removal_order(problem, placed, s):
+        of_unit = (placed.service == s) & (placed.unit == unit)
+        replicas = np.array(placed_replicas(placed.rows(of_unit), s, roles))
+        if (replicas <= to_remove).all():
+            to_remove -= replicas
+            removed |= of_unit
         else:
-            kept_units.append(unit)
+            kept_units.append(of_unit)
     # First down to one replica of each role, then to none.
     for replicas_left in (1, 0):
-        for unit in kept_units:
+        for of_unit in kept_units:
             for role in range(roles):
-                members = (
-                    (placed.service == s) & (placed.unit == unit) & (placed.role == role) & ~removed
-                )
+                members = of_unit & (placed.role == role) & ~removed
                 replicas = np.unique(placed.replica[members])
                 remaining = max(replicas_left, len(replicas) - int(to_remove[role]))
                 newest = replicas[remaining:]  # replicas are numbered by age
                 removed |= members & np.isin(placed.replica, newest)
                 to_remove[role] -= len(newest)
     return placed.rows(~removed)
+
+
+def _removal_order(problem: PlacementProblem, placed: Placement, s: int) -> list[int]:
+    """Return the units of service ``s``, those to remove first at the front."""
+    rows = placed.rows(placed.service == s)
+    priority = problem.tiers[problem.topology.s1[rows.node]]
+    units = np.unique(rows.unit).tolist()
+    return sorted(units, key=lambda unit: (-int(priority[rows.unit == unit].max()), -unit))

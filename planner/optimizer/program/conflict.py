@@ -5,7 +5,7 @@ Chinneck, Feasibility and Infeasibility in Optimization (2008), section 6.2. The
 is tried first. If it is feasible, whole instances are required.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import TypeVar
@@ -17,6 +17,7 @@ from planner.optimizer.formatting import first_names
 from planner.optimizer.problem import HorizonProblem
 from planner.optimizer.program.search import draft_program
 from planner.optimizer.solvers import LinearProgram
+from planner.optimizer.solvers.arrays import RowFamily
 from planner.optimizer.solvers.highs import loaded_highs
 
 # seconds for the filter; rows not tested by then stay in the set
@@ -54,20 +55,29 @@ def conflicting_set(problem: HorizonProblem) -> str:
         budget_s, integral = WHOLE_BUDGET_S, " with whole replicas (fractional replicas would fit)"
     candidates = without_joint if infeasible(without_joint) else order
     members = minimal_rows(candidates, infeasible, budget_s)
-    sentences = first_names(
-        [
-            family.words(row - family.first)
-            for row in sorted(members)
-            if (family := family_of[row]).words is not None
-        ]
-    )
-    lead = problem.lead
-    periods = "a period" if lead == 1 else f"{lead} periods"
-    late = f", as a replica serves {periods} after its start"
     return (
-        f"These cannot all hold{integral}{late if lead else ''}: {sentences}. Relax any one of "
+        f"These cannot all hold{integral}{_lead_words(problem.lead)}: "
+        f"{_row_words(members, family_of)}. Relax any one of "
         "them: add GPUs, plan for less demand, lower epsilon, or change the limits named."
     )
+
+
+def _row_words(rows: Iterable[int], family_of: dict[int, RowFamily]) -> str:
+    """Return the limits and demands of ``rows`` in words; ``family_of`` is by row."""
+    sentences = []
+    for row in sorted(rows):
+        family = family_of[row]
+        assert family.words is not None
+        sentences.append(family.words(row - family.first))
+    return first_names(sentences)
+
+
+def _lead_words(lead: int) -> str:
+    """Return how many periods after its start a replica serves, in words; "" for none."""
+    if not lead:
+        return ""
+    periods = "a period" if lead == 1 else f"{lead} periods"
+    return f", as a replica serves {periods} after its start"
 
 
 def minimal_rows(

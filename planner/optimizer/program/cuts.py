@@ -92,25 +92,34 @@ def cover_facets(
     if need <= 0 or not 0 < len(columns) <= COLUMNS:
         return no_rows
     enough = float(need * (1 - TOLERANCE))
-    theta = problem.theta_tps[model, columns]
     curves: tuple[tuple[float, ...], ...] = ()
     if lost.any() or is_nonlinear(problem)[model, columns].any():
-        pools = list(zip(columns.tolist(), lost.tolist(), strict=True))
-        counts = [
-            fewest_instances(problem, model, column, enough, lost_instances)
-            for column, lost_instances in pools
-        ]
-        # The longest axis is computed from the others, so it adds no points.
-        if np.prod(np.array(sorted(counts)[:-1], float) + 1) > POINTS:
+        curves = _capacity_curves(problem, model, columns, lost, enough)
+        if not curves:
             return no_rows
-        curves = tuple(
-            tuple(capacity_curve(problem, model, column, count, lost_instances).tolist())
-            for (column, lost_instances), count in zip(pools, counts, strict=True)
-        )
+    theta = problem.theta_tps[model, columns]
     rows = facets(tuple(theta.tolist()), enough, curves).copy()
     # CBC reads rounded decimals. A plan exactly on a facet could otherwise fall below it.
     rows[:, -1] *= 1 - LOOSE
     return rows
+
+
+def _capacity_curves(
+    problem: PlanningProblem, model: int, columns: IntArray, lost: IntArray, need: float
+) -> tuple[tuple[float, ...], ...]:
+    """Return the tokens/s of 0, 1, ... instances of each column, up to the count for ``need``.
+
+    The arguments are those of ``cover_facets``. Return () if there are too many points to list.
+    """
+    pools = list(zip(columns.tolist(), lost.tolist(), strict=True))
+    counts = [fewest_instances(problem, model, column, need, gone) for column, gone in pools]
+    # The longest axis is computed from the others, so it adds no points.
+    if np.prod(np.array(sorted(counts)[:-1], float) + 1) > POINTS:
+        return ()
+    return tuple(
+        tuple(capacity_curve(problem, model, column, count, gone).tolist())
+        for (column, gone), count in zip(pools, counts, strict=True)
+    )
 
 
 # Periods and regions can have equal needs, so compute each hull once.
@@ -125,21 +134,29 @@ def facets(
     that suffices alone. All are in tokens/s. The result is ``[facet, column + 1]``: a >= 0, then b,
     scaled to b = 1. Inequalities with b = 0 are omitted. Too large a problem has no rows.
     """
-    if curves:
-        tables = [np.array(curve) for curve in curves]
-    else:
-        counts = np.ceil(need / np.array(theta) - EDGE).astype(int)
-        tables = [capacity * np.arange(n + 1) for capacity, n in zip(theta, counts, strict=True)]
+    tables = [np.array(curve) for curve in curves] or _linear_curves(theta, need)
     max_counts = np.array([len(table) - 1 for table in tables])
-    no_rows = np.empty((0, len(max_counts) + 1))
-    if len(max_counts) == 1:
-        return np.array([[1.0 / max_counts[0], 1.0]]) if max_counts[0] > 0 else no_rows
+    if len(tables) == 1:
+        most = max_counts[0]
+        return np.array([[1.0 / most, 1.0]]) if most > 0 else np.empty((0, 2))
     # The longest axis is computed from the others, not listed.
     order = np.argsort(max_counts)[::-1]
-    max_counts, tables = max_counts[order], [tables[g] for g in order]
+    rows = _facets_of_curves([tables[g] for g in order], max_counts[order], need)
+    return rows[:, [*np.argsort(order), len(order)]]
+
+
+def _linear_curves(theta: tuple[float, ...], need: float) -> list[FloatArray]:
+    """Return the capacity of 0, 1, ... instances, each of ``theta[g]``, up to ``need``."""
+    counts = np.ceil(need / np.array(theta) - EDGE).astype(int)
+    return [capacity * np.arange(n + 1) for capacity, n in zip(theta, counts, strict=True)]
+
+
+def _facets_of_curves(curves: list[FloatArray], max_counts: IntArray, need: float) -> FloatArray:
+    """Return the inequalities of ``facets``; the first of ``curves`` is the longest."""
+    no_rows = np.empty((0, len(curves) + 1))
     if np.prod(max_counts[1:] + 1) > POINTS:
         return no_rows
-    points = _minimal_covers(tables, need)
+    points = _minimal_covers(curves, need)
     try:
         slopes = _lower_hull_slopes(points, max_counts)
     except scipy.spatial.QhullError:
@@ -148,11 +165,8 @@ def facets(
         return no_rows
     # Rounding must not cut off a point: move each facet to the least value over all points.
     lowest = (points @ slopes.T).min(axis=0)
-    unsorted = np.empty_like(slopes)
-    unsorted[:, order] = slopes
     is_facet = lowest > EDGE
-    rows: FloatArray = np.column_stack([unsorted[is_facet], np.minimum(1.0, lowest[is_facet])])
-    return rows
+    return np.column_stack([slopes[is_facet], np.minimum(1.0, lowest[is_facet])])
 
 
 def _minimal_covers(curves: list[FloatArray], need: float) -> FloatArray:
@@ -169,10 +183,9 @@ def _minimal_covers(curves: list[FloatArray], need: float) -> FloatArray:
     first = np.searchsorted(curves[0], rest).clip(0, len(curves[0]) - 1)
     points = np.column_stack([first, others])
     spare = carried + curves[0][first] - need
-    # Capacity that one instance less of each column would lose.
-    lost_with_one = np.column_stack(
-        [curve[n] - curve[np.maximum(0, n - 1)] for curve, n in zip(curves, points.T, strict=True)]
-    )
+    # Capacity that each count's last instance adds.
+    added = [np.diff(curve, prepend=curve[:1]) for curve in curves]
+    lost_with_one = np.column_stack([a[n] for a, n in zip(added, points.T, strict=True)])
     is_minimal = (points == 0) | (spare[:, None] < lost_with_one - EDGE * need)
     minimal: FloatArray = points[is_minimal.all(axis=1)].astype(float)
     return minimal

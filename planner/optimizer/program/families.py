@@ -116,21 +116,20 @@ def add_region_loss(draft: Draft) -> None:
     sum_{r != q} served[r] + sum_k (sum_r u + v) >= max_w sum_r rho  for every p, l, q. The local
     need of q is lost with it. The local needs of the others keep their rows.
     """
-    problem, pair = draft.problem, np.arange(draft.pairs)
+    problem = draft.problem
     if not problem.first.lose_region:
         return
-    models, regions = len(problem.first.models), len(problem.first.regions)
-    model, region = np.divmod(pair, regions)
-    all_models = np.arange(models)
+    models, model = np.arange(len(problem.first.models)), draft.model_of_pair
+    region = np.arange(draft.pairs) % len(problem.first.regions)
     for period, window in enumerate(problem.windows):
         need = global_need_tps(window)
         for lost, name in enumerate(window.regions):
             remains = (region != lost).astype(float)
             entries = draft.served_tps(period, model, remains)
             entries += [(model, tier[period], 1.0) for tier in draft.unserved_local]
-            entries += [(all_models, tier[period], 1.0) for tier in draft.unserved_joint]
+            entries += [(models, tier[period], 1.0) for tier in draft.unserved_joint]
             words = partial(_joint_words, window, f" but {name}{problem.period_suffix(period)}")
-            draft.builder.add("regions", entries, need, INF, models, words)
+            draft.builder.add("regions", entries, need, INF, len(models), words)
 
 
 def add_capacity(draft: Draft) -> None:
@@ -161,10 +160,12 @@ def add_reservations(draft: Draft) -> None:
     row = draft.region * window.capacity_gpus.shape[1] + window.rows[draft.column]
     size = window.gpus_per_instance[draft.model, draft.column]
     for period, used in enumerate(draft.used):
-        entries: list[Entry] = [(rows, draft.reserved, 1.0), (rows, used, -1.0)]
-        draft.builder.add("reserved", entries, 0.0, INF, len(rows))
-        entries = [(row, draft.x[period], size), *draft.starting_instances(period, row, size)]
-        draft.builder.add("reserved", [*entries, (rows, used, -1.0)], 0.0, INF, len(rows))
+        less_used = (rows, used, -1.0)
+        reserved: list[Entry] = [(rows, draft.reserved, 1.0), less_used]
+        draft.builder.add("reserved", reserved, 0.0, INF, len(rows))
+        starting = draft.starting_instances(period, row, size)
+        occupied = [(row, draft.x[period], size), *starting, less_used]
+        draft.builder.add("reserved", occupied, 0.0, INF, len(rows))
 
 
 def add_power(draft: Draft) -> None:
@@ -175,12 +176,13 @@ def add_power(draft: Draft) -> None:
     for period, window in enumerate(draft.problem.windows):
         if window.power_kw is None or window.kw is None:
             continue
-        limits = np.argwhere(np.isfinite(window.power_kw))
+        limits = np.argwhere(np.isfinite(window.power_kw))  # rows of (region, column of the limit)
         entries: list[Entry] = []
         for row, (region, limit_column) in enumerate(limits):
             counted = window.under_power_limit(limit_column)[draft.column]
             kw = np.where((draft.region == region) & counted, window.kw[draft.cell], 0.0)
-            entries += [(row, draft.x[period], kw), *draft.starting_instances(period, row, kw)]
+            entries.append((row, draft.x[period], kw))
+            entries += draft.starting_instances(period, row, kw)
         most = window.power_kw[tuple(limits.T)]
         words = partial(_power_words, window, limits, draft.problem.period_suffix(period))
         draft.builder.add(POWER, entries, -INF, most, len(limits), words)
@@ -269,18 +271,16 @@ def _add_flows(
     explanations of a conflict.
     """
     problem = draft.problem
-    models, regions = len(problem.first.models), len(problem.first.regions)
-    pair = np.arange(draft.pairs)
-    model, region = np.divmod(pair, regions)
+    regions = len(problem.first.regions)
+    pair, model = np.arange(draft.pairs), draft.model_of_pair
+    region = pair % regions
+    # A region may serve all of its own demand. Shares are by pair and serving region.
+    shares = np.minimum(1.0, allowed_shares[region] + np.eye(regions)[region])  # [l * r, r]
+    if lost is not None:
+        shares[:, lost] = 0.0
     for period, window in enumerate(problem.windows):
-        peak_bin = window.demand_tps.sum(axis=1).argmax(axis=1)  # [l]
-        rho = window.demand_tps[np.arange(models), :, peak_bin].ravel()  # demand then, [l * r]
-        # A region may serve all of its own demand. Shares are by pair and serving region.
-        shares = allowed_shares[region] + np.eye(regions)[region]  # [l * r, r]
-        if lost is not None:
-            shares[:, lost] = 0.0
-        max_flow = np.minimum(1.0, shares) * rho[:, None]
-        flow = draft.builder.grid(shares.shape, upper=max_flow)
+        rho = _demand_at_peak(window)
+        flow = draft.builder.grid(shares.shape, upper=shares * rho[:, None])
         entries: list[Entry] = [(pair[:, None], flow, 1.0)]
         entries += [(pair, tier[period], 1.0) for tier in draft.unserved_local]
         entries += [(pair, tier[period][model], 1.0) for tier in draft.unserved_joint]
@@ -292,6 +292,12 @@ def _add_flows(
         draft.builder.add("side", entries, 0.0, INF, draft.pairs)
 
 
+def _demand_at_peak(window: PlanningProblem) -> FloatArray:
+    """Return the tokens/s of each region in the bin of each model's joint peak, ``[l * r]``."""
+    peak_bin = window.demand_tps.sum(axis=1).argmax(axis=1)  # [l]
+    return window.demand_tps[np.arange(len(peak_bin)), :, peak_bin].ravel()
+
+
 def add_caps(draft: Draft) -> None:
     """Require the limits on money, carbon and changes (starts and stops) of the whole plan.
 
@@ -299,32 +305,39 @@ def add_caps(draft: Draft) -> None:
     period is per hour for money and carbon. A limit on all periods is on their sum. Changes have a
     constant part, ``offset``, since the present fleet is no variable.
     """
+    periods, hours = range(len(draft.problem.windows)), draft.problem.hours
+    dollars = [(draft.hourly_use(period, "usd"), 0.0) for period in periods]
+    _add_cap(draft, BUDGET, "budget_usd", dollars, hours)
+    carbon = [(draft.hourly_use(period, "kg"), 0.0) for period in periods]
+    _add_cap(draft, CARBON, "carbon_kg", carbon, hours)
+    changes = [draft.starts_and_stops(period) for period in periods]
+    _add_cap(draft, CHURN, "churn", changes, 1.0)  # starts and stops are not per hour
+
+
+def _add_cap(
+    draft: Draft, family: str, field: str, uses: list[tuple[list[Entry], float]], hours: float
+) -> None:
+    """Add the limits named ``field`` on each period, and on the sum of all.
+
+    ``uses`` are (entries, offset) of each period. ``hours`` of a period multiply its use.
+    """
     problem = draft.problem
-    for family, field, measure in (
-        (BUDGET, "budget_usd", "usd"),
-        (CARBON, "carbon_kg", "kg"),
-        (CHURN, "churn", None),
-    ):
-        uses = [
-            (draft.hourly_use(period, measure), 0.0) if measure else draft.starts_and_stops(period)
-            for period in range(len(problem.windows))
+    for period, (entries, offset) in enumerate(uses):
+        limit = getattr(problem.windows[period], field)
+        if np.isfinite(limit):
+            words = partial(_cap_words, family, limit, problem.period_suffix(period))
+            draft.builder.add(family, entries, -INF, limit - offset, 1, words)
+    total = getattr(problem, field)
+    if np.isfinite(total):
+        all_entries: list[Entry] = [
+            (row, column, np.asarray(coefficient, float) * hours)
+            for entries, _ in uses
+            for row, column, coefficient in entries
         ]
-        for period, (entries, offset) in enumerate(uses):
-            limit = getattr(problem.windows[period], field)
-            if np.isfinite(limit):
-                words = partial(_cap_words, family, limit, problem.period_suffix(period))
-                draft.builder.add(family, entries, -INF, limit - offset, 1, words)
-        total = getattr(problem, field)
-        if np.isfinite(total):
-            hours = problem.hours if measure else 1.0  # starts and stops are not per hour
-            all_entries: list[Entry] = [
-                (row, column, np.asarray(coefficient, float) * hours)
-                for entries, _ in uses
-                for row, column, coefficient in entries
-            ]
-            rest = total - sum(offset for _, offset in uses)
-            words = partial(_overall_words, family, total)
-            draft.builder.add(family, all_entries, -INF, rest, 1, words)
+        rest = total - sum(offset for _, offset in uses)
+        draft.builder.add(
+            family, all_entries, -INF, rest, 1, partial(_overall_words, family, total)
+        )
 
 
 FAMILIES = (

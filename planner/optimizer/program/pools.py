@@ -13,6 +13,7 @@ one binary variable.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,19 +60,9 @@ class Pools:
         ``cell`` gives model, region and GPU column of each pool. ``max_counts [n]`` is the most
         instances that the GPU capacity allows. ``lost`` instances of each pool are assumed gone.
         """
-        need = global_need_tps(window)
-        pieces_of: dict[tuple[int, int, int], LinearPieces] = {}  # regions often have equal pools
         plain = np.zeros(len(max_counts))
         curved: list[tuple[int, LinearPieces]] = []
-        cell_model, _, cell_column = cell
-        for n, (model, column) in enumerate(
-            zip(cell_model.tolist(), cell_column.tolist(), strict=True)
-        ):
-            enough = fewest_instances(window, model, column, float(need[model]), lost)
-            key = (model, column, min(int(max_counts[n]), enough))
-            if key not in pieces_of:
-                pieces_of[key] = _pieces(window, *key, float(need[model]), lost)
-            pieces = pieces_of[key]
+        for n, pieces in enumerate(_pieces_of_cells(window, cell, max_counts, lost)):
             if len(pieces.slope) == 1:
                 plain[n] = pieces.slope[0]
             elif len(pieces.slope):
@@ -84,15 +75,7 @@ class Pools:
             for name in ("first", "length", "slope", "group")
         )
         serving = builder.variables(len(cells), upper=length)
-        # Number the groups of all cells, [v]. Each group but the first of a cell has a binary.
-        begins_group = (np.diff(cells) != 0) | (np.diff(group) != 0)
-        group_number = np.cumsum(np.append(0, begins_group))
-        later_groups = np.unique(group_number[group > 0])
-        binary_of_group = np.full(int(group_number[-1]) + 2, NONE)  # the last has no next group
-        binary_of_group[later_groups] = builder.variables(
-            len(later_groups), upper=1.0, integral=True
-        )
-        opens, fills = binary_of_group[group_number], binary_of_group[group_number + 1]
+        opens, fills = _group_binaries(builder, cells, group)
         return cls(plain, cells, serving, first, length, slope, opens, fills)
 
     def add_rows(self, builder: Builder, up: IntArray, lent: IntArray | None) -> None:
@@ -105,19 +88,24 @@ class Pools:
         if not len(self.cell):
             return
         cells, row = np.unique(self.cell, return_inverse=True)
-        entries: list[Entry] = [(row, self.serving, 1.0), (np.arange(len(cells)), up[cells], -1.0)]
+        rows = np.arange(len(cells))
+        entries: list[Entry] = [(row, self.serving, 1.0), (rows, up[cells], -1.0)]
         if lent is not None:
-            entries.append((np.arange(len(cells)), lent[cells], 1.0))
+            entries.append((rows, lent[cells], 1.0))
         builder.add("pool", entries, -INF, 0.0, len(cells))
-        for binary, lower, upper in ((self.opens, -INF, 0.0), (self.fills, 0.0, INF)):
-            pieces = np.flatnonzero(binary != NONE)
-            rows = np.arange(len(pieces))
-            # serving - length * binary is at most 0 for ``opens``, and at least 0 for ``fills``.
-            entries = [
-                (rows, self.serving[pieces], 1.0),
-                (rows, binary[pieces], -self.length[pieces]),
-            ]
-            builder.add("pool", entries, lower, upper, len(pieces))
+        # serving - length * binary is at most 0 for ``opens``, and at least 0 for ``fills``.
+        self._add_order(builder, self.opens, -INF, 0.0)
+        self._add_order(builder, self.fills, 0.0, INF)
+
+    def _add_order(self, builder: Builder, binary: IntArray, lower: float, upper: float) -> None:
+        """Add rows that bound serving - length * ``binary`` of the pieces that have a binary."""
+        pieces = np.flatnonzero(binary != NONE)
+        rows, length = np.arange(len(pieces)), self.length[pieces]
+        entries: list[Entry] = [
+            (rows, self.serving[pieces], 1.0),
+            (rows, binary[pieces], -length),
+        ]
+        builder.add("pool", entries, lower, upper, len(pieces))
 
     def fill(self, values: FloatArray, serving: IntArray) -> None:
         """Set the variables of these pools in ``values``, for ``serving [n]`` instances by cell.
@@ -130,6 +118,40 @@ class Pools:
         has_binary = self.opens != NONE
         values[self.opens[has_binary]] = 0.0
         np.maximum.at(values, self.opens[has_binary], (inside[has_binary] > 0).astype(float))
+
+
+def _pieces_of_cells(
+    window: PlanningProblem, cell: Cell, max_counts: IntArray, lost: int
+) -> Iterator[LinearPieces]:
+    """Yield the linear pieces of the capacity curve of each cell.
+
+    The arguments are those of ``Pools.from_curves``.
+    """
+    needs = global_need_tps(window).tolist()
+    known: dict[tuple[int, int, int], LinearPieces] = {}  # regions often have equal pools
+    models, _, columns = cell
+    for model, column, most in np.column_stack([models, columns, max_counts]).tolist():
+        enough = fewest_instances(window, model, column, needs[model], lost)
+        key = (model, column, min(most, enough))
+        if key not in known:
+            known[key] = _pieces(window, *key, needs[model], lost)
+        yield known[key]
+
+
+def _group_binaries(
+    builder: Builder, cells: IntArray, group: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Add a binary for each group but the first of a cell; return those of each piece, ``[v]``.
+
+    The first is the binary of its group, the second that of the next group of its cell. ``cells``
+    and ``group`` are those of each piece.
+    """
+    begins_group = (np.diff(cells) != 0) | (np.diff(group) != 0)
+    group_number = np.cumsum(np.append(0, begins_group))  # [v] counted over all cells
+    later_groups = np.unique(group_number[group > 0])
+    binary = np.full(int(group_number[-1]) + 2, NONE)  # by group; the last has no next group
+    binary[later_groups] = builder.variables(len(later_groups), upper=1.0, integral=True)
+    return binary[group_number], binary[group_number + 1]
 
 
 def _pieces(

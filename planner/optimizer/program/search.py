@@ -38,6 +38,15 @@ def draft_program(problem: HorizonProblem, *, cuts: bool = True) -> Draft:
     return draft
 
 
+def cost_within_gap(solved: Solution, cost: float, gap: float) -> float:
+    """Return the most that another solution may cost: bound (1 + gap), or ``cost`` if higher.
+
+    ``cost`` is that of ``solved``, which stands for an unknown bound.
+    """
+    bound = solved.bound if np.isfinite(solved.bound) else cost
+    return max(cost, bound + gap * abs(bound))
+
+
 @dataclass(frozen=True, slots=True)
 class Effort:
     """Solver, gap, time limit and cancellation of a search."""
@@ -95,9 +104,7 @@ class Search:
         # No start or stop at all: nothing to improve.
         if float(changes @ values) + present < 0.5:
             return solved
-        cost = float(self.program.cost @ values)
-        bound = solved.bound if np.isfinite(solved.bound) else cost
-        allowed = max(cost, bound + self.effort.gap * abs(bound))
+        allowed = cost_within_gap(solved, float(self.program.cost @ values), self.effort.gap)
         # Changes are whole numbers and the scaled cost is at most about 1, so the number of
         # changes decides before the cost.
         scale = max(1e-12, abs(allowed))
@@ -135,8 +142,9 @@ class Search:
         restricted = replace(self, program=self.program.with_row(unserved_value, limit))
         second = restricted._solve(restricted.program, first.values, self._remaining_s)
         values = first.values if second.values is None else second.values
-        proven = OPTIMAL if {first.status, second.status} == {OPTIMAL} else FEASIBLE
-        return restricted, Solution(proven, values, second.bound, second.died)
+        is_proven = first.status == OPTIMAL and second.status == OPTIMAL
+        status = OPTIMAL if is_proven else FEASIBLE
+        return restricted, Solution(status, values, second.bound, second.died)
 
     def _minimise_cost_and_unserved(self) -> Solution:
         """Return the solution with the lowest sum of cost and unserved value.

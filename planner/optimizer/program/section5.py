@@ -11,6 +11,7 @@ program as arrays (``variables``, ``families``), which has the same optimum.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from time import perf_counter
 from typing import TypeAlias
 
@@ -20,10 +21,15 @@ import pulp
 
 from planner.optimizer.figures import global_need_tps, local_need_tps
 from planner.optimizer.objective import caps, price, start_cost
-from planner.optimizer.pools import capacity_curve, fewest_instances, linear_pieces
+from planner.optimizer.pools import (
+    LinearPieces,
+    capacity_curve,
+    fewest_instances,
+    linear_pieces,
+)
 from planner.optimizer.problem import TIMEOUT, Outcome, PlanningProblem
 from planner.optimizer.program.cuts import cover_facets
-from planner.optimizer.program.search import STABLE_SHARE, Effort
+from planner.optimizer.program.search import STABLE_SHARE, Effort, cost_within_gap
 from planner.optimizer.roles import Side, role_sides
 from planner.optimizer.solvers.deadline import Solution, solution_of_highs
 from planner.optimizer.solvers.highs import run
@@ -58,49 +64,60 @@ def window_program(problem: PlanningProblem) -> WindowProgram:
     The first cost term of the source counts the change delta. Here it counts the fleet n + delta.
     Both have the same optimum, and the gap is then a share of the fleet's cost.
     """
-    models, regions, columns = (range(size) for size in problem.current.shape)
-    n, theta = problem.current, problem.theta_tps
-    alpha, sigma = price(problem), start_cost(problem)
-    size, room = problem.gpus_per_instance, problem.usable_gpus
-    cells = [(i, j, k) for i in models for j in regions for k in columns if theta[i, k] > 0]
     program = pulp.LpProblem("plan", pulp.LpMinimize)
-
-    # Variables: the fleet n + delta, never below 0 (so delta >= -n), and the starts max(0, delta).
-    # Whole fleets make starts whole. They are declared whole because the presolve of HiGHS 1.15.1
-    # may otherwise lose the optimum (problem 19 of bench/field/power.py).
-    fleet = {
-        (i, j, k): program.add_variable(
-            _name("fleet", i, j, k),
-            0,
-            int(min(problem.maximum[i, j, k], room[j, k] // max(1, size[i, k]))),
-            pulp.LpInteger,
-        )
-        for i, j, k in cells
-    }
+    fleet = _fleet_variables(program, problem)
+    # Starts are max(0, delta), which a whole fleet makes whole. They are declared whole because
+    # the presolve of HiGHS 1.15.1 may otherwise lose the optimum (problem 19 of
+    # bench/field/power.py).
     starts = {
-        (i, j, k): program.add_variable(_name("starts", i, j, k), 0, None, pulp.LpInteger)
-        for i, j, k in cells
+        cell: program.add_variable(_name("starts", *cell), 0, None, pulp.LpInteger)
+        for cell in fleet
     }
-
     # Objective: gamma, the cost of the replicas, and mu, the cost of their starts.
-    gamma = pulp.lpSum(float(alpha[cell]) * fleet[cell] for cell in cells)
-    mu = pulp.lpSum(float(sigma[cell]) * starts[cell] for cell in cells)
+    alpha, sigma = price(problem), start_cost(problem)
+    gamma = pulp.lpSum(float(alpha[cell]) * variable for cell, variable in fleet.items())
+    mu = pulp.lpSum(float(sigma[cell]) * variable for cell, variable in starts.items())
     program.setObjective(gamma + mu)
 
-    for cell in cells:
-        program += starts[cell] >= fleet[cell] - int(n[cell]), _name("starts", *cell)
-    served = _served_tps(program, problem, fleet)
-    _add_coverage(program, problem, served)
+    for cell in fleet:
+        present = int(problem.current[cell])
+        program += starts[cell] >= fleet[cell] - present, _name("starts", *cell)
+    _add_coverage(program, problem, _served_tps(program, problem, fleet))
     _add_fleet_limits(program, problem, fleet)
+    _add_caps(program, problem, fleet, starts)
+    _add_facets(program, problem, fleet)
+    changes = pulp.lpSum(2 * starts[cell] - fleet[cell] for cell in fleet)
+    return WindowProgram(program, fleet, changes, problem.current.shape)
+
+
+def _fleet_variables(
+    program: pulp.LpProblem, problem: PlanningProblem
+) -> dict[Cell, pulp.LpVariable]:
+    """Add the replicas n + delta of each cell, whole and never below 0 (so delta >= -n)."""
+    sizes = np.maximum(1, problem.gpus_per_instance)[:, None, :]  # GPUs of a replica, [i, 1, k]
+    most = np.minimum(problem.maximum, problem.usable_gpus // sizes)  # [i, j, k]
+    return {
+        (i, j, k): program.add_variable(
+            _name("fleet", i, j, k), 0, int(most[i, j, k]), pulp.LpInteger
+        )
+        for i, j, k in np.ndindex(most.shape)
+        if problem.theta_tps[i, k] > 0
+    }
+
+
+def _add_caps(
+    program: pulp.LpProblem,
+    problem: PlanningProblem,
+    fleet: dict[Cell, pulp.LpVariable],
+    starts: dict[Cell, pulp.LpVariable],
+) -> None:
+    """Add the limits on money, carbon, power and changes."""
     for number, cap in enumerate(caps(problem)):
         used = pulp.lpSum(
             float(cap.per_instance[cell]) * fleet[cell] + float(cap.per_start[cell]) * starts[cell]
-            for cell in cells
+            for cell in fleet
         )
         program += used <= cap.limit, _name(cap.family, number)
-    _add_facets(program, problem, fleet)
-    changes = pulp.lpSum(2 * starts[cell] - fleet[cell] for cell in cells)
-    return WindowProgram(program, fleet, changes, n.shape)
 
 
 def _add_coverage(program: pulp.LpProblem, problem: PlanningProblem, served: Served) -> None:
@@ -108,16 +125,16 @@ def _add_coverage(program: pulp.LpProblem, problem: PlanningProblem, served: Ser
 
     If a region may be lost, the others must serve the joint peak, whichever it is.
     """
-    models, regions, _ = (range(size) for size in problem.current.shape)
     local, joint = local_need_tps(problem), global_need_tps(problem)
-    for i in models:
-        for j in regions:
-            program += served[i, j] >= float(local[i, j]), _name("local_coverage", i, j)
-        everywhere = pulp.lpSum(served[i, j] for j in regions)
-        program += everywhere >= float(joint[i]), _name("global_coverage", i)
-        for lost in regions if problem.lose_region else ():
-            others = pulp.lpSum(served[i, j] for j in regions if j != lost)
-            program += others >= float(joint[i]), _name("without_region", i, lost)
+    regions = range(len(problem.regions))
+    for i, peak in enumerate(joint.tolist()):
+        for j, need in enumerate(local[i].tolist()):
+            program += served[i, j] >= need, _name("local_coverage", i, j)
+        program += pulp.lpSum(served[i, j] for j in regions) >= peak, _name("global_coverage", i)
+        if problem.lose_region:
+            for lost in regions:
+                others = pulp.lpSum(served[i, j] for j in regions if j != lost)
+                program += others >= peak, _name("without_region", i, lost)
 
 
 def _add_fleet_limits(
@@ -145,28 +162,26 @@ def _served_tps(
     decode. With one side, it is an expression. With several, it is a variable with the capacity of
     each side as an upper bound.
     """
-    models, regions, columns = (range(size) for size in problem.current.shape)
     sides = role_sides(problem)
-    pairs = [(i, j) for i in models for j in regions]
-    pool_tps: dict[tuple[int, int, int, int], Expression] = {}
+    models, regions, _ = problem.current.shape
+    pairs = list(np.ndindex(models, regions))
 
-    def capacity(i: int, j: int, side: Side) -> Expression:
-        """Return the tokens/s of all pools of model i in region j that belong to ``side``."""
-        inside = [k for k in columns if side.columns[k] and (i, j, k) in fleet]
-        for k in inside:
-            # Sides often share pools and differ only in which replicas they assume lost, so build
-            # the expression of a pool once for each number of lost replicas.
-            key = (i, j, k, int(side.lost[k]))
-            if key not in pool_tps:
-                pool_tps[key] = _pool_capacity(program, problem, fleet[i, j, k], key)
-        return pulp.lpSum(pool_tps[i, j, k, int(side.lost[k])] for k in inside)
+    @cache  # sides often share pools and differ only in which replicas they assume lost
+    def pool_tps(cell: Cell, lost: int) -> Expression:
+        """Return the tokens/s of the pool of a cell, of which ``lost`` replicas are lost."""
+        return _pool_capacity(program, problem, fleet[cell], (*cell, lost))
+
+    def capacity(pair: tuple[int, int], side: Side) -> Expression:
+        """Return the tokens/s of all pools of a model in a region that belong to ``side``."""
+        columns = [k for k in np.flatnonzero(side.columns).tolist() if (*pair, k) in fleet]
+        return pulp.lpSum(pool_tps((*pair, k), int(side.lost[k])) for k in columns)
 
     if len(sides) == 1:
-        return {(i, j): capacity(i, j, sides[0]) for i, j in pairs}
-    served = {(i, j): program.add_variable(_name("served", i, j), 0) for i, j in pairs}
+        return {pair: capacity(pair, sides[0]) for pair in pairs}
+    served = {pair: program.add_variable(_name("served", *pair), 0) for pair in pairs}
     for s, side in enumerate(sides):
-        for i, j in pairs:
-            program += side.share * served[i, j] <= capacity(i, j, side), _name(f"side_{s}", i, j)
+        for pair in pairs:
+            program += side.share * served[pair] <= capacity(pair, side), _name(f"side_{s}", *pair)
     return served
 
 
@@ -180,57 +195,85 @@ def _pool_capacity(
 
     ``key`` is model, region, GPU column and number of lost replicas; ``fleet`` is the variable of
     the pool's replicas. The expression is linear in ``fleet``, or a sum over the linear pieces of
-    the capacity curve. Pieces of falling slope form a concave group. A binary variable opens each
-    later group once all pieces before it are full.
+    the capacity curve.
     """
     i, _, k, lost = key
     need = float(global_need_tps(problem)[i])
     enough = min(int(fleet.upBound), fewest_instances(problem, i, k, need, lost))
     curve = capacity_curve(problem, i, k, enough, lost)
-    pieces = linear_pieces(curve, np.inf)
-    if len(pieces.slope) <= 1:
-        return pulp.lpSum(float(slope) * fleet for slope in pieces.slope)
+    slopes = linear_pieces(curve, np.inf).slope.tolist()
+    if len(slopes) <= 1:
+        return pulp.lpSum(slope * fleet for slope in slopes)
     pieces = linear_pieces(curve, need)
-    lengths, groups = pieces.length.tolist(), pieces.group.tolist()
-    filled = [
+    filled = _filled_pieces(program, pieces, key)
+    program += pulp.lpSum(filled) <= fleet, _name("pool", *key)
+    _add_filling_order(program, pieces, filled, key)
+    slopes = pieces.slope.tolist()
+    return pulp.lpSum(slope * count for slope, count in zip(slopes, filled, strict=True))
+
+
+def _filled_pieces(
+    program: pulp.LpProblem, pieces: LinearPieces, key: tuple[int, int, int, int]
+) -> list[pulp.LpVariable]:
+    """Add a variable for each piece of the capacity curve: the replicas that serve in it."""
+    return [
         program.add_variable(_name("filled", *key, s), 0, length)
-        for s, length in enumerate(lengths)
+        for s, length in enumerate(pieces.length.tolist())
     ]
+
+
+def _add_filling_order(
+    program: pulp.LpProblem,
+    pieces: LinearPieces,
+    filled: list[pulp.LpVariable],
+    key: tuple[int, int, int, int],
+) -> None:
+    """Have the concave groups of the ``filled`` pieces fill in order.
+
+    Pieces of falling slope form a concave group. A binary variable opens each later group once all
+    pieces before it are full.
+    """
+    lengths, groups = pieces.length.tolist(), pieces.group.tolist()
     opened = {
         group: program.add_variable(_name("opened", *key, group), cat=pulp.LpBinary)
         for group in sorted(set(groups) - {0})
     }
-    program += pulp.lpSum(filled) <= fleet, _name("pool", *key)
     for s, (length, group) in enumerate(zip(lengths, groups, strict=True)):
         if group in opened:
             program += filled[s] <= length * opened[group], _name("open", *key, s)
         if group + 1 in opened:
             program += filled[s] >= length * opened[group + 1], _name("full", *key, s)
-    slopes = pieces.slope.tolist()
-    return pulp.lpSum(slope * count for slope, count in zip(slopes, filled, strict=True))
 
 
 def _add_facets(
     program: pulp.LpProblem, problem: PlanningProblem, fleet: dict[Cell, pulp.LpVariable]
 ) -> None:
     """Add cuts for each demand: inequalities that exclude only fractional solutions."""
-    local, joint = local_need_tps(problem), global_need_tps(problem)
-    everywhere = range(len(problem.regions))
     for s, side in enumerate(role_sides(problem)):
         for i in range(len(problem.models)):
             columns = np.flatnonzero((problem.theta_tps[i] > 0) & side.columns)
-            demands = [([j], float(local[i, j])) for j in everywhere]
-            if len(everywhere) > 1:
-                demands.append((list(everywhere), float(joint[i])))
-            for number, (inside, need) in enumerate(demands):
-                rows = cover_facets(problem, i, columns, side.lost[columns], need * side.share)
-                for row, (*coefficients, bound) in enumerate(rows.tolist()):
+            lost = side.lost[columns]
+            for number, (regions, need) in enumerate(_demands(problem, i)):
+                facets = cover_facets(problem, i, columns, lost, need * side.share)
+                for row, (*coefficients, bound) in enumerate(facets.tolist()):
                     covered = pulp.lpSum(
                         coefficient * fleet[i, j, k]
                         for coefficient, k in zip(coefficients, columns.tolist(), strict=True)
-                        for j in inside
+                        for j in regions
                     )
                     program += covered >= bound, _name(f"facet_{s}", i, number, row)
+
+
+def _demands(problem: PlanningProblem, model: int) -> list[tuple[list[int], float]]:
+    """Return the demands of a model as (regions that serve it, tokens/s).
+
+    They are the local need of each region, and the joint peak if there are several regions.
+    """
+    local, joint = local_need_tps(problem)[model], global_need_tps(problem)[model]
+    demands = [([region], need) for region, need in enumerate(local.tolist())]
+    if len(demands) > 1:
+        demands.append((list(range(len(demands))), float(joint)))
+    return demands
 
 
 class _Highs(pulp.HiGHS):  # type: ignore[misc]
@@ -286,9 +329,7 @@ def _with_fewer_changes(
     if first_program.changes.value() + int(problem.current.sum()) < 0.5:  # no start, no stop
         return target
     cost = program.objective
-    dollars = float(cost.value())
-    bound = solved.bound if np.isfinite(solved.bound) else dollars
-    allowed = max(1e-12, dollars, bound + effort.gap * abs(bound))
+    allowed = max(1e-12, cost_within_gap(solved, float(cost.value()), effort.gap))
     # Changes are whole numbers and the scaled cost is at most about 1, so changes decide first.
     scaled = cost * (1 / allowed)
     program += scaled <= 1 + 1e-9, "cost_within_gap"

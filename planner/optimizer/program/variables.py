@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from planner.optimizer.objective import per_hour, per_start, price, start_cost
 from planner.optimizer.pools import is_nonlinear
-from planner.optimizer.problem import HorizonProblem
-from planner.optimizer.program.pools import Pools
+from planner.optimizer.problem import HorizonProblem, PlanningProblem
+from planner.optimizer.program.pools import Cell, Pools
 from planner.optimizer.reservations import cheapest_reservation, gpus_in_use
 from planner.optimizer.roles import Side, carried_tps, role_sides
 from planner.optimizer.solvers.arrays import Builder, Entry
@@ -58,27 +58,13 @@ class Draft:
         The most instances that a region's GPUs allow are implied by the capacity rows. As a bound
         on x, they let HiGHS prove 0.2% instead of 0.4% on the 50x50x10 instance in 20 s.
         """
-        builder, periods = Builder(), len(problem.windows)
-        runs, region = np.meshgrid(
-            np.flatnonzero(problem.first.theta_tps > 0),
-            np.arange(len(problem.first.regions)),
-            indexing="ij",
-        )
-        model, column = np.divmod(runs.ravel(), len(problem.first.gpus))
-        cell = model, region.ravel(), column
-        sizes = np.maximum(1, problem.first.gpus_per_instance)[:, None, :]
+        builder, cell, hours = Builder(), _possible_cells(problem.first), problem.hours
         hourly_cost = np.stack([price(window)[cell] for window in problem.windows])
-        start_usd = np.stack([start_cost(window)[cell] for window in problem.windows])
+        sizes = np.maximum(1, problem.first.gpus_per_instance)[:, None, :]
         max_counts = np.stack([(w.usable_gpus[None] // sizes)[cell] for w in problem.windows])
-        for period in range(periods):
-            # A starting instance is paid for during its lead.
-            start_usd[period] += hourly_cost[period : period + problem.lead].sum(axis=0)
-        # Starts too late to serve within the horizon are fixed at 0.
-        in_time = np.arange(periods)[:, None] < periods - problem.lead
-        max_starts = np.where(in_time, np.inf, 0.0)
-        shape, hours = start_usd.shape, problem.hours
+        shape = hourly_cost.shape
         x = builder.grid(shape, cost=hourly_cost * hours, upper=max_counts, integral=True)
-        starts = builder.grid(shape, cost=start_usd * hours, upper=max_starts, integral=True)
+        starts = _start_variables(builder, problem, cell, hourly_cost)
         lent = served = None
         if problem.lend_usd is not None:
             earnings = problem.lend_usd[cell] * problem.first.weights.usd * hours
@@ -87,12 +73,8 @@ class Draft:
         reserved, used = _reservation_variables(builder, problem)
         pools = _capacity_variables(builder, problem, cell, max_counts)
         if len(role_sides(problem.first)) > 1:
-            served = builder.grid((periods, problem.own_demand[0, 0].size))
-        tiers = 0 if problem.priority is None else len(problem.demand)
-        local_need = problem.own_demand.reshape(len(problem.demand), periods, -1)[:tiers]
-        unserved_local = builder.grid(local_need.shape, upper=local_need)
-        joint_demand = problem.joint_demand[:tiers]
-        unserved_joint = builder.grid(joint_demand.shape, upper=joint_demand)
+            served = builder.grid((len(problem.windows), problem.own_demand[0, 0].size))
+        unserved_local, unserved_joint = _unserved_variables(builder, problem)
         return cls(problem, builder, *cell, pools, x, starts, lent, reserved, used, served,
                    unserved_local, unserved_joint)  # fmt: skip
 
@@ -186,16 +168,23 @@ class Draft:
         by_start = per_start(window, measure)[self.cell]
         entries: list[Entry] = [(0, self.x[period], hourly), (0, self.starts[period], by_start)]
         entries += self.starting_instances(period, 0, hourly)
-        if measure == "usd" and self.lent is not None and self.problem.lend_usd is not None:
-            entries.append((0, self.lent[period], -self.problem.lend_usd[self.cell]))
-        if measure == "usd" and self.reserved is not None and self.used is not None:
-            reserved_usd, on_demand_usd = self.problem.reserved_usd, self.problem.on_demand_usd
-            assert reserved_usd is not None
-            assert on_demand_usd is not None
-            paid = np.where(np.isfinite(reserved_usd), reserved_usd, 0.0)
-            saved = on_demand_usd if on_demand_usd.ndim == paid.ndim else on_demand_usd[period]
-            entries += [(0, self.reserved, paid.ravel()), (0, self.used[period], -saved.ravel())]
+        if measure == "usd":
+            if self.lent is not None and self.problem.lend_usd is not None:
+                entries.append((0, self.lent[period], -self.problem.lend_usd[self.cell]))
+            entries += self._reservation_usd(period)
         return entries
+
+    def _reservation_usd(self, period: int) -> list[Entry]:
+        """Return entries in row 0 for what reserved GPUs cost and save, dollars an hour."""
+        if self.reserved is None or self.used is None:
+            return []
+        reserved_usd, on_demand_usd = self.problem.reserved_usd, self.problem.on_demand_usd
+        assert reserved_usd is not None
+        assert on_demand_usd is not None
+        paid = np.where(np.isfinite(reserved_usd), reserved_usd, 0.0)
+        # Prices on demand are for all periods, or by period.
+        saved = on_demand_usd if on_demand_usd.ndim == paid.ndim else on_demand_usd[period]
+        return [(0, self.reserved, paid.ravel()), (0, self.used[period], -saved.ravel())]
 
     def starts_and_stops(self, period: int) -> tuple[list[Entry], float]:
         """Return the starts and stops of a period: entries in row 0, and the constant to add.
@@ -239,6 +228,11 @@ class Draft:
             values[self.reserved] = gpus.ravel()
             in_use = np.minimum(gpus, gpus_in_use(self.problem, target))
             values[self.used] = in_use.reshape(len(target), -1)
+        self._fill_capacity(values, serving)
+        return values
+
+    def _fill_capacity(self, values: FloatArray, serving: IntArray) -> None:
+        """Set the variables of capacity for the instances that serve, ``[period, *cells]``."""
         for period, by_lost in enumerate(self.pools):
             for pools in by_lost.values():
                 pools.fill(values, serving[period][self.cell])
@@ -247,7 +241,43 @@ class Draft:
                 # The side with the least capacity limits what is served.
                 by_side = carried_tps(self.problem.first, serving[period])
                 values[variables] = by_side.min(axis=0).ravel()
-        return values
+
+
+def _possible_cells(window: PlanningProblem) -> Cell:
+    """Return model, region and GPU column of every cell whose GPU can run the model."""
+    models_and_columns = np.flatnonzero(window.theta_tps > 0)
+    runs, region = np.meshgrid(models_and_columns, np.arange(len(window.regions)), indexing="ij")
+    model, column = np.divmod(runs.ravel(), len(window.gpus))
+    return model, region.ravel(), column
+
+
+def _start_variables(
+    builder: Builder, problem: HorizonProblem, cell: Cell, hourly_cost: FloatArray
+) -> IntArray:
+    """Add the variables of starts, ``[period, n]``, and return their indices.
+
+    A starting instance is paid for during its lead, at ``hourly_cost [period, n]``. Starts too late
+    to serve within the horizon are fixed at 0.
+    """
+    periods = len(problem.windows)
+    usd = np.stack([start_cost(window)[cell] for window in problem.windows])
+    for period in range(periods):
+        usd[period] += hourly_cost[period : period + problem.lead].sum(axis=0)
+    is_in_time = np.arange(periods)[:, None] < periods - problem.lead
+    max_starts = np.where(is_in_time, np.inf, 0.0)
+    return builder.grid(usd.shape, cost=usd * problem.hours, upper=max_starts, integral=True)
+
+
+def _unserved_variables(builder: Builder, problem: HorizonProblem) -> tuple[IntArray, IntArray]:
+    """Add the variables of unserved demand by tier; return those of local and of joint demand.
+
+    There are none if all demand must be served.
+    """
+    tiers = 0 if problem.priority is None else len(problem.demand)
+    local_need = problem.own_demand.reshape(len(problem.demand), len(problem.windows), -1)[:tiers]
+    unserved_local = builder.grid(local_need.shape, upper=local_need)
+    joint_demand = problem.joint_demand[:tiers]
+    return unserved_local, builder.grid(joint_demand.shape, upper=joint_demand)
 
 
 def _reservation_variables(
@@ -276,7 +306,7 @@ def _reservation_variables(
 def _capacity_variables(
     builder: Builder,
     problem: HorizonProblem,
-    cell: tuple[IntArray, IntArray, IntArray],
+    cell: Cell,
     max_counts: IntArray,
 ) -> tuple[dict[int, Pools], ...]:
     """Return how capacity enters the program: for each period, ``Pools`` by lost instances.

@@ -164,18 +164,20 @@ class Builder:
     def program(self) -> LinearProgram:
         """Return the program built so far; entries of the same row and column are summed."""
         cost, upper, integral = map(np.concatenate, zip(*self._variables, strict=True))
-        row, column, value = (
-            (np.concatenate(part) for part in zip(*self._entries, strict=True))
-            if self._entries
-            else (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
-        )
-        position = row * max(1, self.count) + column
-        position, inverse = np.unique(position, return_inverse=True)
-        total = np.bincount(inverse, value, len(position))
-        position, total = position[total != 0], total[total != 0]
-        row, column = np.divmod(position, max(1, self.count))
+        row, column, value = self._summed_entries()
         begins = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=self.rows))])
         row_lower, row_upper = map(np.concatenate, zip(*self._bounds, strict=True))
         return LinearProgram(
-            cost, np.zeros(self.count), upper, integral, begins, column, total, row_lower, row_upper
+            cost, np.zeros(self.count), upper, integral, begins, column, value, row_lower, row_upper
         )
+
+    def _summed_entries(self) -> tuple[IntArray, IntArray, FloatArray]:
+        """Return row, column and value of the entries that are not 0, in order, each place once."""
+        columns = max(1, self.count)
+        none = np.empty(0, np.int64)
+        entries = self._entries or [(none, none, np.empty(0))]
+        row, column, value = map(np.concatenate, zip(*entries, strict=True))
+        position, inverse = np.unique(row * columns + column, return_inverse=True)
+        total = np.bincount(inverse, value, len(position))
+        row, column = np.divmod(position[total != 0], columns)
+        return row, column, total[total != 0]

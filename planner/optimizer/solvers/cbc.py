@@ -63,10 +63,7 @@ def _read_solution(program: LinearProgram, answer: Path, log: str, died: str) ->
     status = lines[0].lower()  # such as "optimal - objective value 12.0"
     if "infeasible" in status:
         return Solution(INFEASIBLE, values=None, bound=np.inf)
-    values = np.zeros(len(program.cost))  # CBC does not list values of 0.
-    for line in lines[1:]:
-        _, column, value, _ = line.replace("**", "").split()
-        values[int(column[1:])] = float(value)
+    values = _read_values(lines[1:], len(program.cost))
     fractions = np.abs(values - np.rint(values))[program.whole]
     # Out of time, CBC may print the solution of the relaxation.
     if not program.is_feasible(values) or np.any(fractions > BOUND_TOLERANCE):
@@ -75,3 +72,12 @@ def _read_solution(program: LinearProgram, answer: Path, log: str, died: str) ->
         objective = float(program.cost @ values)
         return Solution(OPTIMAL, values, bound if bounds else objective)
     return Solution(FEASIBLE, values, bound, died)
+
+
+def _read_values(lines: list[str], count: int) -> FloatArray:
+    """Return the values of ``count`` variables from lines such as ``3 x3 1.5 0``; others are 0."""
+    values = np.zeros(count)
+    for line in lines:
+        _, column, value, _ = line.replace("**", "").split()
+        values[int(column[1:])] = float(value)
+    return values

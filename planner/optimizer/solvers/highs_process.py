@@ -30,11 +30,26 @@ def solve(folder: str) -> None:
     """
     with np.load(os.path.join(folder, "problem.npz")) as archive:
         stored = SimpleNamespace(**archive)  # the program, and the options of ``solve_program``
-    outside, gap = float(stored.outside), float(stored.gap)
     start = stored.start if len(stored.start) else None
-    highs = new_highs(stored, time_limit_s=float(stored.time_limit_s), gap=gap, start=start)
+    time_limit_s, gap = float(stored.time_limit_s), float(stored.gap)
+    highs = new_highs(stored, time_limit_s=time_limit_s, gap=gap, start=start)
     if highs is None:
         raise SystemExit(3)
+    _report_progress(highs, folder, float(stored.outside), gap)
+    highs.run()
+    info = highs.getInfo()
+    feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    if feasible:
+        _save_atomically(folder, "incumbent", np.array(highs.getSolution().col_value))
+    answer = [float(int(highs.getModelStatus())), info.mip_dual_bound, float(feasible)]
+    _save_atomically(folder, "answer", np.array(answer))
+
+
+def _report_progress(highs: highspy.Highs, folder: str, outside: float, gap: float) -> None:
+    """Have ``highs`` write solutions and bounds to ``folder``, and end once no more can be proven.
+
+    Solutions outside the program may cost as little as ``outside``.
+    """
     last_report = [0.0, -np.inf]  # time in seconds, and bound
 
     def save_incumbent(event: Any) -> None:
@@ -48,19 +63,11 @@ def solve(folder: str) -> None:
             last_report[:] = now, bound
             _save_atomically(folder, "bound", np.array(bound))
         best = event.data_out.mip_primal_bound
-        # Solutions outside the program may cost as little as ``outside``: no more can be proven.
         if bound >= outside and outside < best * (1 - gap) and best < highspy.kHighsInf:
             event.interrupt()
 
     highs.cbMipImprovingSolution.subscribe(save_incumbent)
     highs.cbMipInterrupt.subscribe(report_bound)
-    highs.run()
-    info = highs.getInfo()
-    feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
-    if feasible:
-        _save_atomically(folder, "incumbent", np.array(highs.getSolution().col_value))
-    answer = [float(int(highs.getModelStatus())), info.mip_dual_bound, float(feasible)]
-    _save_atomically(folder, "answer", np.array(answer))
 
 
 def new_highs(
@@ -77,6 +84,25 @@ def new_highs(
     ``LinearProgram``. ``relaxed`` allows fractional variables. ``gap`` is relative to the
     objective; None for a linear program. ``start`` is a known solution.
     """
+    highs = highspy.Highs()  # type: ignore[no-untyped-call]
+    highs.setOptionValue("output_flag", False)
+    highs.setOptionValue("threads", 1)
+    highs.setOptionValue("time_limit", float(max(0.0, time_limit_s)))
+    if gap is not None:
+        highs.setOptionValue("mip_rel_gap", float(gap))
+        highs.setOptionValue("mip_abs_gap", 0.0)  # so that only ``gap`` ends the search
+    # HiGHS reports an error only by this value, and would then run without a program.
+    if highs.passModel(_model(program, relaxed)) == highspy.HighsStatus.kError:
+        return None
+    if start is not None:
+        solution = highspy.HighsSolution()
+        solution.col_value = start
+        highs.setSolution(solution)
+    return highs
+
+
+def _model(program: Any, relaxed: bool) -> highspy.HighsLp:
+    """Return ``program`` in the form of HiGHS; ``relaxed`` without whole variables."""
     lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = len(program.cost), len(program.row_lower)
     lp.col_cost_, lp.col_lower_, lp.col_upper_ = program.cost, program.lower, program.upper
@@ -88,18 +114,4 @@ def new_highs(
     if not relaxed and program.whole.any():
         kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
         lp.integrality_ = [kinds[int(is_whole)] for is_whole in program.whole]
-    highs = highspy.Highs()  # type: ignore[no-untyped-call]
-    highs.setOptionValue("output_flag", False)
-    highs.setOptionValue("threads", 1)
-    highs.setOptionValue("time_limit", float(max(0.0, time_limit_s)))
-    if gap is not None:
-        highs.setOptionValue("mip_rel_gap", float(gap))
-        highs.setOptionValue("mip_abs_gap", 0.0)  # so that only ``gap`` ends the search
-    # HiGHS reports an error only by this value, and would then run without a program.
-    if highs.passModel(lp) == highspy.HighsStatus.kError:
-        return None
-    if start is not None:
-        solution = highspy.HighsSolution()
-        solution.col_value = start
-        highs.setSolution(solution)
-    return highs
+    return lp
