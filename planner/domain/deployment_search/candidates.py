@@ -94,19 +94,15 @@ def instances_of(
             can_compute = weights == published or bool(gpu.peak_flops.get(weights))
             for where in arrangements(shape, gpu, weights, KV_CACHE):
                 evaluated += len(engines)
+                found: list[Instance] | str = NO_PRECISION
                 if isinstance(where, str):
-                    ruled_out[where] += len(engines)
-                elif not can_compute:
-                    ruled_out[NO_PRECISION] += len(engines)
-                elif not _fits_memory(shape, gpu, where):
-                    ruled_out[NO_FIT] += len(engines)
+                    found = where
+                elif can_compute:
+                    found = _instances_per_engine(shape, gpu, where, engines, prices[gpu.name])
+                if isinstance(found, str):  # the reason why there is none
+                    ruled_out[found] += len(engines)
                 else:
-                    price = prices[gpu.name]
-                    by_engine = _instances_per_engine(shape, gpu, where, engines, price)
-                    if isinstance(by_engine, str):
-                        ruled_out[by_engine] += len(engines)
-                    else:
-                        instances += by_engine
+                    instances += found
     if times is not None:
         instances = _corrected_by_measurements(instances, shape, times)
     return CandidateInstances(tuple(instances), evaluated, ruled_out)
@@ -133,18 +129,15 @@ def _corrected_by_measurements(
     replicas: dict[tuple[int, float, float], tuple[Instance, SpeedCorrection]] = {}
     modes_of: dict[tuple[int, float, float], dict[str, set[Mode]]] = {}
     for (instance, engine, mode), correction in zip(uses, corrections, strict=True):
-        key = (
-            id(instance),
-            round(correction.decode, FACTOR_DECIMALS),
-            round(correction.prefill, FACTOR_DECIMALS),
-        )
+        decode, prefill = correction.decode, correction.prefill
+        key = id(instance), round(decode, FACTOR_DECIMALS), round(prefill, FACTOR_DECIMALS)
         replicas.setdefault(key, (instance, correction))
         modes_of.setdefault(key, {}).setdefault(engine, set()).add(mode)
-    return [
-        _with_corrected_speed(instance, correction, engines, mode)
-        for key, (instance, correction) in replicas.items()
-        for mode, engines in _by_mode(instance, modes_of[key]).items()
-    ]
+    corrected = []
+    for key, (instance, correction) in replicas.items():
+        for mode, engines in _by_mode(instance, modes_of[key]).items():
+            corrected.append(_with_corrected_speed(instance, correction, engines, mode))
+    return corrected
 
 
 def _by_mode(instance: Instance, modes: Mapping[str, set[Mode]]) -> dict[Mode, tuple[str, ...]]:
@@ -204,13 +197,13 @@ def _instances_per_engine(
 
     If there is none, return the reason: NO_FIT or NO_FACTS.
     """
+    if not _fits_memory(shape, gpu, arrangement):
+        return NO_FIT
+    batch = MAX_BATCH * arrangement.attention_dp
+    batch_tokens = MAX_BATCH_TOKENS * arrangement.attention_dp
     try:
         limits = batch_limits(
-            shape,
-            gpu,
-            arrangement,
-            max_batch=MAX_BATCH * arrangement.attention_dp,
-            max_batch_tokens=MAX_BATCH_TOKENS * arrangement.attention_dp,
+            shape, gpu, arrangement, max_batch=batch, max_batch_tokens=batch_tokens
         )
     except SimulationError:
         return NO_FIT

@@ -7,8 +7,9 @@ from planner.domain.deployment_search.query import DeploymentQuery
 from planner.inputs.catalogue.estimate_calibration import EstimateFit
 from planner.inputs.estimates.measured_corrections import Change, MeasuredCorrections, changes
 from planner.inputs.scenario.measured_corrections import deployment_of, speed_corrections
+from simulation.performance.estimate.defaults import Deployment
 from simulation.performance.specs import ModelShape
-from simulation.search.values import RatedCandidate
+from simulation.search.values import Candidate, Instance, RatedCandidate
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,29 +35,33 @@ def corrections_of(
     """
     deployments, decode_roles, prefill_roles = [], [], []
     for row, in_flight in zip(rated, users, strict=True):
-        decode = row.candidate.decode
-        disaggregated, engine = row.candidate.prefill is not None, decode.engines[0]
-        prefill = row.candidate.prefill or decode
-        decode_role = deployment_of(
-            shape, decode.gpu, decode.where, engine, disaggregated=disaggregated
-        )
-        prefill_role = deployment_of(
-            shape, prefill.gpu, prefill.where, engine, disaggregated=disaggregated
-        )
+        decode, prefill = row.candidate.decode, row.candidate.prefill
+        decode_role = _role(shape, row.candidate, decode)
         decode_roles.append(decode_role)
-        prefill_roles.append(prefill_role)
-        deployments.append(
-            replace(
-                decode_role, prefill=prefill.where if disaggregated else None,
-                isl=float(query.isl), osl=float(query.osl), concurrency=max(in_flight, 1.0),
-            )
-        )  # fmt: skip
+        prefill_roles.append(_role(shape, row.candidate, prefill or decode))
+        deployment = replace(
+            decode_role,
+            prefill=prefill.where if prefill else None,
+            isl=float(query.isl),
+            osl=float(query.osl),
+            concurrency=max(in_flight, 1.0),
+        )
+        deployments.append(deployment)
     # One call for both roles, since each call compares with all measured rows.
     factors = speed_corrections([*decode_roles, *prefill_roles], measurements.times)
-    decode_factors, prefill_factors = factors[: len(rated)], factors[len(rated) :]
+    by_deployment = zip(
+        changes(measurements, deployments, fit),
+        factors[: len(rated)],
+        factors[len(rated) :],
+        strict=True,
+    )
     return [
-        Correction(change, decode_factor.decode, prefill_factor.prefill)
-        for change, decode_factor, prefill_factor in zip(
-            changes(measurements, deployments, fit), decode_factors, prefill_factors, strict=True
-        )
+        Correction(change, decode.decode, prefill.prefill)
+        for change, decode, prefill in by_deployment
     ]
+
+
+def _role(shape: ModelShape, candidate: Candidate, replica: Instance) -> Deployment:
+    """Return one role of a candidate as a deployment to measure: that of a ``replica`` of it."""
+    engine, disaggregated = candidate.decode.engines[0], candidate.prefill is not None
+    return deployment_of(shape, replica.gpu, replica.where, engine, disaggregated=disaggregated)

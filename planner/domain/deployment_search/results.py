@@ -112,9 +112,9 @@ class Row:
     bound_by: str
     checked: str  # by "simulation" or "closed forms"
     expected_error: ExpectedError
-    instances: int | None  # copies of the deployment for the query's rate
-    fleet_gpus: int | None  # of these copies, as the next
-    fleet_usd_per_hour: float | None
+    instances: int | None = None  # copies of the deployment for the query's rate
+    fleet_gpus: int | None = None  # of these copies, as the next
+    fleet_usd_per_hour: float | None = None
     max_batch: int
     max_batch_tokens: int
     own: MeasuredRows | None = None  # None: the user has no measurements
@@ -217,62 +217,68 @@ def fronts_of(
             deployments[key] = rated
             fronts.setdefault(key, []).append(name)
     rows = rows_of(list(deployments.values()), query, shape, fit, measurements)
-    with_fronts = [
-        replace(row, front=tuple(names)) for row, names in zip(rows, fronts.values(), strict=True)
-    ]
+    named = zip(rows, fronts.values(), strict=True)
+    rows = tuple(replace(row, front=tuple(names)) for row, names in named)
     # Rows without a price count as 0 and come first.
-    return tuple(sorted(with_fronts, key=lambda row: (row.usd_per_mtok or 0.0, -row.rps_per_gpu)))
+    return tuple(sorted(rows, key=lambda row: (row.usd_per_mtok or 0.0, -row.rps_per_gpu)))
 
 
 def row_of(
     rated: RatedCandidate, query: DeploymentQuery, shape: ModelShape, fit: EstimateFit
 ) -> Row:
     """Return the row of one rated deployment; facts that are not known are None."""
-    candidate, decode = rated.candidate, rated.candidate.decode
-    arrangement, prefill = decode.where, candidate.prefill
-    mode = "agg" if prefill is None else "disagg"
-    tokens = rated.rate * (query.isl + query.osl)
+    candidate, decode, prefill = rated.candidate, rated.candidate.decode, rated.candidate.prefill
     output_tokens = rated.rate * query.osl
-    usd = clean(candidate.usd_per_hour)
+    usd, tbt = clean(candidate.usd_per_hour), clean(rated.tbt_s)
     power = power_w(rated, query, shape)
-    instances = None if query.rps is None else copies_needed(rated.rate, query.rps)
-    tbt = clean(rated.tbt_s)
-    return Row(
+    row = Row(
         gpu=decode.gpu.name,
         gpus=candidate.gpus,
-        **{name: getattr(arrangement, name) for name in WIDTHS},
-        precision=arrangement.weights,
-        kv_precision=arrangement.kv_cache,
+        **{name: getattr(decode.where, name) for name in WIDTHS},
+        precision=decode.where.weights,
+        kv_precision=decode.where.kv_cache,
         engine=decode.engines[0],
         engines=decode.engines,
-        mode=mode,
+        mode="agg" if prefill is None else "disagg",
         prefill=None if prefill is None else side_of(prefill, candidate.prefills),
         decode=None if prefill is None else side_of(decode, candidate.decodes),
         max_rps=rated.rate,
         rps_per_gpu=rated.rps_per_gpu,
         usd_per_gpu_hour=clean(decode.usd_per_gpu_hour),
         usd_per_hour=usd,
-        usd_per_mtok=None if usd is None else usd / (tokens * 3600.0 / MTOK),
-        usd_per_mtok_output=None if usd is None else usd / (output_tokens * 3600.0 / MTOK),
+        usd_per_mtok=_usd_per_mtok(usd, output_tokens + rated.rate * query.isl),
+        usd_per_mtok_output=_usd_per_mtok(usd, output_tokens),
         ttft_ms=milliseconds(rated.ttft_s),
         tbt_ms=milliseconds(rated.tbt_s),
         tokens_per_s=output_tokens,
         tokens_per_s_user=1.0 / tbt if tbt else None,
-        memory_gb=max(
-            _memory_bytes(instance, sequences, query, shape)
-            for instance, sequences in _running_sequences(rated, query)
-        ) / 1e9,
+        memory_gb=_most_memory_gb(rated, query, shape),
         power_w=power,
         j_per_token=power / output_tokens,
         bound_by=rated.bound_by,
         checked=rated.judged,
         expected_error=expected_error(fit, _cell_selector(rated, query), shape, decode.gpu),
-        instances=instances,
-        fleet_gpus=None if instances is None else instances * candidate.gpus,
-        fleet_usd_per_hour=None if instances is None or usd is None else instances * usd,
         max_batch=decode.profile.max_batch,
         max_batch_tokens=decode.profile.max_batch_tokens,
-    )  # fmt: skip
+    )
+    if query.rps is None:
+        return row
+    copies = copies_needed(rated.rate, query.rps)
+    fleet_usd = None if usd is None else copies * usd
+    return replace(
+        row, instances=copies, fleet_gpus=copies * row.gpus, fleet_usd_per_hour=fleet_usd
+    )
+
+
+def _usd_per_mtok(usd_per_hour: float | None, tokens_per_s: float) -> float | None:
+    """Return the dollars per million tokens; None without a price."""
+    return None if usd_per_hour is None else usd_per_hour / (tokens_per_s * 3600.0 / MTOK)
+
+
+def _most_memory_gb(rated: RatedCandidate, query: DeploymentQuery, shape: ModelShape) -> float:
+    """Return the memory in use per GPU, in GB, of the pool that uses most."""
+    running = _running_sequences(rated, query)
+    return max(_memory_bytes(*each, query, shape) for each in running) / 1e9
 
 
 def _cell_selector(rated: RatedCandidate, query: DeploymentQuery) -> CellSelector:

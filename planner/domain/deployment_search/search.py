@@ -3,7 +3,7 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner.domain.deployment_search.candidates import KV_CACHE, ReportProgress, instances_of
@@ -95,10 +95,10 @@ def search_deployments(
     shape, published = _model(query, user_facts)
     gpus = _gpus_to_search(query, user_facts)
     prices = _prices_of(gpus, query.prices, user_facts)
+    times = measurements.times if measurements else None
     built = instances_of(
         shape, published, gpus, prices, query.engines or ENGINES,
-        lambda done, what: report(BUILDING * done, what),
-        measurements.times if measurements else None,
+        lambda done, what: report(BUILDING * done, what), times,
     )  # fmt: skip
     instances, excluded = _instances_to_search(built.instances, query, published)
     searched = search(
@@ -107,7 +107,8 @@ def search_deployments(
     )  # fmt: skip
     fit = estimate_fit()
     best = rows_of(searched.best, query, shape, fit, measurements)
-    by_gpu = rows_of(searched.by_gpu, query, shape, fit, measurements)
+    assumed = _assumptions(query, searched, prices, published, fit)
+    ruled_out = built.ruled_out + excluded + Counter(searched.ruled_out)
     return DeploymentSearchResult(
         model=shape.name,
         isl=query.isl,
@@ -120,15 +121,12 @@ def search_deployments(
             replace(row, profiles=tuple(profiles_of(row, query.model))) for row in best
         ),
         pareto=fronts_of(searched, query, shape, fit, measurements),
-        by_gpu=by_gpu,
-        ruled_out=dict((built.ruled_out + excluded + Counter(searched.ruled_out)).most_common()),
+        by_gpu=rows_of(searched.by_gpu, query, shape, fit, measurements),
+        ruled_out=dict(ruled_out.most_common()),
         # Candidates that fit are in both counts: of those built, and of those searched.
         evaluated=built.evaluated + searched.evaluated - candidate_count(instances),
         ranked_by=_ranked_by(query, best),
-        assumptions=(
-            *_assumptions(query, searched, prices, published, fit),
-            *_measurement_sentences(measurements),
-        ),
+        assumptions=(*assumed, *_measurement_sentences(measurements)),
         seconds=time.perf_counter() - begun,
     )
 
@@ -242,6 +240,7 @@ def _assumptions(
     fit: EstimateFit,
 ) -> tuple[Assumption, ...]:
     """Return the assumptions that the query does not state, each with its source."""
+    overheads = {name: 1000 * fit.calibration.of("start", name) for name in ENGINES}
     assumptions = [
         Assumption(
             "Speeds", "published peaks of each GPU, times the efficiency of measured kernels",
@@ -260,9 +259,7 @@ def _assumptions(
                    "assumed", "as asked"),
         Assumption(
             "Engine overhead before the first iteration, part of TTFT",
-            ", ".join(
-                f"{name} {1000 * fit.calibration.of('start', name):.0f} ms" for name in ENGINES
-            ),
+            ", ".join(f"{name} {ms:.0f} ms" for name, ms in overheads.items()),
             "measured", fit.source,
         ),
     ]  # fmt: skip
@@ -277,15 +274,17 @@ def _assumptions(
                 "assumed", "bin/manage size shows how much more",
             )
         )  # fmt: skip
-    offers = catalogue.prices()[0].provenance
-    assumptions.append(
-        Assumption(
-            "Prices that you did not enter", "those of the catalogue", offers.kind, offers.source
-        )
-    )
-    shown = (rated.candidate.decode.gpu.name for rated in (*searched.best, *searched.by_gpu))
+    return (*assumptions, *_price_assumptions(searched, prices))
+
+
+def _price_assumptions(
+    searched: SearchResult, prices: Mapping[str, HourPrice]
+) -> Iterator[Assumption]:
+    """Yield the sources of the prices in general, and of each GPU type in the results."""
+    offers, what = catalogue.prices()[0].provenance, "Prices that you did not enter"
+    yield Assumption(what, "those of the catalogue", offers.kind, offers.source)
+    shown = [rated.candidate.decode.gpu.name for rated in (*searched.best, *searched.by_gpu)]
     for name in dict.fromkeys(shown):
         usd, source = prices[name].usd, prices[name].provenance
         value = f"${usd:.2f} an hour" if usd > 0 else "not known"
-        assumptions.append(Assumption(f"Price of {name}", value, source.kind, source.source))
-    return tuple(assumptions)
+        yield Assumption(f"Price of {name}", value, source.kind, source.source)

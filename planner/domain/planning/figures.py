@@ -18,6 +18,7 @@ from planner.domain.sizing.sizing import Sizes
 from planner.inputs.scenario.build import Hardware
 from planner.optimizer.pools import pool_capacity
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, TIMEOUT, Binding, ScalingPlan
+from simulation.arrays import ratio
 
 ENERGY = (
     "rated-load power at all times, host and PUE "
@@ -195,12 +196,7 @@ def plan_figures(
     fleet_cost = sum(window.fleet_usd for window in windows) * hours
     objective = sum(window.objective_usd for window in windows) * hours
     bound = sum(window.bound_usd for window in windows) * hours
-    lent_gpu_hours = None
-    if plan.lent is not None:  # [period, model, region, GPU column], in replicas
-        lent_gpus = plan.lent * plan.gpus_per_instance[None, :, None, :]
-        lent_gpu_hours = float(lent_gpus.sum() * hours)
-    models, regions = plan.initial.shape[:2]
-    no_demand = np.zeros((models, regions, 1))
+    no_demand = np.zeros((*plan.initial.shape[:2], 1))
     power = power_use(problem(inputs, no_demand, plan.period_s), plan.target)
     return PlanFigures(
         status=_worst_status({window.status for window in windows}),
@@ -220,7 +216,7 @@ def plan_figures(
         conflicts=tuple(dict.fromkeys(window.conflict for window in windows if window.conflict)),
         limited=plan.policy,
         unserved=_unserved_rows(plan),
-        lent_gpu_hours=lent_gpu_hours,
+        lent_gpu_hours=_lent_gpu_hours(plan),
         rerouted=_rerouted_rows(plan),
         split=load_split(plan, hardware, inputs.sizes),
         worth=worth,
@@ -230,6 +226,14 @@ def plan_figures(
         mix=mix or None,
         shift=shift,
     )
+
+
+def _lent_gpu_hours(plan: ScalingPlan) -> float | None:
+    """Return the GPU-hours that the plan lends; None if the scenario lends none."""
+    if plan.lent is None:  # [period, model, region, GPU column], in replicas
+        return None
+    lent_gpus = plan.lent * plan.gpus_per_instance[None, :, None, :]
+    return float(lent_gpus.sum() * plan.period_s / 3600)
 
 
 def _worst_status(statuses: set[str]) -> str:
@@ -261,18 +265,20 @@ def decisions(plan: ScalingPlan, hardware: Hardware) -> tuple[Decision, ...]:
     target = plan.target  # [period, model, region, GPU column]
     before = np.concatenate([plan.initial[None], target[:-1]])
     replicas = {(m, g): replica_of(hardware, m, g) for m, _, g in hardware.model_region_gpu}
-    return tuple(
-        Decision(
-            period=moment(start_s),
-            region=plan.regions[r],
-            replica=replicas[m, g],
-            current=int(before[period, m, r, g]),
-            delta=int(target[period, m, r, g] - before[period, m, r, g]),
-            target=int(target[period, m, r, g]),
-        )
-        for period, start_s in enumerate(plan.period_start_s)
-        for m, r, g in hardware.model_region_gpu
-    )
+    rows = []
+    for period, start_s in enumerate(plan.period_start_s):
+        for m, r, g in hardware.model_region_gpu:
+            current, wanted = int(before[period, m, r, g]), int(target[period, m, r, g])
+            row = Decision(
+                period=moment(start_s),
+                region=plan.regions[r],
+                replica=replicas[m, g],
+                current=current,
+                delta=wanted - current,
+                target=wanted,
+            )
+            rows.append(row)
+    return tuple(rows)
 
 
 def _binding_limits(plan: ScalingPlan) -> tuple[Limit, ...]:
@@ -311,28 +317,24 @@ def load_split(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> tuple[Spl
     """
     splits = []
     pool_tps, stages = pool_capacity(sizes.theta_tps, sizes.pool_tps, plan.target), hardware.stages
-    for m, model in enumerate(plan.models):
-        for r, region in enumerate(plan.regions):
-            for stage in np.unique(stages):
-                # Of the columns of this stage, [period, GPU column].
-                capacity = np.where(stages == stage, pool_tps[:, m, r], 0.0)
-                several = (capacity > 0).sum(axis=1) > 1  # periods with several variants
-                if not several.any():
-                    continue
-                shares = capacity[several] / capacity[several].sum(axis=1, keepdims=True)
-                splits += [
-                    Split(
-                        model=model,
-                        region=region,
-                        arrangement=hardware.arrangement(m, int(g)),
-                        role=hardware.role(int(g)),
-                        share=float(shares[:, g].mean()),
-                        least=float(shares[:, g].min()),
-                        most=float(shares[:, g].max()),
-                        periods=int(several.sum()),
-                    )
-                    for g in np.flatnonzero(shares.any(axis=0))
-                ]
+    for m, r in np.ndindex(len(plan.models), len(plan.regions)):
+        for stage in np.unique(stages):
+            # Of the columns of this stage, [period, GPU column].
+            capacity = np.where(stages == stage, pool_tps[:, m, r], 0.0)
+            several = capacity[(capacity > 0).sum(axis=1) > 1]  # in periods with several variants
+            shares = several / several.sum(axis=1, keepdims=True)
+            for g in np.flatnonzero(shares.any(axis=0)).tolist():
+                row = Split(
+                    model=plan.models[m],
+                    region=plan.regions[r],
+                    arrangement=hardware.arrangement(m, g),
+                    role=hardware.role(g),
+                    share=float(shares[:, g].mean()),
+                    least=float(shares[:, g].min()),
+                    most=float(shares[:, g].max()),
+                    periods=len(shares),
+                )
+                splits.append(row)
     return tuple(splits)
 
 
@@ -361,10 +363,7 @@ def _rerouted_rows(plan: ScalingPlan) -> tuple[ReroutedTraffic, ...]:
         return ()
     most_tps = plan.rerouted_tps.max(axis=0)  # [home, other]
     demand_tps = plan.demand_tps.sum(axis=1)[:, :, None]  # [period, home, 1]
-    shares = np.divide(
-        plan.rerouted_tps, demand_tps, out=np.zeros_like(plan.rerouted_tps), where=demand_tps > 0
-    )
-    most_share = shares.max(axis=0)
+    most_share = ratio(plan.rerouted_tps, demand_tps, 0.0).max(axis=0)
     return tuple(
         ReroutedTraffic(
             plan.regions[home],

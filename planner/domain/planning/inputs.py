@@ -64,6 +64,21 @@ class Load:
     expected_tps: FloatArray | None = None  # like ``tps``: mean forecasts of interactive load
     shift: Shift | None = None  # when deferrable work is planned, if it follows prices
 
+    @classmethod
+    def of_tiers(
+        cls,
+        tiers: tuple[str, ...],
+        tier_tps: FloatArray,
+        expected_tps: FloatArray,
+        shift: Shift | None = None,
+    ) -> Load:
+        """Return the load of groups of interactive ``tiers``, and of a last, deferrable one.
+
+        With one interactive group, tiers are planned together.
+        """
+        load = cls(tier_tps.sum(axis=0), expected_tps=expected_tps, shift=shift)
+        return load if len(tiers) == 2 else replace(load, tiers=tiers, tier_tps=tier_tps)
+
     def times(self, factor: float) -> Load:
         """Return the load with ``factor`` times the demand to plan for, and the same means."""
         if factor == 1.0:

@@ -41,7 +41,7 @@ from planner.domain.traffic.window import DAY_S, Window
 from planner.inputs.scenario.build import Hardware
 from planner.inputs.scenario.settings import ALL, CHEAPEST, PlanSettings
 from planner.optimizer import solve_window
-from planner.optimizer.problem import FEASIBLE, OPTIMAL, ScalingPlan
+from planner.optimizer.problem import FEASIBLE, OPTIMAL, ScalingPlan, Shift
 from planner.second_process import begin
 from simulation.arrays import Array, BoolArray, FloatArray, IntArray
 from simulation.policies.schedule_follower import ScheduleFollower
@@ -117,36 +117,38 @@ def forecast_load(
 
 def load_of(inputs: PlanInput, forecasts: Sequence[SeriesForecast]) -> Load:
     """Return the demand to plan for: that of ``forecasts`` (``planned``), plus deferrable load."""
-    window, settings = inputs.window, inputs.settings
-    objective, buffer = settings.objective, settings.forecast.niw_buffer
-    all_at_once, cheapest = objective.periods == ALL, objective.defer == CHEAPEST
+    window, bins = inputs.window, inputs.window.bins_per_period
     names = list(dict.fromkeys(series.key.tier for series in forecasts)) or [INTERACTIVE]
-    shape = (len(window.period_starts_s), *inputs.current.shape[:2], window.bins_per_period)
-    # One row for each group of interactive tiers, and a last one for deferrable work.
-    tier_tps, expected_tps = np.zeros((len(names) + 1, *shape)), np.zeros(shape)
+    shape = (len(window.period_starts_s), *inputs.current.shape[:2], bins)
+    tier_tps, expected_tps = np.zeros((len(names), *shape)), np.zeros(shape)
     for series in forecasts:
-        m = inputs.traffic.models.index(series.key.model)
-        r = inputs.traffic.regions.index(series.key.region)
-        by_period = (-1, window.bins_per_period)
-        planned_tps = series.planned.reshape(by_period) / window.bin_s
-        tier_tps[names.index(series.key.tier), :, m, r] = planned_tps
-        expected_tps[:, m, r] += series.mean.reshape(by_period) / window.bin_s
-    interactive_tps = tier_tps[:-1].sum(axis=0)
+        m, r = inputs.traffic.place(series.key)
+        t = names.index(series.key.tier)
+        tier_tps[t, :, m, r] = series.planned.reshape(-1, bins) / window.bin_s
+        expected_tps[:, m, r] += series.mean.reshape(-1, bins) / window.bin_s
+    deferrable_tps, shift = _deferrable_load(inputs, tier_tps.sum(axis=0))
+    tier_tps = np.concatenate([tier_tps, deferrable_tps[None]])
+    return Load.of_tiers((*names, DEFERRABLE), tier_tps, expected_tps, shift)
 
-    shift = None
+
+def _deferrable_load(
+    inputs: PlanInput, interactive_tps: FloatArray
+) -> tuple[FloatArray, Shift | None]:
+    """Return the deferrable load to plan for, and when its work is done if it follows prices.
+
+    The load and ``interactive_tps`` are tokens/s, ``[period, model, region, bin]``.
+    """
+    buffer, objective = inputs.settings.forecast.niw_buffer, inputs.settings.objective
+    all_at_once = objective.periods == ALL
     if buffer is not None:
-        deferrable_tps = _deferrable_tps(inputs)
+        rates = _deferrable_tps(inputs)
         if all_at_once:  # only the data before the first period is known
-            deferrable_tps = np.broadcast_to(deferrable_tps[:1], deferrable_tps.shape)
-        tier_tps[-1] = buffer * deferrable_tps[..., None]
-    elif cheapest and (shift := shifted_work(inputs, interactive_tps)) is not None:
-        tier_tps[-1] = tps_of(shift.tokens, interactive_tps, window.bin_s)
-    else:
-        tier_tps[-1] = deferred_tps(inputs, interactive_tps, at_once=all_at_once)
-    load = Load(tier_tps.sum(axis=0), expected_tps=expected_tps, shift=shift)
-    if len(names) > 1:
-        load = replace(load, tiers=(*names, DEFERRABLE), tier_tps=tier_tps)
-    return load
+            rates = rates[:1]
+        return np.broadcast_to(buffer * rates[..., None], interactive_tps.shape), None
+    shift = shifted_work(inputs, interactive_tps) if objective.defer == CHEAPEST else None
+    if shift is not None:
+        return tps_of(shift.tokens, interactive_tps, inputs.window.bin_s), shift
+    return deferred_tps(inputs, interactive_tps, at_once=all_at_once), None
 
 
 def plan_load(inputs: PlanInput, load: Load, progress: Progress) -> ScalingPlan:
@@ -218,16 +220,15 @@ def _peaks(inputs: PlanInput, start_s: float, end_s: float) -> FloatArray:
     result is the capacity that serves interactive demand, and deferrable demand before it is
     urgent.
     """
-    hardware, traffic = inputs.hardware, inputs.traffic
-    tps = np.zeros((len(traffic.models), len(traffic.regions), 1))
-    buffer = inputs.settings.forecast.niw_buffer
+    hardware, buffer = inputs.hardware, inputs.settings.forecast.niw_buffer
+    tps = np.zeros((*inputs.current.shape[:2], 1))
     weighted_tiers = [(interactive(hardware), 1.0)]
     if buffer is not None:
         weighted_tiers.append((deferrable(hardware), buffer))
     for tiers, weight in weighted_tiers:
-        for (m, r), series in by_model_and_region(traffic, tiers):
+        for (m, r), series in by_model_and_region(inputs.traffic, tiers):
             rate = series.window(start_s, end_s).rate()
-            if np.any(~np.isnan(rate)):
+            if not np.isnan(rate).all():
                 tps[m, r, 0] += weight * float(np.nanmax(rate))
     if buffer is None:
         tps = np.maximum(tps, level_deferred_tps(inputs, start_s, end_s)[..., None])

@@ -11,7 +11,7 @@ from planner.inputs.scenario.build import Hardware
 from planner.inputs.scenario.power import host_of, power_at_load
 from planner.optimizer.objective import price
 from planner.optimizer.problem import PlanningProblem
-from simulation.arrays import FloatArray
+from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import HOUR_S, Region, mean_over
 from simulation.performance.power import PowerAtLoad
 from simulation.sizing.capacity import Capacity
@@ -31,46 +31,64 @@ def problem(
     ``instance_kw``; None: compute it. Raises ScenarioError if a GPU that the plan may use has no
     positive price.
     """
-    hardware, theta_tps = inputs.hardware, inputs.sizes.theta_tps
+    hardware, sizes, settings = inputs.hardware, inputs.sizes, inputs.settings
+    limits, spare = settings.each_hour, settings.spare
     kw = instance_kw(inputs) if kw is None else kw
-    tp = np.ones((len(hardware.models), len(hardware.gpus)), np.int64)
-    for (m, g), profile in hardware.profiles.items():
-        tp[m, g] = profile.tp
-    electricity = np.array([electricity_usd(r, start_s, period_s) for r in hardware.regions])
-    usd_per_hour = tp[:, None, :] * hardware.gpu_usd(start_s, period_s)[None]
-    usd_per_hour = usd_per_hour + kw * electricity[None, :, None]
-    # A reclaimed spot replica is paid again until its replacement serves.
-    usd_per_hour = usd_per_hour * (1 + hardware.reclaims_per_hour * hardware.startup_s / HOUR_S)
+    usd_per_hour = _usd_per_hour(hardware, kw, start_s, period_s)
     planning = PlanningProblem(
         models=tuple(model.name for model in hardware.models),
         regions=tuple(region.name for region in hardware.regions),
         gpus=tuple(column.label for column in hardware.columns),
         current=inputs.current,
-        theta_tps=theta_tps,
+        theta_tps=sizes.theta_tps,
         usd_per_hour=usd_per_hour,
         # A start costs the GPU time until a replica serves (section 5), spread over the period.
         start_usd=usd_per_hour * hardware.startup_s / period_s,
-        gpus_per_instance=tp,
+        gpus_per_instance=_gpus_per_instance(hardware),
         demand_tps=demand_tps,
         capacity_gpus=hardware.capacity_gpus,
-        minimum=np.where(theta_tps[:, None, :] > 0, hardware.minimum, 0),
+        minimum=np.where(sizes.theta_tps[:, None, :] > 0, hardware.minimum, 0),
         maximum=hardware.maximum,
-        epsilon=inputs.settings.objective.epsilon,
-        weights=inputs.settings.weights,
+        epsilon=settings.objective.epsilon,
+        weights=settings.weights,
         kw=kw,
         power_kw=power_limits(hardware, kw),
         kg_per_kwh=np.array([carbon_g(r, start_s, period_s) for r in hardware.regions]) / 1000,
-        budget_usd=inputs.settings.each_hour.usd,
-        carbon_kg=inputs.settings.each_hour.carbon_kg,
-        churn=inputs.settings.each_hour.changes,
-        pool_tps=inputs.sizes.pool_tps,
-        spare=inputs.settings.spare.instances,
-        by_pool=inputs.settings.spare.by_pool,
-        lose_region=inputs.settings.spare.region,
+        budget_usd=limits.usd,
+        carbon_kg=limits.carbon_kg,
+        churn=limits.changes,
+        pool_tps=sizes.pool_tps,
+        spare=spare.instances,
+        by_pool=spare.by_pool,
+        lose_region=spare.region,
         **_shared_columns(inputs),
     )
     _check_prices(hardware, planning)
     return planning
+
+
+def _gpus_per_instance(hardware: Hardware) -> IntArray:
+    """Return the GPUs of a replica, ``[model, GPU column]``; 1 where the model does not run."""
+    tp = np.ones((len(hardware.models), len(hardware.gpus)), np.int64)
+    for model_column, profile in hardware.profiles.items():
+        tp[model_column] = profile.tp
+    return tp
+
+
+def _usd_per_hour(
+    hardware: Hardware, kw: FloatArray, start_s: float | None, period_s: float
+) -> FloatArray:
+    """Return the dollars per hour of a replica, ``[model, region, GPU column]``, with electricity.
+
+    ``kw`` is its power in kilowatts. The other arguments are those of ``problem``.
+    """
+    gpus = _gpus_per_instance(hardware)[:, None, :]
+    electricity = np.array([electricity_usd(r, start_s, period_s) for r in hardware.regions])
+    usd_per_hour = gpus * hardware.gpu_usd(start_s, period_s)[None]
+    usd_per_hour = usd_per_hour + kw * electricity[None, :, None]
+    # A reclaimed spot replica is paid again until its replacement serves.
+    paid_again = hardware.reclaims_per_hour * hardware.startup_s / HOUR_S
+    return np.asarray(usd_per_hour * (1 + paid_again))
 
 
 def _check_prices(hardware: Hardware, planning: PlanningProblem) -> None:
@@ -89,25 +107,32 @@ def _check_prices(hardware: Hardware, planning: PlanningProblem) -> None:
 def instance_kw(inputs: PlanInput) -> FloatArray:
     """Return the kilowatts of a replica at its rated load, ``[model, region, GPU column]``.
 
-    Host and PUE are included. The rated load is the capacity in a large pool. A plan assumes this
-    power whenever the replica runs, so its energy is an upper estimate.
+    Host and PUE are included. A plan assumes this power whenever the replica runs, so its energy is
+    an upper estimate.
     """
-    hardware, sizes = inputs.hardware, inputs.sizes
-    lengths = inputs.traffic.lengths if inputs.at_load else None
+    hardware = inputs.hardware
     kw = np.zeros((len(hardware.models), len(hardware.regions), len(hardware.gpus)))
     pue = np.array([region.pue for region in hardware.regions])
     for (m, g), profile in hardware.profiles.items():
         gpu = hardware.gpus[g]
-        watts = gpu.decode_w
-        power = power_at_load(hardware.models[m], gpu, profile)
-        sized = sizes.capacity.get((m, g))
-        if power is not None and sized is not None and lengths is not None:
-            _, capacity = sized
-            isl, osl = lengths[m]
-            pooling = float(sizes.theta_tps[m, g]) / capacity.input_tps  # gain of a large pool
-            watts = _rated_watts(power, capacity, pooling, float(isl.mean()), float(osl.mean()))
+        watts = _gpu_watts(inputs, m, g) if inputs.at_load else gpu.decode_w
         kw[m, :, g] = profile.tp * (watts + host_of(gpu)[0]) * pue / 1000
     return kw
+
+
+def _gpu_watts(inputs: PlanInput, m: int, g: int) -> float:
+    """Return the watts of a GPU at the rated load: the replica's capacity in a large pool.
+
+    If the power at that load is unknown, return the constant of the GPU type.
+    """
+    hardware, sizes, gpu = inputs.hardware, inputs.sizes, inputs.hardware.gpus[g]
+    power = power_at_load(hardware.models[m], gpu, hardware.profiles[m, g])
+    if power is None or (m, g) not in sizes.capacity:
+        return gpu.decode_w
+    _, capacity = sizes.capacity[m, g]
+    isl, osl = inputs.traffic.lengths[m]
+    pooling = float(sizes.theta_tps[m, g]) / capacity.input_tps  # gain of a large pool
+    return _rated_watts(power, capacity, pooling, float(isl.mean()), float(osl.mean()))
 
 
 def _rated_watts(

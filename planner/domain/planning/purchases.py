@@ -12,8 +12,10 @@ from planner.domain.planning.program import carbon_g, electricity_usd
 from planner.domain.progress import silent
 from planner.domain.serialise import moment
 from planner.errors import Infeasible
-from planner.optimizer.problem import Shift
+from planner.optimizer.problem import ScalingPlan, Shift
 from planner.optimizer.reservations import gpus_in_use
+from simulation.arrays import FloatArray, IntArray
+from simulation.fleet import Region
 
 RESERVED, ON_DEMAND, SPOT = "reserved", "on_demand", "spot"
 
@@ -81,34 +83,47 @@ def purchases(inputs: PlanInput, planned_window: PlannedWindow) -> tuple[Purchas
     reserved = np.zeros_like(used[0]) if plan.reserved is None else plan.reserved
     term = inputs.settings.objective.reserve or ""
     reserved_usd, on_demand_usd = hardware.reserved_prices(term, plan.period_start_s, plan.period_s)
-    hours = plan.period_s / 3600
     rows = []
     for r, t in np.ndindex(*reserved.shape):
         # Reserved GPUs are used first, and paid for in every period. Arrays are by period.
-        paid_reserved = np.full(len(used), reserved[r, t])
-        others = np.maximum(used[:, r, t] - paid_reserved, 0)
-        reserved_price = np.full(len(used), reserved_usd[r, t])
-        for market, paid, in_use, price in (
-            (RESERVED, paid_reserved, np.minimum(used[:, r, t], paid_reserved), reserved_price),
-            (SPOT if t in spot else ON_DEMAND, others, others, on_demand_usd[:, r, t]),
-        ):
-            paid_hours = float(paid.sum()) * hours
-            if not paid_hours:
-                continue
-            usd = float(paid @ price) * hours
-            rows.append(
-                Purchase(
-                    region=hardware.regions[r].name,
-                    gpu=hardware.gpu_types[t].name,
-                    market=market,
-                    gpus=int(paid.max()),
-                    gpu_hours=paid_hours,
-                    used_share=float(in_use.sum()) * hours / paid_hours,
-                    usd_per_gpu_hour=usd / paid_hours,
-                    usd=usd,
-                )
-            )
+        held = np.full(len(used), reserved[r, t])
+        others = np.maximum(used[:, r, t] - held, 0)
+        place = hardware.regions[r].name, hardware.gpu_types[t].name
+        market = SPOT if t in spot else ON_DEMAND
+        in_use, held_usd = np.minimum(used[:, r, t], held), np.full(len(used), reserved_usd[r, t])
+        rows += _purchase(place, RESERVED, held, in_use, held_usd, plan.period_s)
+        rows += _purchase(place, market, others, others, on_demand_usd[:, r, t], plan.period_s)
     return tuple(rows)
+
+
+def _purchase(
+    place: tuple[str, str],
+    market: str,
+    paid: IntArray,
+    in_use: IntArray,
+    usd_per_hour: FloatArray,
+    period_s: float,
+) -> list[Purchase]:
+    """Return the purchase of GPUs in a place (region, GPU type) on a market; [] if there are none.
+
+    ``paid`` and ``in_use`` are GPUs, and ``usd_per_hour`` is the price of one, all ``[period]``.
+    """
+    hours = period_s / 3600
+    paid_hours = float(paid.sum()) * hours
+    if not paid_hours:  # then the price may be infinite: not offered
+        return []
+    usd = float(paid @ usd_per_hour) * hours
+    return [
+        Purchase(
+            *place,
+            market=market,
+            gpus=int(paid.max()),
+            gpu_hours=paid_hours,
+            used_share=float(in_use.sum()) * hours / paid_hours,
+            usd_per_gpu_hour=usd / paid_hours,
+            usd=usd,
+        )
+    ]
 
 
 def shift_figures(inputs: PlanInput, planned_window: PlannedWindow) -> ShiftFigures | None:
@@ -116,9 +131,7 @@ def shift_figures(inputs: PlanInput, planned_window: PlannedWindow) -> ShiftFigu
     plan, shift = planned_window.plan, planned_window.plan.shift
     if shift is None:
         return None
-    # In ``shift``, tokens (planned) and arrived are ``[period, model, region]``, bound is in USD.
-    hours = plan.period_s / 3600
-    cost = sum(window.objective_usd for window in plan.windows) * hours
+    cost = sum(window.objective_usd for window in plan.windows) * plan.period_s / 3600
     cost_on_arrival = _cost_on_arrival(inputs, shift)
     moved = np.maximum(shift.tokens - shift.arrived, 0.0).sum()
     return ShiftFigures(
@@ -128,18 +141,27 @@ def shift_figures(inputs: PlanInput, planned_window: PlannedWindow) -> ShiftFigu
         saving=1 - cost / cost_on_arrival if cost_on_arrival and cost_on_arrival > 0 else None,
         moved_share=float(moved / max(1e-12, shift.arrived.sum())),
         hours=tuple(
-            DeferrableWork(
-                period=moment(float(start_s)),
-                region=region.name,
-                arrived=float(shift.arrived[p, :, r].sum()),
-                planned=float(shift.tokens[p, :, r].sum()),
-                usd_per_kwh=electricity_usd(region, float(start_s), plan.period_s),
-                g_per_kwh=carbon_g(region, float(start_s), plan.period_s),
-                by_model=dict(zip(plan.models, shift.tokens[p, :, r].tolist(), strict=True)),
-            )
-            for p, start_s in enumerate(plan.period_start_s)
+            _work_of_period(plan, shift, p, r, region)
+            for p in range(len(plan.period_start_s))
             for r, region in enumerate(inputs.hardware.regions)
         ),
+    )
+
+
+def _work_of_period(
+    plan: ScalingPlan, shift: Shift, p: int, r: int, region: Region
+) -> DeferrableWork:
+    """Return the deferrable tokens that arrive and are planned in period ``p`` and a region."""
+    start_s = float(plan.period_start_s[p])
+    planned, arrived = shift.tokens[p, :, r], shift.arrived[p, :, r]  # by model
+    return DeferrableWork(
+        period=moment(start_s),
+        region=region.name,
+        arrived=float(arrived.sum()),
+        planned=float(planned.sum()),
+        usd_per_kwh=electricity_usd(region, start_s, plan.period_s),
+        g_per_kwh=carbon_g(region, start_s, plan.period_s),
+        by_model=dict(zip(plan.models, planned.tolist(), strict=True)),
     )
 
 

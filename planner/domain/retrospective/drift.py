@@ -45,15 +45,14 @@ def speed_drifts(
     aggregated one, because metrics do not distinguish pools.
     """
     drifts, notes = [], []
-    used_pools = [
-        pool for pool, counts in zip(hardware.model_region_gpu, held.T, strict=True) if counts.any()
-    ]
+    # Keys of the profiles of the plan's replicas, by names of model and region.
+    profiles_of: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for (m, r, g), counts in zip(hardware.model_region_gpu, held.T, strict=True):
+        if counts.any():
+            place = hardware.models[m].name, hardware.regions[r].name
+            profiles_of.setdefault(place, []).append((m, g))
     for observed in served:
-        profiles = []  # keys of the profiles of the observed replicas
-        for m, r, g in used_pools:
-            names = hardware.models[m].name, hardware.regions[r].name
-            if names == (observed.model, observed.region):
-                profiles.append((m, g))
+        profiles = profiles_of.get((observed.model, observed.region), [])
         if len(profiles) > 1:
             notes.append(
                 f"The speed of {observed.model} in {observed.region} is not known: the "
@@ -133,18 +132,17 @@ def _equivalent_linear_profile(
     sequences = observations.decodes.mean(keepdims=True)
     prefill_tokens = observations.prefill_tokens.mean(keepdims=True)
     share = observations.share.mean(keepdims=True)
-    one, zero = np.ones(1), 0 * prefill_tokens
-    mean = replace(
-        observed,
-        input_tokens=observed.input_tokens.mean(keepdims=True),
-        output_tokens=observed.output_tokens.mean(keepdims=True),
-    )
-    alone_s = float(_mean_iteration_s(profile, mean, one, zero, zero)[0])
-    decoding_s = float(_mean_iteration_s(profile, mean, sequences, zero, zero)[0])
-    with_prefill_s = float(_mean_iteration_s(profile, mean, sequences, prefill_tokens, share)[0])
-    beta_s = max((decoding_s - alone_s) / max(float(sequences[0]) - 1, 1.0), TINY_S)
-    delta_s = max((with_prefill_s - decoding_s) / max(float(prefill_tokens[0]), TINY_S), TINY_S)
-    alpha_s = max(alone_s - beta_s, TINY_S)
+    one, zero = np.ones(1), np.zeros(1)
+    mean_isl = observed.input_tokens.mean(keepdims=True)
+    mean_osl = observed.output_tokens.mean(keepdims=True)
+    mean = replace(observed, input_tokens=mean_isl, output_tokens=mean_osl)
+    (alone_s,) = _mean_iteration_s(profile, mean, one, zero, zero)
+    (decoding_s,) = _mean_iteration_s(profile, mean, sequences, zero, zero)
+    (with_prefill_s,) = _mean_iteration_s(profile, mean, sequences, prefill_tokens, share)
+    per_sequence_s = (decoding_s - alone_s) / max(sequences[0] - 1, 1.0)
+    per_token_s = (with_prefill_s - decoding_s) / max(prefill_tokens[0], TINY_S)
+    beta_s = max(float(per_sequence_s), TINY_S)
+    alpha_s = max(float(alone_s) - beta_s, TINY_S)
     return LinearProfile(
         profile.model,
         profile.gpu,
@@ -152,7 +150,7 @@ def _equivalent_linear_profile(
         alpha_s=alpha_s,
         beta_s=beta_s,
         gamma_s=alpha_s,  # prefill has the same constant part
-        delta_s=delta_s,
+        delta_s=max(float(per_token_s), TINY_S),
         max_batch=profile.max_batch,
         max_batch_tokens=profile.max_batch_tokens,
         kv_capacity_tokens=profile.kv_capacity_tokens,
@@ -215,10 +213,8 @@ def speed_drift(profile: LinearProfile, observations: Observations) -> SpeedDrif
     exceeds ``LEAST_DRIFT`` and its 95% interval excludes 1.
     """
     tuned = tune(profile, observations)
-    load = tuple(
-        float(values.mean())
-        for values in (observations.decodes, observations.prefill_tokens, observations.share)
-    )
+    observed = observations.decodes, observations.prefill_tokens, observations.share
+    load = [float(values.mean()) for values in observed]
     coefficients = np.array([profile.alpha_s, profile.beta_s, profile.gamma_s, profile.delta_s])
     profile_s, _ = mean_iteration_seconds(coefficients, *load)
     fitted_s, gradient = mean_iteration_seconds(tuned.history[-1], *load)
@@ -230,11 +226,8 @@ def speed_drift(profile: LinearProfile, observations: Observations) -> SpeedDrif
     has_drifted = abs(times - 1) > LEAST_DRIFT and not low <= 1 <= high
     since = None
     if has_drifted:
-        path = (
-            np.array([mean_iteration_seconds(fitted, *load)[0] for fitted in tuned.history])
-            / profile_s
-        )
-        since = moment(float(observations.at_s[_drift_start(path)]))
+        path_s = np.array([mean_iteration_seconds(fitted, *load)[0] for fitted in tuned.history])
+        since = moment(float(observations.at_s[_drift_start(path_s / profile_s)]))
     return SpeedDrift(
         profile.model,
         profile.gpu,

@@ -31,7 +31,6 @@ from planner.inputs.live.replica_speed import ServedSpeed
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.user_facts import UserFacts
 from planner.optimizer.pools import pool_capacity
-from planner.optimizer.problem import ScalingPlan
 from planner.policies.builtin.forecast_plan import Planned as PlannedPolicy
 from planner.policies.context import BuiltPolicy
 from simulation.arrays import FloatArray, IntArray
@@ -60,40 +59,41 @@ def evaluate_plan(
     scenario's traffic. Raises ScenarioError if the scenario lacks a pool of the plan.
     """
     study = study_of(scenario, traces, user_facts, part(progress, 0.0, 0.3))
-    window = study.window
-    times_s, counts = requested_counts(study.hardware, held, window.start_s, window.end_s)
+    window, hardware = study.window, study.hardware
+    times_s, counts = requested_counts(hardware, held, window.start_s, window.end_s)
     study = _with_running_replicas(study, counts[0])
-    inputs = study.plan_input
     # A perfect forecast is the actual demand, in the form that plans use.
-    perfect = forecast_load(inputs, part(progress, 0.3, 0.4), method=PERFECT)
-    needed, notes = _cheapest_plan(study, perfect.load, part(progress, 0.4, 0.6))
+    perfect = forecast_load(study.plan_input, part(progress, 0.3, 0.4), method=PERFECT)
+    needed, notes = _cheapest_fleet(study, perfect.load, part(progress, 0.4, 0.6))
     run = _replay_counts(study, times_s, counts, part(progress, 0.6, 1.0))
     summary = run.summary
-    ready = _ready_at(
-        times_s, counts, window.period_starts_s - window.start_s, study.hardware.startup_s
-    )
-    speed, speed_notes = speed_drifts(study.hardware, counts, served)
+    begins_s = window.period_starts_s - window.start_s
+    ready = _ready_at(times_s, counts, begins_s, hardware.startup_s)
+    speed, speed_notes = speed_drifts(hardware, counts, served)
     hours = window.period_s / 3600
-    required = None if needed is None else study.pools(needed.target)
-    return PlanEvaluation(
+    evaluation = PlanEvaluation(
         begins=moment(window.start_s),
         ends=moment(window.end_s),
         demand=_forecast_errors(perfect.forecasts, forecast),
         attainment=dict(summary.slo_attainment),
-        targets={tier.name: tier.attainment for tier in study.hardware.tiers},
+        targets={tier.name: tier.attainment for tier in hardware.tiers},
         met=dict(summary.slo_met),
         cost_usd=summary.cost_usd,
         gpu_hours=summary.gpu_hours,
         replica_hours=float(ready.sum()) * hours,
-        needed_replica_hours=None if required is None else float(required.sum()) * hours,
-        needed_usd=None if required is None else _usd_per_hour(study, required) * hours,
+        needed_replica_hours=None,
+        needed_usd=None,
         planned_usd=_usd_per_hour(study, ready) * hours,
         short_hours=_short_periods(study, ready, perfect.load) * hours,
         lengths=length_drift(study.traffic, window, scenario.seed),
         speed=speed,
-        hours=_period_rows(study, perfect.forecasts, forecast, ready, required),
+        hours=_period_rows(study, perfect.forecasts, forecast, ready, needed),
         notes=(*notes, *speed_notes),
     )
+    if needed is None:
+        return evaluation
+    replica_hours, usd = float(needed.sum()) * hours, _usd_per_hour(study, needed) * hours
+    return replace(evaluation, needed_replica_hours=replica_hours, needed_usd=usd)
 
 
 def _with_running_replicas(study: Study, first: IntArray) -> Study:
@@ -107,15 +107,15 @@ def _with_running_replicas(study: Study, first: IntArray) -> Study:
     return replace(study, hardware=replace(study.hardware, today=today))
 
 
-def _cheapest_plan(
+def _cheapest_fleet(
     study: Study, load: Load, progress: Progress
-) -> tuple[ScalingPlan | None, tuple[str, ...]]:
-    """Return (cheapest plan for the demand ``load``, notes).
+) -> tuple[IntArray | None, tuple[str, ...]]:
+    """Return (replicas of the cheapest plan for the demand ``load``, notes).
 
-    If there is no plan, return None with a note that says why.
+    Replicas are ``[periods, pools]``. If there is no plan, return None with a note that says why.
     """
     try:
-        return plan_load(study.plan_input, load, progress), ()
+        return study.pools(plan_load(study.plan_input, load, progress).target), ()
     except Infeasible as problem:
         return None, (f"No fleet could have served this demand: {problem}",)
 

@@ -21,6 +21,8 @@ from simulation.sizing.pool import MAX_INSTANCES
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness
 
+At = tuple[int, int]  # indices of model and GPU column
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sizes:
@@ -92,51 +94,71 @@ def size(
 
     Arguments by model: ``lengths`` (input, output tokens of sampled requests), ``burstiness`` (of
     their arrivals; empty: Poisson) and ``shared`` (requests to use instead if prefixes are cached).
-
     A GPU column that cannot meet a tier at any rate is omitted, with a note. Raises ScenarioError
     if no columns are left on which a model can prefill and decode.
     """
-    pool_tps = np.zeros((len(hardware.models), len(hardware.gpus), MAX_INSTANCES))
-    pools: dict[tuple[int, int], SizedPool] = {}
-    notes: list[str] = []
-    reasons: dict[int, list[str]] = {}  # by model, why columns are omitted
-    # Spot replicas have the same speed as owned ones, so each profile and role is sized once.
-    first_of: dict[tuple[int, int, str], int] = {}
-    for done, ((m, g), profile) in enumerate(hardware.profiles.items()):
-        first = first_of.setdefault((m, id(profile), hardware.columns[g].role), g)
-        if first != g:
-            if (m, first) in pools:
-                pools[m, g], pool_tps[m, g] = pools[m, first], pool_tps[m, first]
+    pools: dict[At, SizedPool] = {}
+    problems: dict[At, str] = {}  # why pools are omitted
+    first_alike = _first_alike(hardware)
+    for done, ((m, g), first) in enumerate(first_alike.items()):
+        if first != (m, g):
+            if first in pools:
+                pools[m, g] = pools[first]
             continue
-        pool_words = f"{hardware.models[m].name} on {hardware.columns[g].label}"
-        progress(done / len(hardware.profiles), f"Sizing {pool_words}")
+        progress(done / len(first_alike), f"Sizing {_words_of(hardware, first)}")
         bursts = burstiness[m] if burstiness else 1.0
+        prompts = shared[m] if shared else None
         try:
             pools[m, g] = sized_pool(
-                hardware, m, g, lengths[m], seed, burstiness=bursts,
-                shared=shared[m] if shared else None,
-            )  # fmt: skip
+                hardware, m, g, lengths[m], seed, burstiness=bursts, shared=prompts
+            )
         except SimulationError as problem:
-            notes.append(f"{pool_words} is left out: {problem}")
-            reasons.setdefault(m, []).append(str(problem))
-            continue
-        pool_tps[m, g] = pools[m, g].planned_tps(max_instances(hardware, m, g))
+            problems[m, g] = str(problem)
+    pool_tps = np.zeros((len(hardware.models), len(hardware.gpus), MAX_INSTANCES))
+    for at, pool in pools.items():
+        pool_tps[at] = pool.planned_tps(max_instances(hardware, *first_alike[at]))
     theta_tps = in_large_pools(pool_tps)
-    for m, model in enumerate(hardware.models):
-        can_serve = theta_tps[m] > 0  # [GPU column]
-        can_prefill = can_serve & (hardware.stages != STAGES["decode"])
-        can_decode = can_serve & (hardware.stages != STAGES["prefill"])
-        if not (can_prefill.any() and can_decode.any()):
-            why = reasons.get(m, [])
-            general = f"no GPU type of this scenario can serve {model.name} within its limits."
-            raise ScenarioError("\n".join([f"tiers: {general}", *why]))
+    _check_served(hardware, theta_tps, problems)
     return Sizes(
         theta_tps=theta_tps,
         pool_tps=pool_tps,
-        capacity={model_column: pool.alone for model_column, pool in pools.items()},
-        notes=tuple(notes),
+        capacity={at: pool.alone for at, pool in pools.items()},
+        notes=tuple(
+            f"{_words_of(hardware, at)} is left out: {problem}" for at, problem in problems.items()
+        ),
         pools=pools,
     )
+
+
+def _first_alike(hardware: Hardware) -> dict[At, At]:
+    """Return for each pool the first one with its profile and role, which is sized for both.
+
+    Spot replicas have the same speed as owned ones.
+    """
+    first_of: dict[tuple[int, int, str], At] = {}
+    return {
+        (m, g): first_of.setdefault((m, id(profile), hardware.columns[g].role), (m, g))
+        for (m, g), profile in hardware.profiles.items()
+    }
+
+
+def _words_of(hardware: Hardware, at: At) -> str:
+    """Return a pool in words, such as "llama-3.1-8b on H100"."""
+    return f"{hardware.models[at[0]].name} on {hardware.columns[at[1]].label}"
+
+
+def _check_served(hardware: Hardware, theta_tps: FloatArray, problems: dict[At, str]) -> None:
+    """Raise ScenarioError if a model has no GPU columns on which it can prefill and decode.
+
+    ``problems`` say why pools were omitted.
+    """
+    for m, model in enumerate(hardware.models):
+        stages = hardware.stages[theta_tps[m] > 0]
+        if (stages != STAGES["decode"]).any() and (stages != STAGES["prefill"]).any():
+            continue
+        why = [problem for (of_model, _), problem in problems.items() if of_model == m]
+        general = f"no GPU type of this scenario can serve {model.name} within its limits."
+        raise ScenarioError("\n".join([f"tiers: {general}", *why]))
 
 
 def size_over_time(hardware: Hardware, known: KnownLengths, seed: int, progress: Progress) -> Sizes:
@@ -145,30 +167,30 @@ def size_over_time(hardware: Hardware, known: KnownLengths, seed: int, progress:
     If a model cannot be served with the lengths known at a later decision, that decision keeps the
     earlier sizes, with a note. Raises ScenarioError if this happens at the first decision.
     """
-    first, *others = known.samples
-    share = 1.0 / len(known.samples)
-    shared = known.shared or ((),) * len(known.samples)
-    sizes = size(hardware, first, seed, part(progress, 0.0, share), known.arrivals, shared[0])
-    later, notes = [], list(sizes.notes)
-    sizes_of_sample = [0]  # index of the sizes of each sample: 0 for ``sizes``, else in ``later``
-    for s, lengths in enumerate(others, start=1):
+    samples = len(known.samples)
+    found: list[Sizes] = []
+    notes: list[str] = []
+    index_of_sample = []  # in ``found``
+    for s, lengths in enumerate(known.samples):
+        shared = known.shared[s] if known.shared else ()
+        step = part(progress, s / samples, (s + 1) / samples)
         try:
-            step = part(progress, s * share, (s + 1) * share)
-            later.append(size(hardware, lengths, seed, step, known.arrivals, shared[s]))
+            found.append(size(hardware, lengths, seed, step, known.arrivals, shared))
         except ScenarioError as problem:
+            if not found:
+                raise
             notes.append(
                 f"Sizes do not follow the lengths of requests, because with them: {problem}"
             )
-            sizes_of_sample.append(sizes_of_sample[-1])
-        else:
-            sizes_of_sample.append(len(later))
-    if later:
+        index_of_sample.append(len(found) - 1)
+    if len(found) > 1:
         notes.append(
             "Request lengths drift in this window. Each scaling decision uses past lengths, "
-            f"with {len(later) + 1} sets of sizes."
+            f"with {len(found)} sets of sizes."
         )
-    by_period = np.array(sizes_of_sample, np.int64)[known.sample_of_period]
-    return replace(sizes, notes=tuple(notes), later=tuple(later), of_period=by_period)
+    first, *later = found
+    of_period = np.array(index_of_sample, np.int64)[known.sample_of_period]
+    return replace(first, notes=(*first.notes, *notes), later=tuple(later), of_period=of_period)
 
 
 def in_large_pools(pool_tps: FloatArray) -> FloatArray:

@@ -3,17 +3,18 @@
 A division (split) has some GPUs for attention, and the others for the experts (FFN).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from planner.domain.progress import Progress
 from planner.domain.sizing.closed_form import pool_shape
 from planner.domain.sizing.curves import sized_alone, workload_of
-from planner.domain.sizing.sizing import Sizes
+from planner.domain.sizing.sizing import At, Sizes
 from planner.domain.traffic.lengths import Lengths
 from planner.errors import ScenarioError
 from planner.inputs.scenario.build import Hardware
+from planner.inputs.scenario.schema.hardware import AttentionFfn
 from planner.inputs.scenario.speeds import split_speed
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
@@ -23,7 +24,6 @@ from simulation.sizing.pd_slo_split import role_tier
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness, Workload
 
-At = tuple[int, int]  # indices of model and GPU column
 MOST_SPLITS = 31  # divisions compared per replica, in addition to the scenario's own
 
 
@@ -65,29 +65,23 @@ def splits_of(
     Arguments by model: ``requests`` (lengths, cached prompts), ``arrivals`` for simulations, and
     ``scv``, the squared coefficient of variation of the gaps, for closed forms.
     """
-    divided = [
-        model_column
-        for model_column in sizes.capacity
-        if hardware.sections[model_column].attention_ffn is not None
-    ]
+    divided = [at for at in sizes.capacity if hardware.sections[at].attention_ffn is not None]
     splits: list[SplitSize] = []
-    for done, model_column in enumerate(divided):
+    for done, at in enumerate(divided):
         progress(done / len(divided), "Dividing GPUs between attention and experts")
-        m, _ = model_column
-        tier = hardware.tier(sizes.capacity[model_column][0])
+        m, _ = at
+        tier, alone = sizes.capacity[at]
         lengths, shared = requests[m]
         work = workload_of(hardware, m, lengths, shared, scv[m])
-        rows = list(_splits_with_sizes(hardware, model_column, tier, work))
-        best_predicted = max((row.predicted_rps or 0.0 for row, _ in rows), default=0.0)
+        rows = _splits_with_sizes(hardware, at, hardware.tier(tier), work)
+        highest_rps = max((row.predicted_rps or 0.0 for row, _ in rows), default=0.0)
         for row, profile in rows:
-            best = bool(best_predicted) and row.predicted_rps == best_predicted
-            rate = row.max_rps
-            if row.stated:
-                rate = sizes.capacity[model_column][1].max_rps
-            elif best and profile is not None:
+            best = row.predicted_rps == highest_rps > 0
+            rate = alone.max_rps if row.stated else None
+            if best and profile is not None and not row.stated:
                 with suppress(SimulationError):  # bursts too large for one replica
                     rate = sized_alone(
-                        hardware, model_column, lengths, seed, profile=profile,
+                        hardware, at, lengths, seed, profile=profile,
                         burstiness=arrivals[m], shared=shared,
                     )  # fmt: skip
             splits.append(replace(row, best=best, max_rps=rate))
@@ -95,45 +89,52 @@ def splits_of(
 
 
 def _splits_with_sizes(
-    hardware: Hardware, model_column: At, tier: Tier, work: Workload
-) -> Iterator[tuple[SplitSize, Profile | None]]:
-    """Yield (split, profile) for each division of a profile's GPUs, sized by closed forms.
+    hardware: Hardware, at: At, tier: Tier, work: Workload
+) -> list[tuple[SplitSize, Profile | None]]:
+    """Return (split, profile) for each division of a profile's GPUs, sized by closed forms.
 
     The profile is that of a replica with this division; None: the division has no capacity.
     """
-    section, (m, g) = hardware.sections[model_column], model_column
-    stated = section.attention_ffn
+    section, (m, g) = hardware.sections[at], at
+    model, gpu, stated = hardware.models[m], hardware.gpus[g], section.attention_ffn
     assert stated is not None
-    gpus, step = stated.attention + stated.ffn, section.tp
     pool = pool_shape(hardware, m, g)
-    # The tier's TTFT limits prefill replicas, and its TBT limits all others.
-    limit = replace(role_tier(tier, pool.role), e2e_s=None)
-    limit = replace(limit, tbt_s=None) if pool.role == "prefill" else replace(limit, ttft_s=None)
-    choices = list(range(step, gpus, step))
-    stride = -(-len(choices) // MOST_SPLITS)
-    for attention in sorted({*choices[::stride], stated.attention}):
+    limit = _limit_of(tier, pool.role)
+    rows: list[tuple[SplitSize, Profile | None]] = []
+    for attention in _attention_gpus(stated, section.tp):
+        ffn = stated.attention + stated.ffn - attention
         row = SplitSize(
-            model=hardware.models[m].name,
-            gpu=hardware.gpus[g].name,
+            model=model.name,
+            gpu=gpu.name,
             role=hardware.role(g),
-            gpus=gpus,
+            gpus=attention + ffn,
             attention=attention,
-            ffn=gpus - attention,
+            ffn=ffn,
             stated=attention == stated.attention,
         )
-        divided = stated.model_copy(update={"attention": attention, "ffn": gpus - attention})
+        divided = stated.model_copy(update={"attention": attention, "ffn": ffn})
         try:
-            profile = split_speed(section, divided, hardware.models[m], hardware.gpus[g])
+            profile = split_speed(section, divided, model, gpu)
             sized = size_pool(profile, work, limit, pool)
         except (ScenarioError, SimulationError) as problem:
-            yield replace(row, note=str(problem).removeprefix("profiles: ")), None
+            rows.append((replace(row, note=str(problem).removeprefix("profiles: ")), None))
             continue
-        yield (
-            replace(
-                row,
-                predicted_rps=sized.max_rps,
-                bound_by=sized.bound_by,
-                kv_capacity_tokens=profile.kv_capacity_tokens,
-            ),
-            profile,
-        )
+        row = replace(row, predicted_rps=sized.max_rps, bound_by=sized.bound_by)
+        rows.append((replace(row, kv_capacity_tokens=profile.kv_capacity_tokens), profile))
+    return rows
+
+
+def _limit_of(tier: Tier, role: str) -> Tier:
+    """Return the tier's limits on replicas of a role: TTFT on prefill replicas, else TBT."""
+    limit = replace(role_tier(tier, role), e2e_s=None)
+    return replace(limit, tbt_s=None) if role == "prefill" else replace(limit, ttft_s=None)
+
+
+def _attention_gpus(stated: AttentionFfn, tp: int) -> list[int]:
+    """Return the numbers of GPUs for attention to try: multiples of ``tp``, and the stated one.
+
+    Of more than ``MOST_SPLITS`` multiples, take equally spaced ones.
+    """
+    choices = list(range(tp, stated.attention + stated.ffn, tp))
+    stride = -(-len(choices) // MOST_SPLITS)
+    return sorted({*choices[::stride], stated.attention})

@@ -39,17 +39,17 @@ def requests_beyond_context(
     if longest_request(store_dir) <= least:
         return ()
     _, requests = scan_requests(store_dir)
-    total = TOTAL.alias("total")
-    by_label = EVERY_LABEL not in contexts
-    label = pl.col("model").fill_null("") if by_label else pl.lit(EVERY_LABEL)
-    long = requests.select(total, label.alias("label")).filter(pl.col("total") > least)
+    label = pl.lit(EVERY_LABEL) if EVERY_LABEL in contexts else pl.col("model").fill_null("")
+    long = requests.select(TOTAL.alias("total"), label.alias("label"))
+    long = long.filter(pl.col("total") > least)
     counted = long.group_by("label", "total").len().collect(engine="streaming")
     found = []
     for name, (model, context) in contexts.items():
         beyond = counted.filter(pl.col("label") == name, pl.col("total") > context)
         if beyond.height:
-            totals = beyond["total"].to_list()
-            found.append(BeyondContext(name, model, context, int(beyond["len"].sum()), max(totals)))
+            longest = max(beyond["total"].to_list())
+            row = BeyondContext(name, model, context, int(beyond["len"].sum()), longest)
+            found.append(row)
     return tuple(sorted(found, key=lambda row: -row.requests))
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -99,19 +98,28 @@ class Grid:
 def demand_grid(columns: Sequence[DemandColumns]) -> Grid:
     """Return the grid of demand series, read from a file or counted from requests."""
     start_s, bin_s, first_bins, bins = _common_bins(columns)
+    spans = [
+        slice(first, first + len(series.requests))
+        for first, series in zip(first_bins, columns, strict=True)
+    ]
     present = np.zeros((len(columns), bins), bool)
-    for row, (first_bin, series) in enumerate(zip(first_bins, columns, strict=True)):
-        present[row, first_bin : first_bin + len(series.requests)] = True
+    for row, span in enumerate(spans):
+        present[row, span] = True
     amounts: dict[str, FloatArray] = {}
     for field in AMOUNTS:
         values = np.where(present, np.nan, 0.0)  # a gap where the file has no amount
-        for row, (first_bin, series) in enumerate(zip(first_bins, columns, strict=True)):
-            column = getattr(series, field)
-            if column is not None:
-                values[row, first_bin : first_bin + len(column)] = column
+        for row, series in enumerate(columns):
+            if getattr(series, field) is not None:
+                values[row, spans[row]] = getattr(series, field)
         if np.isfinite(values[present]).any():
             amounts[field] = values
-    labels: dict[str, tuple[str, ...]] = {}
+    names = tuple(series.name for series in columns)
+    return Grid(names, _labels(columns), start_s, bin_s, amounts, present)
+
+
+def _labels(columns: Sequence[DemandColumns]) -> dict[str, tuple[str, ...]]:
+    """Return the label of each series by kind, such as "model", for each kind that the file has."""
+    labels = {}
     for kind in LABELS:
         stated = [getattr(series, kind) for series in columns]
         if any(stated):
@@ -121,8 +129,7 @@ def demand_grid(columns: Sequence[DemandColumns]) -> Grid:
     combinations = {tuple(getattr(series, kind) for kind in LABELS) for series in columns}
     if len(set(names)) > len(combinations):
         labels["series"] = names
-    ordered = {kind: labels[kind] for kind in BY if kind in labels}
-    return Grid(names, ordered, start_s, bin_s, amounts, present)
+    return {kind: labels[kind] for kind in BY if kind in labels}
 
 
 def _common_bins(columns: Sequence[DemandColumns]) -> tuple[float, float, list[int], int]:
@@ -145,25 +152,20 @@ def merge_bins(columns: Sequence[DemandColumns]) -> Sequence[DemandColumns]:
     # A day must be a whole number of bins, or days could not be ranked.
     while factor * bin_s < DAY_S and DAY_S % (factor * bin_s):
         factor += 1
-
-    def sums(values: Any, first_bin: int) -> Any:
-        """Return sums over ``factor`` bins each; None if the file has no such amounts."""
-        if values is None:
-            return None
+    merged = []
+    for first_bin, series in zip(first_bins, columns, strict=True):
         # Fill the first and the last merged bin with zeros.
         before = first_bin % factor
-        after = -(before + len(values)) % factor
-        return np.asarray(np.pad(values, (before, after)).reshape(-1, factor).sum(axis=1))
-
-    return [
-        replace(
-            series,
-            start_s=start_s + (first_bin - first_bin % factor) * bin_s,
-            bin_s=factor * bin_s,
-            **{field: sums(getattr(series, field), first_bin) for field in AMOUNTS},
-        )
-        for first_bin, series in zip(first_bins, columns, strict=True)
-    ]
+        after = -(before + len(series.requests)) % factor
+        sums = {}
+        for field in AMOUNTS:
+            values = getattr(series, field)
+            if values is not None:
+                padded = np.pad(values, (before, after))
+                sums[field] = padded.reshape(-1, factor).sum(axis=1)
+        begin_s = start_s + (first_bin - before) * bin_s
+        merged.append(replace(series, start_s=begin_s, bin_s=factor * bin_s, **sums))
+    return merged
 
 
 def stored_grid(store: Path, report: IngestReport) -> Grid:

@@ -68,24 +68,12 @@ def rhythm(values: FloatArray, start_s: float, bin_s: float, clock: str) -> Rhyt
     show the hour, so all its rates are then None.
     """
     compared_s, day, week = day_and_week(values, bin_s)
-    starts_s = start_s + bin_s * np.arange(len(values))
-    first_weekday = WEEKDAY_OF_EPOCH if clock == UTC_CLOCK else 0
-    weekday = (np.floor(starts_s / DAY_S).astype(np.int64) + first_weekday) % 7
-    hour = (starts_s % DAY_S // HOUR_S).astype(np.int64)
-    counted = ~np.isnan(values) & (bin_s <= HOUR_S)
-    hour_of_week = (weekday * 24 + hour)[counted]
-    amount = np.bincount(hour_of_week, values[counted], 7 * 24).reshape(7, 24)
-    seconds = np.bincount(hour_of_week, minlength=7 * 24).reshape(7, 24) * float(bin_s)
-
+    amount, seconds = _by_hour_of_week(values, start_s, bin_s, clock)
     by_hour = _rates(amount.sum(axis=0), seconds.sum(axis=0))
     known_hours = [(rate, h) for h, rate in enumerate(by_hour) if rate is not None]
     high = low = peak_hour = trough_hour = None
     if len(known_hours) == 24:
         (high, peak_hour), (low, trough_hour) = max(known_hours), min(known_hours)
-    weekday_rate = weekend_rate = None
-    if clock == UTC_CLOCK:
-        (weekday_rate,) = _rates(amount[:WEEKEND].sum(), seconds[:WEEKEND].sum())
-        (weekend_rate,) = _rates(amount[WEEKEND:].sum(), seconds[WEEKEND:].sum())
     return Rhythm(
         bin_s=compared_s,
         autocorrelation_day=day,
@@ -95,10 +83,32 @@ def rhythm(values: FloatArray, start_s: float, bin_s: float, clock: str) -> Rhyt
         peak_hour=peak_hour,
         trough_hour=trough_hour,
         peak_to_trough=high / low if high and low else None,
-        weekend_to_weekday=weekend_rate / weekday_rate
-        if weekday_rate and weekend_rate is not None
-        else None,
+        weekend_to_weekday=_weekend_to_weekday(amount, seconds) if clock == UTC_CLOCK else None,
     )
+
+
+def _by_hour_of_week(
+    values: FloatArray, start_s: float, bin_s: float, clock: str
+) -> tuple[FloatArray, FloatArray]:
+    """Return (amount, observed seconds) by weekday and hour, each ``[7, 24]``."""
+    starts_s = start_s + bin_s * np.arange(len(values))
+    first_weekday = WEEKDAY_OF_EPOCH if clock == UTC_CLOCK else 0
+    weekday = (np.floor(starts_s / DAY_S).astype(np.int64) + first_weekday) % 7
+    hour = (starts_s % DAY_S // HOUR_S).astype(np.int64)
+    counted = ~np.isnan(values) & (bin_s <= HOUR_S)
+    hour_of_week = (weekday * 24 + hour)[counted]
+    amount = np.bincount(hour_of_week, values[counted], 7 * 24)
+    seconds = np.bincount(hour_of_week, minlength=7 * 24) * float(bin_s)
+    return np.reshape(amount, (7, 24)).astype(float), np.reshape(seconds, (7, 24)).astype(float)
+
+
+def _weekend_to_weekday(amount: FloatArray, seconds: FloatArray) -> float | None:
+    """Return the mean rate of weekends over that of weekdays; None if either is unknown."""
+    (weekday_rate,) = _rates(amount[:WEEKEND].sum(), seconds[:WEEKEND].sum())
+    (weekend_rate,) = _rates(amount[WEEKEND:].sum(), seconds[WEEKEND:].sum())
+    if not weekday_rate or weekend_rate is None:
+        return None
+    return weekend_rate / weekday_rate
 
 
 def _rates(amount: FloatArray, seconds: FloatArray) -> tuple[float | None, ...]:

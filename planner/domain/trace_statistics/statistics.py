@@ -162,33 +162,35 @@ def _notes(report: IngestReport, grid: Grid, *, sampled: bool) -> tuple[str, ...
             f"With {len(grid.names):,} series, bins of {report.bin_s:g} s are shown as "
             f"{grid.bin_s:g} s."
         )
-    for part, whole, words in (
-        (report.cached_tokens, report.input_tokens, "input tokens came from a prefix cache"),
-        (report.reasoning_tokens, report.output_tokens, "output tokens are reasoning"),
-    ):
-        if part and whole:
-            notes.append(f"{part / whole:.1%} of the {words}.")
+    if report.cached_tokens and report.input_tokens:
+        share = report.cached_tokens / report.input_tokens
+        notes.append(f"{share:.1%} of the input tokens came from a prefix cache.")
+    if report.reasoning_tokens and report.output_tokens:
+        share = report.reasoning_tokens / report.output_tokens
+        notes.append(f"{share:.1%} of the output tokens are reasoning.")
     if grid.unit != "requests":
-        notes.append(
-            f"The file has no request counts. Rates and ranks are in {grid.unit.replace('_', ' ')}."
-        )
+        unit = grid.unit.replace("_", " ")
+        notes.append(f"The file has no request counts. Rates and ranks are in {unit}.")
     if report.kind == "demand":
-        missing = [what for what, field in LENGTH_FIELDS.items() if field not in grid.amounts]
-        if len(missing) < len(LENGTH_FIELDS):
-            notes.append(
-                "Lengths are means per bin. Plans draw them from a sample of requests."
-                if sampled
-                else "The file has mean lengths per bin. Plans assume how lengths vary."
-            )
-            notes += [f"The file has no lengths of {what}. Plans assume them." for what in missing]
-        else:
-            notes.append("The file has no lengths. Plans assume them.")
-        if not grid.present.all():
-            partial = int((~grid.present).any(axis=1).sum())
-            notes.append(absent_parts(partial, len(grid.names)))
-        if grid.bin_s > HOUR_S:
-            notes.append("Bins are wider than an hour, so the daily pattern is unknown.")
+        notes += _notes_on_counts(grid, sampled)
     return tuple(notes)
+
+
+def _notes_on_counts(grid: Grid, sampled: bool) -> Iterator[str]:
+    """Yield sentences on what a file of counts per bin lacks."""
+    missing = [what for what, field in LENGTH_FIELDS.items() if field not in grid.amounts]
+    if len(missing) == len(LENGTH_FIELDS):
+        yield "The file has no lengths. Plans assume them."
+    else:
+        if sampled:
+            yield "Lengths are means per bin. Plans draw them from a sample of requests."
+        else:
+            yield "The file has mean lengths per bin. Plans assume how lengths vary."
+        yield from (f"The file has no lengths of {what}. Plans assume them." for what in missing)
+    if not grid.present.all():
+        yield absent_parts(int((~grid.present).any(axis=1).sum()), len(grid.names))
+    if grid.bin_s > HOUR_S:
+        yield "Bins are wider than an hour, so the daily pattern is unknown."
 
 
 def sessions_of(store: Path) -> Sessions | None:
@@ -208,25 +210,25 @@ def sessions_of(store: Path) -> Sessions | None:
     gaps = turns["arrival_s"].diff().filter(is_later_turn)
     thinks = turns[THINK].filter(is_later_turn)
     growth = turns["input_tokens"].cast(pl.Int64).diff().filter(is_later_turn)
-
-    def quantile(values: pl.Series, level: float) -> float:
-        """Return the value nearest to the quantile ``level``; 0 without values."""
-        return float(values.quantile(level, "nearest") or 0.0)
-
     return Sessions(
         sessions=counts.len(),
         share=turns.height / len(session),
         turns_mean=turns.height / counts.len(),
-        turns_p50=quantile(counts, 0.5),
-        turns_p95=quantile(counts, 0.95),
+        turns_p50=_quantile(counts, 0.5),
+        turns_p95=_quantile(counts, 0.95),
         turns_most=int(np.max(counts.to_numpy())),
-        gap_s_p50=quantile(gaps, 0.5),
-        gap_s_p95=quantile(gaps, 0.95),
-        think_s_p50=quantile(thinks, 0.5) if think_known else None,
-        think_s_p95=quantile(thinks, 0.95) if think_known else None,
+        gap_s_p50=_quantile(gaps, 0.5),
+        gap_s_p95=_quantile(gaps, 0.95),
+        think_s_p50=_quantile(thinks, 0.5) if think_known else None,
+        think_s_p95=_quantile(thinks, 0.95) if think_known else None,
         growing=float((growth >= 0).to_numpy().mean()),
-        growth_p50=quantile(growth, 0.5),
+        growth_p50=_quantile(growth, 0.5),
     )
+
+
+def _quantile(values: pl.Series, level: float) -> float:
+    """Return the value nearest to the quantile ``level``; 0 without values."""
+    return float(values.quantile(level, "nearest") or 0.0)
 
 
 def days(grid: Grid, lost: BoolArray, clock: str) -> Days:
@@ -238,18 +240,18 @@ def days(grid: Grid, lost: BoolArray, clock: str) -> Days:
     """
     if grid.bin_s > DAY_S:
         return Days((), 0, None, None, ())
-    amounts = grid.total(grid.unit)
-    total = replace(amounts, values=np.where(lost, np.nan, amounts.values))
+    total = grid.total(grid.unit)
+    total = replace(total, values=np.where(lost, np.nan, total.values))
     all_days = _calendar_days(grid, total, clock)
-    busiest_day, busiest_week = busiest(total, DAY_S), busiest(total, WEEK_S)
-    words = tuple(_day_sentences(all_days, total, busiest_week, len(grid.names), clock))
+    busiest_week = busiest(total, WEEK_S)
+    words = list(_day_sentences(all_days, total, busiest_week, len(grid.names), clock))
     ranked = sum(day.rank is not None for day in all_days)
     listed = all_days
     if len(all_days) > LISTED_DAYS:
-        words = (*words, f"{len(all_days):,} days; the {LISTED_DAYS:,} busiest are listed.")
+        words.append(f"{len(all_days):,} days; the {LISTED_DAYS:,} busiest are listed.")
         busiest_first = sorted(all_days, key=lambda day: -(day.of_busiest or 0.0))
         listed = sorted(busiest_first[:LISTED_DAYS], key=lambda day: day.start_s)
-    return Days(tuple(listed), ranked, busiest_day, busiest_week, words)
+    return Days(tuple(listed), ranked, busiest(total, DAY_S), busiest_week, tuple(words))
 
 
 def _calendar_days(grid: Grid, total: DemandSeries, clock: str) -> list[Day]:
@@ -257,43 +259,53 @@ def _calendar_days(grid: Grid, total: DemandSeries, clock: str) -> list[Day]:
     # 1e-9: a bin that starts a rounding error before midnight belongs to the next day.
     day_of_bin = np.floor(grid.edges_s / DAY_S + 1e-9).astype(np.int64)
     first = int(day_of_bin[0])
-    count = int(day_of_bin[-1] - day_of_bin[0]) + 1
+    day_of_bin -= first
 
     def per_day(values: FloatArray | BoolArray) -> FloatArray:
         """Return the sum of ``values [bins]`` over each day; unknown bins count as 0."""
-        return np.bincount(day_of_bin - first, np.nan_to_num(values), count).astype(np.float64)
+        return np.bincount(day_of_bin, np.nan_to_num(values)).astype(np.float64)
 
     observed_share = per_day(~np.isnan(total.values)) * grid.bin_s / DAY_S
     sums = {field: per_day(grid.sum_over_series(field)) for field in grid.amounts}
-    # The number of series that cover most of each day.
-    first_bin_of_day = np.searchsorted(day_of_bin, first + np.arange(count))
-    present_bins = np.add.reduceat(grid.present, first_bin_of_day, axis=1, dtype=np.int64)
-    covering_series = (present_bins * grid.bin_s / DAY_S >= COVERED).sum(axis=0)
+    covering = _covering_series(grid, day_of_bin)
     # Only days with enough known bins are compared.
     amount_by_start = {day.start_s: day.amount for day in time_spans(total, DAY_S)}
     amounts = np.array(list(amount_by_start.values()))
     all_days = []
-    for day in range(count):
+    for day, share in enumerate(observed_share.tolist()):
         start_s = (first + day) * DAY_S
-        amount = amount_by_start.get(start_s)
-        rank = of_busiest = None
-        if amount is not None:
-            rank = 1 + int((amounts > amount).sum())
-            of_busiest = amount / float(amounts.max()) if amounts.any() else None
-        all_days.append(
-            Day(
-                start_s=start_s,
-                name=day_words(start_s, clock),
-                requests=_sum_of_day(sums, "requests", day),
-                input_tokens=_sum_of_day(sums, "input_tokens", day),
-                output_tokens=_sum_of_day(sums, "output_tokens", day),
-                seen=min(1.0, float(observed_share[day])),
-                series=int(covering_series[day]),
-                rank=rank,
-                of_busiest=of_busiest,
-            )
+        rank, of_busiest = _rank_of_day(amount_by_start.get(start_s), amounts)
+        row = Day(
+            start_s=start_s,
+            name=day_words(start_s, clock),
+            requests=_sum_of_day(sums, "requests", day),
+            input_tokens=_sum_of_day(sums, "input_tokens", day),
+            output_tokens=_sum_of_day(sums, "output_tokens", day),
+            seen=min(1.0, share),
+            series=int(covering[day]),
+            rank=rank,
+            of_busiest=of_busiest,
         )
+        all_days.append(row)
     return all_days
+
+
+def _covering_series(grid: Grid, day_of_bin: IntArray) -> IntArray:
+    """Return the number of series that cover most of each day, ``[days]``."""
+    first_bins = np.searchsorted(day_of_bin, np.arange(day_of_bin[-1] + 1))
+    present_bins = np.add.reduceat(grid.present, first_bins, axis=1, dtype=np.int64)
+    return np.asarray((present_bins * grid.bin_s / DAY_S >= COVERED).sum(axis=0))
+
+
+def _rank_of_day(amount: float | None, amounts: FloatArray) -> tuple[int | None, float | None]:
+    """Return (rank of a day, its share of the busiest day's demand) among ``amounts``.
+
+    ``amount`` is that of the day; None: it is not ranked.
+    """
+    if amount is None:
+        return None, None
+    most = float(amounts.max())
+    return 1 + int((amounts > amount).sum()), amount / most if most else None
 
 
 def _day_sentences(
@@ -342,8 +354,7 @@ def request_lengths(store: Path, by: tuple[str, ...]) -> list[Lengths]:
         # Count pairs of label and length, so that memory does not grow with the requests.
         packed = (coded * LENGTH_LIMIT + pl.col(field)).alias("packed")
         counts = scan.select(packed).group_by("packed").len("n").collect(engine="streaming")
-        code = (counts["packed"] // LENGTH_LIMIT).to_numpy()
-        tokens = (counts["packed"] % LENGTH_LIMIT).to_numpy()
+        code, tokens = np.divmod(counts["packed"].to_numpy(), LENGTH_LIMIT)
         requests = counts["n"].to_numpy().astype(np.int64)
         distinct, series = np.unique(code, return_inverse=True)
         labels = labels_of(report, distinct)  # (model, region, tier) of each series
@@ -366,21 +377,16 @@ def _by_label(
 
     ``count[i]`` requests of series number ``series[i]`` have ``tokens[i]`` tokens each.
     """
-    names, label = np.unique(label_of_series, return_inverse=True)
-    # Count the requests of each pair of label and length, packed into one number to sort by both.
-    packed, pair_of_row = np.unique(label[series] * LENGTH_LIMIT + tokens, return_inverse=True)
-    pair_label, pair_tokens = packed // LENGTH_LIMIT, (packed % LENGTH_LIMIT).astype(np.float64)
-    pair_requests = np.bincount(pair_of_row, count).astype(np.float64)
-    # The pairs of a label follow each other, from ``first[label]`` to before ``first[label + 1]``.
-    first = np.searchsorted(pair_label, np.arange(len(names) + 1))
-    requests_of_label = np.add.reduceat(pair_requests, first[:-1])
+    names, label_of = np.unique(label_of_series, return_inverse=True)
+    label = label_of[series]  # of each row
+    largest = np.argsort(-np.bincount(label, count), kind="stable")[:LISTED]
     lengths = []
-    for i in np.argsort(-requests_of_label, kind="stable")[:LISTED]:
-        pairs = slice(first[i], first[i + 1])
+    for i in largest.tolist():
+        rows = label == i
+        distinct, index = np.unique(tokens[rows], return_inverse=True)
+        requests = np.bincount(index, count[rows]).astype(np.float64)
         name = str(names[i])
-        lengths.append(
-            length_distribution(field, by, name, pair_tokens[pairs], pair_requests[pairs])
-        )
+        lengths.append(length_distribution(field, by, name, distinct.astype(float), requests))
     return lengths
 
 
@@ -396,18 +402,12 @@ def length_distribution(
     mean = float((tokens * count).sum()) / total
     variance = float((count * (tokens - mean) ** 2).sum()) / total
     requests_up_to = np.cumsum(count)
-
-    def quantiles(levels: FloatArray) -> list[float]:
-        """Return the quantiles of the given levels, in tokens."""
-        needed = np.ceil(levels * total - 1e-9).clip(1)  # 1e-9: against rounding errors
-        index = np.searchsorted(requests_up_to, needed, side="left")
-        return [float(value) for value in tokens[index]]
-
-    p50, p95, p99 = quantiles(np.array([0.5, 0.95, 0.99]))
+    needed = np.array([0.5, 0.95, 0.99, *LEVELS]) * total
+    needed = np.ceil(needed - 1e-9).clip(1)  # 1e-9: against rounding errors
+    p50, p95, p99, *quantiles = tokens[np.searchsorted(requests_up_to, needed)].tolist()
     return Lengths(
         field, by, label, total, mean, cv=variance**0.5 / mean if mean else None,
-        p50=p50, p95=p95, p99=p99, most=float(tokens[-1]),
-        quantiles=tuple(quantiles(np.array(LEVELS))),
+        p50=p50, p95=p95, p99=p99, most=float(tokens[-1]), quantiles=tuple(quantiles),
     )  # fmt: skip
 
 

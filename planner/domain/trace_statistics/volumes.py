@@ -59,9 +59,10 @@ def _volume_of_label(
     peak = float(known.max(initial=0.0))
     _, day, week = day_and_week(rates, grid.bin_s)
     total, requests = utility.get(label, (None, 0.0))
+    kind, name = label
     return Volume(
-        by=label[0],
-        label=label[1],
+        by=kind,
+        label=name,
         requests=sums.get("requests"),
         input_tokens=sums.get("input_tokens"),
         output_tokens=sums.get("output_tokens"),

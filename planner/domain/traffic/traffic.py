@@ -140,8 +140,11 @@ class Traffic:
 
     def codes(self, key: SeriesKey) -> tuple[int, int, int]:
         """Return the indices of the model, region and tier of ``key``."""
-        model, region = self.models.index(key.model), self.regions.index(key.region)
-        return model, region, self.tiers.index(key.tier)
+        return *self.place(key), self.tiers.index(key.tier)
+
+    def place(self, key: SeriesKey) -> tuple[int, int]:
+        """Return the indices of the model and region of ``key``."""
+        return self.models.index(key.model), self.regions.index(key.region)
 
     def requests(self, start_s: float, end_s: float, seed: int, *, cells: int = 1) -> Trace:
         """Return the requests that arrive in ``[start_s, end_s)``, in epoch seconds.

@@ -59,24 +59,31 @@ def tier_standings(tiers: tuple[Tier, ...], run: PolicyRun) -> dict[str, TierSta
     Tiers with fewer than ``FEW`` requests of the model do not count. ``run`` must have a row for
     each request.
     """
+    interactive = {tier.name: tier for tier in tiers if not tier.deferrable}
+    groups = run.detail.groups.filter(
+        pl.col("region") == ALL,
+        pl.col("model") != ALL,
+        pl.col("tier").is_in(list(interactive)),
+        pl.col("arrived") >= FEW,
+    )
+    by_model: dict[str, TierStanding] = {}
+    for row in groups.iter_rows(named=True):
+        model, tier = row["model"], interactive[row["tier"]]
+        standing = _standing(run, model, tier, row["attainment"])
+        if model not in by_model or standing.margin < by_model[model].margin:
+            by_model[model] = standing
+    return by_model
+
+
+def _standing(run: PolicyRun, model: str, tier: Tier, attainment: float) -> TierStanding:
+    """Return the ``attainment`` of a tier by a model as its margin and the shares of misses."""
     requests = run.detail.requests
     assert requests is not None
-    tier_named = {tier.name: tier for tier in tiers}
-    by_model: dict[str, TierStanding] = {}
-    for row in run.detail.groups.filter(pl.col("region") == ALL).iter_rows(named=True):
-        tier = tier_named.get(row["tier"])
-        if tier is None or tier.deferrable or row["model"] == ALL or row["arrived"] < FEW:
-            continue
-        tier_requests = requests.filter(model=row["model"], tier=tier.name)
-        limit_ms = np.inf if tier.ttft_s is None else 1000 * tier.ttft_s
-        ttft_ms = tier_requests["ttft_ms"].fill_null(np.inf).to_numpy()
-        ttft_missed = float(np.mean(ttft_ms > limit_ms))
-        others_missed = max(1.0 - row["attainment"] - ttft_missed, 0.0)  # TBT or E2E
-        margin = row["attainment"] - tier.attainment
-        standing = TierStanding(tier.name, margin, (ttft_missed, others_missed))
-        if row["model"] not in by_model or standing.margin < by_model[row["model"]].margin:
-            by_model[row["model"]] = standing
-    return by_model
+    limit_ms = np.inf if tier.ttft_s is None else 1000 * tier.ttft_s
+    ttft_ms = requests.filter(model=model, tier=tier.name)["ttft_ms"].fill_null(np.inf).to_numpy()
+    ttft_missed = float(np.mean(ttft_ms > limit_ms))
+    others_missed = max(1.0 - attainment - ttft_missed, 0.0)  # TBT or E2E
+    return TierStanding(tier.name, attainment - tier.attainment, (ttft_missed, others_missed))
 
 
 @dataclass(slots=True)
@@ -233,29 +240,24 @@ def misses(study: Study, run: PolicyRun) -> tuple[Miss, ...]:
     Each model and region has only its worst interactive tier. Those with fewer than ``FEW``
     requests are left out unless there are no others.
     """
-    targets = {tier.name: tier.attainment for tier in study.hardware.tiers if not tier.deferrable}
-    missed_targets = {
-        name: targets[name]
-        for name, share in run.summary.slo_attainment.items()
-        if share is not None and name in targets and share < targets[name] - EQUAL
-    }
-    candidates = [
-        Miss(
-            row["model"],
-            row["region"],
-            row["tier"],
-            row["attainment"],
-            target=missed_targets[row["tier"]],
-            short=missed_targets[row["tier"]] - row["attainment"],
-            arrived=row["arrived"],
-        )
-        for row in run.detail.groups.iter_rows(named=True)
-        if row["tier"] in missed_targets and ALL not in (row["model"], row["region"])
-    ]
-    worst_first = [miss for miss in candidates if miss.short > EQUAL]
-    worst_first.sort(key=lambda miss: -miss.short)
+    attained = run.summary.slo_attainment
+    missed_targets = {}
+    for tier in study.hardware.tiers:
+        share = attained.get(tier.name)
+        if not tier.deferrable and share is not None and share < tier.attainment - EQUAL:
+            missed_targets[tier.name] = tier.attainment
+    found = []
+    for row in run.detail.groups.iter_rows(named=True):
+        target = missed_targets.get(row["tier"])
+        if target is None or ALL in (row["model"], row["region"]):
+            continue
+        short = target - row["attainment"]
+        if short > EQUAL:
+            names = row["model"], row["region"], row["tier"]
+            found.append(Miss(*names, row["attainment"], target, short, row["arrived"]))
+    found.sort(key=lambda miss: -miss.short)
     worst: dict[tuple[str, str], Miss] = {}
-    for miss in [miss for miss in worst_first if miss.arrived >= FEW] or worst_first:
+    for miss in [miss for miss in found if miss.arrived >= FEW] or found:
         worst.setdefault((miss.model, miss.region), miss)
     return tuple(worst.values())
 

@@ -83,16 +83,6 @@ def _replays(
     The causes yielded earlier stay removed. A cause is left out if there is no plan without it.
     """
     changes: list[Callable[[Fleet], Fleet]] = []
-    # Causes with the change of the fleet that removes them; None: they need another plan. Size is
-    # last, because more replicas make up for any cause.
-    steps: list[tuple[str, Callable[[Fleet], Fleet] | None]] = [(START_UP, without_start_up)]
-    if study.hardware.faults:
-        steps.insert(0, (FAULTS, lambda fleet: replace(fleet, faults=())))
-    if len(study.hardware.regions) > 1:
-        steps.append((ROUTING, with_free_routing))
-    if not study.window.ahead:  # in the future, requests are drawn from the forecast itself
-        steps.append((FORECAST, None))
-    steps.append((SIZE, None))
 
     def apply_changes(fleet: Fleet) -> Fleet:
         """Return the fleet with all changes so far."""
@@ -100,14 +90,16 @@ def _replays(
             fleet = change(fleet)
         return fleet
 
+    steps = _steps(study)
     for i, (cause, change) in enumerate(steps):
         step = part(progress, i / len(steps), (i + 1) / len(steps))
+        planning = part(step, 0.0, 0.3)
         try:
             if cause == FORECAST:
-                planned_window = plan_window(study.plan_input, part(step, 0.0, 0.3), method=PERFECT)
+                planned_window = plan_window(study.plan_input, planning, method=PERFECT)
             elif cause == SIZE:
                 study = _with_half_size(study)
-                larger_plan = plan_load(study.plan_input, planned_window.load, part(step, 0.0, 0.3))
+                larger_plan = plan_load(study.plan_input, planned_window.load, planning)
                 planned_window = replace(planned_window, plan=larger_plan)
         except Infeasible:  # the next causes get the share of this one
             continue
@@ -122,6 +114,22 @@ def _replays(
             options=ReplayOptions(changed=apply_changes),
         )
         yield cause, _missed_shares(study, run)
+
+
+def _steps(study: Study) -> list[tuple[str, Callable[[Fleet], Fleet] | None]]:
+    """Return the causes with the change of the fleet that removes them; None: a new plan does.
+
+    Size is last, because more replicas make up for any cause.
+    """
+    steps: list[tuple[str, Callable[[Fleet], Fleet] | None]] = []
+    if study.hardware.faults:
+        steps.append((FAULTS, lambda fleet: replace(fleet, faults=())))
+    steps.append((START_UP, without_start_up))
+    if len(study.hardware.regions) > 1:
+        steps.append((ROUTING, with_free_routing))
+    if not study.window.ahead:  # in the future, requests are drawn from the forecast itself
+        steps.append((FORECAST, None))
+    return [*steps, (SIZE, None)]
 
 
 def without_start_up(fleet: Fleet) -> Fleet:

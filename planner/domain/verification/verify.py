@@ -162,23 +162,19 @@ def verify(
     correction is tried. The first plan is kept if no plan is feasible with corrected capacities.
     """
     first = _replay(study, planned_window, seed, part(progress, 0.0, 0.1))
-    earlier_windows = correction_windows(study, planned_window, seed, part(progress, 0.1, 0.2))
-    attempts, outcome = _try_corrections(
-        study, earlier_windows, seed, rounds, part(progress, 0.2, 0.6)
-    )
+    earlier = correction_windows(study, planned_window, seed, part(progress, 0.1, 0.2))
+    attempts, outcome = _try_corrections(study, earlier, seed, rounds, part(progress, 0.2, 0.6))
     rounds_run = [attempt.round for attempt in attempts]
     unchanged = _Trial(study, planned_window, first)
-    trials, conflict = _try_on_window(
-        unchanged, _best_attempts(attempts), seed, part(progress, 0.6, 0.7)
-    )
+    best_first, step = _best_attempts(attempts), part(progress, 0.6, 0.7)
+    trials, conflict = _try_on_window(unchanged, best_first, seed, step)
     if conflict is not None:
         note = f"With these sizes there is no plan: {conflict}"
         rounds_run[-1] = replace(rounds_run[-1], note=note)
         outcome = NO_PLAN
     best = min(trials or [unchanged], key=lambda trial: trial.shortfall)
-    causes_first = causes_last = causes(
-        study, planned_window, first, seed, part(progress, 0.7, 0.85)
-    )
+    causes_first = causes(study, planned_window, first, seed, part(progress, 0.7, 0.85))
+    causes_last = causes_first
     if best is not unchanged:
         causes_last = causes(best.study, best.planned, best.run, seed, part(progress, 0.85, 1.0))
     return VerifiedPlan(
@@ -187,7 +183,7 @@ def verify(
         first=first,
         run=best.run,
         rounds=tuple(rounds_run),
-        corrected_on=tuple(earlier.words for earlier in earlier_windows),
+        corrected_on=tuple(window.words for window in earlier),
         outcome=outcome,
         window_tries=len(trials),
         causes_first=causes_first,
@@ -294,14 +290,8 @@ def _try_corrections(
         windows = [_plan_again(earlier, correction.factors, step) for earlier in earlier_windows]
         key = b"".join(window.planned.plan.target.tobytes() for window in windows)
         if key not in tried:
-            replaying = part(step, 0.2, 1.0)
-            runs = [
-                _replay(window.study, window.planned, seed, replaying, requests=True)
-                for window in windows
-            ]
-            standings = [tier_standings(study.hardware.tiers, run) for run in runs]
-            report = _round_report(len(tried) + 1, correction.factors_by_name, runs, study)
-            tried[key] = _Attempt(correction.factors, _worst_standings(standings), report)
+            number, replaying = len(tried) + 1, part(step, 0.2, 1.0)
+            tried[key] = _replay_windows(study, windows, correction, number, seed, replaying)
         return tried[key]
 
     note = ""
@@ -325,6 +315,23 @@ def _try_corrections(
     if any(attempt.shortfall == 0.0 for attempt in attempts):
         return attempts, NEAREST
     return attempts, NO_PLAN if note else GAVE_UP
+
+
+def _replay_windows(
+    study: Study,
+    windows: list[TestWindow],
+    correction: Correction,
+    number: int,
+    seed: int,
+    progress: Progress,
+) -> _Attempt:
+    """Return attempt ``number``: the replays of the plans of ``windows``, with their factors."""
+    runs = [
+        _replay(window.study, window.planned, seed, progress, requests=True) for window in windows
+    ]
+    worst = _worst_standings([tier_standings(study.hardware.tiers, run) for run in runs])
+    report = _round_report(number, correction.factors_by_name, runs, study)
+    return _Attempt(correction.factors, worst, report)
 
 
 def _plan_again(earlier: TestWindow, factors: FloatArray, progress: Progress) -> TestWindow:
@@ -388,42 +395,49 @@ def _round_report(
 
 def _sentence(verified: VerifiedPlan) -> str:
     """Return the result of the verification in sentences, with the causes of misses at the end."""
-    rows = verified.tier_outcomes
-    shares = ", ".join(
-        f"{row.tier} {row.attainment:.1%} (target {row.target:.1%})"
-        for row in rows
-        if row.attainment is not None
-    )
-    first, last = verified.first.summary, verified.run.summary
-    sentences = [f"Replayed on the window's requests, which did not correct the sizes: {shares}."]
-    if verified.run is verified.first:
-        sentences.append("The sizes are unchanged.")
-    else:
-        extra = last.gpu_hours / first.gpu_hours - 1.0 if first.gpu_hours else 0.0
-        first_shares = ", ".join(f"{row.first:.1%}" for row in rows if row.first is not None)
-        sentences.append(
-            f"Sizes were corrected on {' and '.join(verified.corrected_on)}, and the plan takes "
-            f"{signed_percent(extra)} GPU-hours (SLO attainment with the first sizes: "
-            f"{first_shares})."
-        )
-    sentences.append(OUTCOMES[verified.outcome])
-    if verified.window_tries > 1 and all(
-        row.attainment is None or row.attainment >= row.target - NEAR_TARGET for row in rows
-    ):
-        sentences.append(
-            f"Cheaper plans met the SLO there but not in the window: of {verified.window_tries} "
-            "tried on it this one was chosen, in hindsight."
-        )
-    elif verified.window_tries > 1:
-        sentences.append(
-            f"None of {verified.window_tries} plans that met the SLO there meets it in the window."
-        )
+    rows = [row for row in verified.tier_outcomes if row.attainment is not None]
+    shares = [f"{row.tier} {row.attainment:.1%} (target {row.target:.1%})" for row in rows]
+    sentences = [
+        f"Replayed on the window's requests, which did not correct the sizes: {', '.join(shares)}.",
+        _correction_sentence(verified),
+        OUTCOMES[verified.outcome],
+    ]
+    if verified.window_tries > 1:
+        sentences.append(_choice_sentence(verified))
     sentences += [
         _cause_words(row.tier, verified.causes)
         for row in rows
         if row.attainment is not None and row.attainment < row.target
     ]
     return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _correction_sentence(verified: VerifiedPlan) -> str:
+    """Return a sentence on how the sizes were corrected, and at which cost."""
+    if verified.run is verified.first:
+        return "The sizes are unchanged."
+    first, last = verified.first.summary, verified.run.summary
+    extra = last.gpu_hours / first.gpu_hours - 1.0 if first.gpu_hours else 0.0
+    first_shares = [row.first for row in verified.tier_outcomes if row.first is not None]
+    return (
+        f"Sizes were corrected on {' and '.join(verified.corrected_on)}, and the plan takes "
+        f"{signed_percent(extra)} GPU-hours (SLO attainment with the first sizes: "
+        f"{', '.join(f'{share:.1%}' for share in first_shares)})."
+    )
+
+
+def _choice_sentence(verified: VerifiedPlan) -> str:
+    """Return a sentence on the choice among several plans that were tried on the window."""
+    tries = verified.window_tries
+    if all(
+        row.attainment is None or row.attainment >= row.target - NEAR_TARGET
+        for row in verified.tier_outcomes
+    ):
+        return (
+            f"Cheaper plans met the SLO there but not in the window: of {tries} tried on it this "
+            "one was chosen, in hindsight."
+        )
+    return f"None of {tries} plans that met the SLO there meets it in the window."
 
 
 def _cause_words(tier: str, causes: Sequence[Cause]) -> str:

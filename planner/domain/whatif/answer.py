@@ -29,6 +29,7 @@ from planner.domain.whatif.static_fleet import (
     StaticFleet,
     exceeded_limit,
     fleet_totals,
+    gpus_used,
     instances_for,
     spare_of,
     with_spare,
@@ -135,27 +136,14 @@ def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = 
     notes: list[str] = []
     if "horizon.period_s" in variation and scenario.horizon.period_s is not None:
         basis = basis.with_interval(scenario.horizon.period_s)
-        notes = [SAME_FORECASTS if basis.flat is None else STATIC_INTERVAL]
-    hardware = replace(build_hardware(scenario, base.known, spot=True), tiers_in_use=basis.asked)
-    before = replace(build_hardware(old_scenario, base.known, spot=True), tiers_in_use=basis.asked)
-    # The stored sizes are those of the models and GPU columns of the run.
-    if hardware.columns != before.columns or hardware.models != before.models:
-        raise ScenarioError(
-            "The change adds or removes kinds of replicas, without a size. Simulate it."
-        )
-    settings = settings_of(scenario).plan
-    time_limit_s = min(settings.objective.time_limit_s, base.solve_s)
-    settings = settings.with_objective(time_limit_s=time_limit_s)
-    sizes, size_notes = _changed_sizes(base, basis, before, hardware, change.cached_share)
+        notes.append(SAME_FORECASTS if basis.flat is None else STATIC_INTERVAL)
+    inputs = _varied_inputs(base, basis, scenario, change, notes)
+    hardware, sizes = inputs.hardware, inputs.sizes
     size_changes = _size_changes(basis.sizes, sizes, hardware)
-    if hardware.tiers != before.tiers and change.level is None:
-        notes += [SAME_PERCENTILE] if scenario.forecast.quantile is None else []
-    notes += size_notes
     if unable := _unservable_models(basis.sizes, sizes, hardware):
         return _no_plan(unable, size_changes, notes)
     if change.level is not None and basis.waiting_tps.any():
         notes.append(DEFERRABLE_AS_PLANNED)
-    inputs = PlanInput(settings, hardware, basis.traffic, basis.window, sizes, basis.current)
     if basis.peaks_before is not None:
         inputs = _with_fleet_before(base, inputs, basis.peaks_before * change.growth)
     if basis.flat is not None:
@@ -168,6 +156,33 @@ def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = 
     except Infeasible as problem:
         return _no_plan(str(problem), size_changes, notes)
     return _answer_of_plan(inputs, plan, size_changes, notes)
+
+
+def _varied_inputs(
+    base: StoredPlan, basis: Basis, scenario: Scenario, change: DemandChange, notes: list[str]
+) -> PlanInput:
+    """Return the inputs of a plan with the varied ``scenario``; append notes on what is estimated.
+
+    Raises ScenarioError if the variation changes the possible kinds of replica.
+    """
+    before = build_hardware(base.scenario_with_spare, base.known, spot=True)
+    before = replace(before, tiers_in_use=basis.asked)
+    hardware = build_hardware(scenario, base.known, spot=True)
+    hardware = replace(hardware, tiers_in_use=basis.asked)
+    # The stored sizes are those of the models and GPU columns of the run.
+    if hardware.columns != before.columns or hardware.models != before.models:
+        raise ScenarioError(
+            "The change adds or removes kinds of replicas, without a size. Simulate it."
+        )
+    sizes, size_notes = _changed_sizes(base, basis, before, hardware, change.cached_share)
+    settings = settings_of(scenario).plan
+    time_limit_s = min(settings.objective.time_limit_s, base.solve_s)
+    settings = settings.with_objective(time_limit_s=time_limit_s)
+    chooses_percentile = change.level is None and scenario.forecast.quantile is None
+    if chooses_percentile and hardware.tiers != before.tiers:
+        notes.append(SAME_PERCENTILE)
+    notes += size_notes
+    return PlanInput(settings, hardware, basis.traffic, basis.window, sizes, basis.current)
 
 
 def _changed_sizes(
@@ -210,7 +225,7 @@ def _with_fleet_before(base: StoredPlan, inputs: PlanInput, peaks_tps: FloatArra
 
 
 def _static_answer(
-    basis: Basis, fleet: StaticFleet, inputs: PlanInput, change: DemandChange, notes: Sequence[str]
+    basis: Basis, fleet: StaticFleet, inputs: PlanInput, change: DemandChange, notes: list[str]
 ) -> WhatIf:
     """Return the answer of a run that recommends the static ``fleet``: its replicas, resized.
 
@@ -221,16 +236,17 @@ def _static_answer(
     # The load factor belongs to the plan, which a static fleet does not follow.
     peak_tps = load_of(replace(basis, load_factor=1.0), DemandChange()).tps.max(axis=(0, 3))
     needed = instances_for(fleet, basis.sizes, inputs.sizes, peak_tps, change.growth)
+    counts = with_spare(needed, fleet.more_spare)
+    why = exceeded_limit(inputs.hardware, counts)
     if (needed < 0).any():  # no number of replicas meets the limits
         why = "Some of its replicas cannot meet these limits at any load. Simulate to find others."
+    if why:
         return replace(_no_plan(why, sizes, notes), flat=True)
-    counts = with_spare(needed, fleet.more_spare)
-    if exceeded := exceeded_limit(inputs.hardware, counts):
-        return replace(_no_plan(exceeded, sizes, notes), flat=True)
+    if change.growth != 1 or (needed != fleet.counts).any():
+        notes.append(IN_PROPORTION)
+    if change.level is not None:
+        notes.append(STATIC_FLEET)
     target = np.broadcast_to(counts, (len(load.tps), *counts.shape))
-    resized = change.growth != 1 or (needed != fleet.counts).any()
-    notes = [*notes, *([IN_PROPORTION] if resized else [])]
-    notes += [STATIC_FLEET] if change.level is not None else []
     described = _answer_of_target(inputs, target, load.tps.max(axis=3), sizes, notes)
     return replace(described, status="flat", totals=fleet_totals(inputs, load, counts), flat=True)
 
@@ -300,22 +316,19 @@ def load_of(basis: Basis, change: DemandChange) -> Load:
 
     Deferrable load does not depend on the percentile: it is as planned, times the growth.
     """
-    periods = len(basis.window.period_starts_s)
-    names = list(dict.fromkeys(series.tier for series in basis.series)) or [INTERACTIVE]
     shape = basis.waiting_tps.shape
+    names = list(dict.fromkeys(series.tier for series in basis.series)) or [INTERACTIVE]
     # [group of tiers, period, model, region, bin]: interactive groups first, then deferrable load.
     tier_tps, expected_tps = np.zeros((len(names) + 1, *shape)), np.zeros(shape)
     level = None if change.level is None or change.level == MEAN else float(change.level)
     for series in basis.series:
-        m, r = series.model, series.region
+        t, m, r = names.index(series.tier), series.model, series.region
         rate = series.planned_rate if change.level is None else series.rate(level)
-        tier_tps[names.index(series.tier), :, m, r] = rate.reshape(periods, -1)
-        expected_tps[:, m, r] += series.rate(None).reshape(periods, -1)
+        tier_tps[t, :, m, r] = rate.reshape(len(expected_tps), -1)
+        expected_tps[:, m, r] += series.rate(None).reshape(len(expected_tps), -1)
     tier_tps[-1] = basis.waiting_tps
-    tier_tps *= change.growth
-    load = Load(tier_tps.sum(axis=0), expected_tps=expected_tps * change.growth)
-    if len(names) > 1:
-        load = replace(load, tiers=(*names, DEFERRABLE), tier_tps=tier_tps)
+    tiers = (*names, DEFERRABLE)
+    load = Load.of_tiers(tiers, tier_tps * change.growth, expected_tps * change.growth)
     return load.times(basis.load_factor)
 
 
@@ -332,8 +345,7 @@ def pool_factors(
     prompts = [basis.prompts(m) for m in range(len(basis.lengths))]
     if cached_share is not None:
         prompts = [
-            SharedPrompts(*lengths, cached_part(lengths[0], cached_share))
-            for lengths in basis.lengths
+            SharedPrompts(isl, osl, cached_part(isl, cached_share)) for isl, osl in basis.lengths
         ]
     sized = [(m, g) for m, g in pools if not np.isnan(basis.closed_rps[0, m, g])]
     capacity_rps = closed_rates(after, sized, basis.lengths, prompts)
@@ -418,18 +430,15 @@ def _peak_gpus(hardware: Hardware, target: IntArray) -> tuple[PeakGpus, ...]:
 
     ``target`` are replicas, ``[period, model, region, GPU column]``.
     """
-    used = np.zeros((len(target), *hardware.capacity_gpus.shape), np.int64)
-    for m, r, g in hardware.model_region_gpu:
-        used[:, r, hardware.columns[g].gpu] += target[:, m, r, g] * hardware.profiles[m, g].tp
+    used = gpus_used(hardware, target)
     peaks = used.max(axis=0)  # [region, GPU type]
     peaks_of_region = used.sum(axis=2).max(axis=0)
     spot_types = {column.gpu for column in hardware.columns if column.spot}
-    return tuple(
-        PeakGpus(region.name, gpu.name, t in spot_types, int(peaks[r, t]), int(peaks_of_region[r]))
-        for r, region in enumerate(hardware.regions)
-        for t, gpu in enumerate(hardware.gpu_types)
-        if hardware.capacity_gpus[r, t] or peaks[r, t]
-    )
+    rows = []
+    for r, t in np.argwhere((hardware.capacity_gpus > 0) | (peaks > 0)).tolist():
+        names = hardware.regions[r].name, hardware.gpu_types[t].name
+        rows.append(PeakGpus(*names, t in spot_types, int(peaks[r, t]), int(peaks_of_region[r])))
+    return tuple(rows)
 
 
 def _period_rows(

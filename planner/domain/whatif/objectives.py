@@ -1,6 +1,7 @@
 """Trade two objectives of a stored plan off: a grid over the bound of one of them."""
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from planner.domain.progress import Progress
@@ -17,6 +18,7 @@ TOTALS = {"cost": "usd", "gpu-hours": "gpu_hours", "energy": "kwh", "carbon": "c
 # Limits on the whole window. One of the two objectives has one; the other is minimised.
 BOUNDS = {"cost": "objective.limits.usd", "carbon": "objective.limits.carbon_kg"}
 LEAST_GAP = 1e-3  # of the solver, so that a front takes seconds
+Point = FrontPoint[tuple[WhatIf, Variation]]
 
 
 def pair_of(pair: str) -> tuple[str, str]:
@@ -43,9 +45,54 @@ def total(answer: WhatIf, objective: str) -> float:
     return float(getattr(answer.totals, TOTALS[objective]))
 
 
+@dataclass(eq=False)
+class _Tradeoff:
+    """The search for plans of ``base`` that trade two objectives off."""
+
+    base: StoredPlan
+    pair: tuple[str, str]  # objective to minimise, objective with a bound
+    scale: dict[str, float]  # total of each objective in the stored plan
+    bound: float  # the scenario's bound on the second objective; infinite: none
+    plans: int
+    progress: Progress
+    solved: int = 0  # plans so far
+
+    def minimise(self, main: str, level: float) -> Point | None:
+        """Return the plan with the least ``main`` objective, if the second is at most ``level``.
+
+        Among equal plans, it is the one with the least of the other objective. None: no plan keeps
+        that level.
+        """
+        first, second = self.pair
+        other = second if main == first else first
+        tie_weight = TIE * self.scale[main] / self.scale[other]
+        variation: dict[str, Any] = {
+            "objective.weights": {MEASURE[main]: 1.0, MEASURE[other]: tie_weight},
+            "objective.gap": max(LEAST_GAP, self.base.scenario.objective.gap),
+            "objective.limited": None,  # every point serves all demand
+        }
+        bound = min(level, self.bound)
+        if bound < math.inf:
+            variation[BOUNDS[second]] = bound
+        answer = answer_what_if(self.base, variation, self._report)
+        self.solved += 1
+        if answer.totals is None or answer.status not in (OPTIMAL, FEASIBLE):
+            return None
+        # The solver's bound is on the weighted sum of both objectives: subtract the other.
+        lower_bound = (answer.bound or 0.0) - tie_weight * total(answer, other)
+        main_bound = min(total(answer, main), max(0.0, lower_bound))
+        totals = total(answer, first), total(answer, second)
+        return FrontPoint(*totals, main_bound, (answer, variation))
+
+    def _report(self, done: float, _stage: str) -> None:
+        """Report the progress of this plan as a part of all plans."""
+        step = min(1.0, (self.solved + done) / self.plans)
+        self.progress(step, f"Plan {min(self.solved + 1, self.plans)} of {self.plans}")
+
+
 def front(
     base: StoredPlan, pair: tuple[str, str], points: int, progress: Progress
-) -> tuple[FrontPoint[tuple[WhatIf, Variation]], ...]:
+) -> tuple[Point, ...]:
     """Return the Pareto front of two objectives of a stored plan, with at most ``points`` plans.
 
     ``pair`` is (objective to minimise, objective with a bound). Each point has its answer and its
@@ -56,52 +103,16 @@ def front(
     objective = base.scenario.objective
     if objective.periods != ALL:
         raise PlannerError("objective.periods: a trade-off needs all. Change it, or run pareto.")
-    limits = {"cost": objective.limits.usd, "carbon": objective.limits.carbon_kg}
-    limit = limits[second]
-    stated_limit = math.inf if limit is None else float(limit)
     plan = answer_what_if(base, {})
     if plan.totals is None:
         return ()
+    limits = {"cost": objective.limits.usd, "carbon": objective.limits.carbon_kg}
+    limit = limits[second]
+    bound = math.inf if limit is None else float(limit)
     scale = {name: total(plan, name) or 1.0 for name in pair}
-    solved = 0
-
-    def minimise(
-        main: str, other: str, level: float
-    ) -> FrontPoint[tuple[WhatIf, Variation]] | None:
-        """Return the plan with the least ``main`` objective, if the second is at most ``level``.
-
-        Among equal plans, it is the one with the least ``other`` objective. None: no plan keeps
-        that level.
-        """
-        nonlocal solved
-        tie_weight = TIE * scale[main] / scale[other]
-        variation: dict[str, Any] = {
-            "objective.weights": {MEASURE[main]: 1.0, MEASURE[other]: tie_weight},
-            "objective.gap": max(LEAST_GAP, objective.gap),
-            "objective.limited": None,  # every point serves all demand
-        }
-        bound = min(level, stated_limit)
-        if bound < math.inf:
-            variation[BOUNDS[second]] = bound
-
-        def report(done: float, _stage: str) -> None:
-            """Report the progress of this plan as a part of all plans."""
-            step = min(1.0, (solved + done) / (points + 1))
-            progress(step, f"Plan {min(solved + 1, points + 1)} of {points + 1}")
-
-        answer = answer_what_if(base, variation, report)
-        solved += 1
-        if answer.totals is None or answer.status not in (OPTIMAL, FEASIBLE):
-            return None
-        # The solver's bound is on the weighted sum of both objectives: subtract the other.
-        lower_bound = (answer.bound or 0.0) - tie_weight * total(answer, other)
-        main_bound = min(total(answer, main), max(0.0, lower_bound))
-        return FrontPoint(
-            total(answer, first), total(answer, second), main_bound, (answer, variation)
-        )
-
+    search = _Tradeoff(base, pair, scale, bound, points + 1, progress)
     return pareto_front(
-        lambda level: minimise(first, second, level),
-        lambda: minimise(second, first, math.inf),
+        lambda level: search.minimise(first, level),
+        lambda: search.minimise(second, math.inf),
         points,
     )

@@ -60,11 +60,12 @@ class Series:
     rates: FloatArray  # [levels, bins] input tokens/s
 
     @classmethod
-    def of(cls, forecast: SeriesForecast, models: Sequence[str], regions: Sequence[str]) -> Series:
-        """Return the series of ``forecast``, with indices into ``models`` and ``regions``."""
+    def of(cls, forecast: SeriesForecast, traffic: Traffic) -> Series:
+        """Return the series of ``forecast``, with the indices of its names in ``traffic``."""
+        model, region = traffic.place(forecast.key)
         return cls(
-            model=models.index(forecast.key.model),
-            region=regions.index(forecast.key.region),
+            model=model,
+            region=region,
             tier=forecast.key.tier,
             level=forecast.height.level,
             times=forecast.height.times,
@@ -205,20 +206,17 @@ def basis_of(
     the plan's policy on the forecast. ``flat [model, region, GPU column]`` is the static fleet that
     is recommended in place of a plan, if any.
     """
-    window, traffic, sizes = study.window, study.traffic, study.sizes
+    window, traffic, sizes, hardware = study.window, study.traffic, study.sizes, study.hardware
     samples = request_samples(traffic)
     lengths = tuple(sample.lengths for sample in samples)
-    cached_prompts = [sample.shared_prompts for sample in samples]
+    prompts = [sample.shared_prompts for sample in samples]
     periods, spare = len(window.period_starts_s), study.settings.plan.spare
     if flat is None:
         load_factor = _largest_factor(study, planned_window, load_factor)
-    series = tuple(
-        Series.of(forecast, traffic.models, traffic.regions)
-        for forecast in planned_window.forecasts
+    series = tuple(Series.of(forecast, traffic) for forecast in planned_window.forecasts)
+    has_blocks = any(
+        shared and isinstance(shared.blocks, PrefixBlocks) for shared in traffic.shared
     )
-    prefix_blocks = [
-        shared for shared in traffic.shared if shared and isinstance(shared.blocks, PrefixBlocks)
-    ]
     return Basis(
         window=window,
         clock=traffic.clock,
@@ -226,19 +224,19 @@ def basis_of(
         pool_tps=np.stack([sizes.pool_tps, *(later.pool_tps for later in sizes.later)]),
         sizes_at=np.zeros(periods, np.int64) if sizes.of_period is None else sizes.of_period,
         alone=_replicas_alone(study),
-        closed_rps=closed_rates(study.hardware, sizes.capacity, lengths, cached_prompts),
+        closed_rps=closed_rates(hardware, sizes.capacity, lengths, prompts),
         lengths=lengths,
         mean_lengths=np.array([(isl.mean(), osl.mean()) for isl, osl in traffic.lengths]),
         series=series,
         waiting_tps=_deferrable_tps(planned_window.load, series),
         load_factor=load_factor,
-        models=tuple(traffic.models),
-        regions=tuple(traffic.regions),
-        asked=study.hardware.tiers_in_use,
+        models=traffic.models,
+        regions=traffic.regions,
+        asked=hardware.tiers_in_use,
         flat=flat,
         spare=np.array([spare.instances, spare.by_pool, spare.region], np.int64),
-        peaks_before=None if study.hardware.today is not None else peaks_before(study.plan_input),
-        blocks=traffic.prefix_caching and bool(prefix_blocks),
+        peaks_before=None if hardware.today is not None else peaks_before(study.plan_input),
+        blocks=traffic.prefix_caching and has_blocks,
         cached=tuple(None if sample.cached is None else sample.cached.tokens for sample in samples),
     )
 
@@ -308,17 +306,15 @@ def as_arrays(basis: Basis) -> Arrays:
     window, series = basis.window, basis.series
     plain = {name: getattr(basis, name) for name in PLAIN}
     arrays = {name: np.array(value) for name, value in plain.items() if value is not None}
+    edges_s = window.start_s, window.end_s
     arrays |= {
         "version": np.array(VERSION),
-        "window": np.array(
-            [window.start_s, window.end_s, window.period_s, window.lead_s, window.bin_s]
-        ),
+        "window": np.array([*edges_s, window.period_s, window.lead_s, window.bin_s]),
         "ahead": np.array(window.ahead),
         "places": np.array([(row.model, row.region) for row in series], np.int64).reshape(-1, 2),
         "tiers": np.array([row.tier for row in series], np.str_),
-        "heights": np.array(
-            [(MEAN_LEVEL if row.level is None else row.level, row.times) for row in series]
-        ).reshape(-1, 2),
+        # None, the mean, becomes NaN.
+        "heights": np.array([(row.level, row.times) for row in series], float).reshape(-1, 2),
         "levels": np.array([row.levels for row in series]),
         "rates": np.array([row.rates for row in series]),
     }
@@ -336,27 +332,25 @@ def from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> Basis | None:
         return None
     start_s, end_s, period_s, lead_s, bin_s = arrays["window"].tolist()
     plain: dict[str, Any] = {name: arrays.get(name) for name in PLAIN}
-    plain |= {name: tuple(arrays[name].tolist()) for name in ("models", "regions")}
-    plain |= {"clock": str(arrays["clock"]), "load_factor": float(arrays["load_factor"])}
+    plain["models"] = tuple(arrays["models"].tolist())
+    plain["regions"] = tuple(arrays["regions"].tolist())
+    plain["clock"], plain["load_factor"] = str(arrays["clock"]), float(arrays["load_factor"])
     plain["blocks"] = bool(arrays.get("blocks", False))
     if plain["closed_rps"].ndim == 2:  # runs of older versions know one replica alone
         alone = plain["closed_rps"]
         plain["closed_rps"] = np.stack([alone, np.full_like(alone, np.nan)])
-    series = []
-    for i, ((m, r), (level, times)) in enumerate(
-        zip(arrays["places"], arrays["heights"], strict=True)
-    ):
-        series.append(
-            Series(
-                int(m), int(r), str(arrays["tiers"][i]), None if np.isnan(level) else float(level),
-                float(times), arrays["levels"][i], arrays["rates"][i],
-            )
-        )  # fmt: skip
     models = range(len(plain["models"]))
     return Basis(
         window=Window(start_s, end_s, period_s, lead_s, bin_s, bool(arrays["ahead"])),
         lengths=tuple((arrays[f"isl_{m}"], arrays[f"osl_{m}"]) for m in models),
         cached=tuple(arrays.get(f"cached_{m}") for m in models),
-        series=tuple(series),
+        series=tuple(_series_from(arrays, i) for i in range(len(arrays["tiers"]))),
         **plain,
     )
+
+
+def _series_from(arrays: Mapping[str, npt.NDArray[Any]], i: int) -> Series:
+    """Return series number ``i`` of the stored arrays."""
+    (m, r), (level, times) = arrays["places"][i].tolist(), arrays["heights"][i].tolist()
+    height = None if np.isnan(level) else level, times
+    return Series(m, r, str(arrays["tiers"][i]), *height, arrays["levels"][i], arrays["rates"][i])

@@ -79,24 +79,30 @@ def _fewest(pool_tps: FloatArray, theta_tps: float, needed: float) -> int:
     return len(pool_tps) + int(np.ceil((needed * ROUNDING - pool_tps[-1]) / theta_tps))
 
 
+def gpus_used(hardware: Hardware, target: IntArray) -> IntArray:
+    """Return the GPUs of the replicas ``target``, ``[period, region, GPU type]``.
+
+    ``target`` is ``[period, model, region, GPU column]``.
+    """
+    used = np.zeros((len(target), *hardware.capacity_gpus.shape), np.int64)
+    for (m, g), profile in hardware.profiles.items():
+        used[:, :, hardware.types[g]] += target[:, m, :, g] * profile.tp
+    return used
+
+
 def exceeded_limit(hardware: Hardware, counts: IntArray) -> str:
     """Return a sentence if the fleet exceeds a limit on replicas or GPUs, else ""."""
-    used_gpus = np.zeros(hardware.capacity_gpus.shape, np.int64)
-    for m, r, g in np.argwhere(counts > 0).tolist():
-        used_gpus[r, hardware.columns[g].gpu] += counts[m, r, g] * hardware.profiles[m, g].tp
-        maximum = int(hardware.maximum[m, r, g])
-        if counts[m, r, g] > maximum:
-            return (
-                f"{hardware.models[m].name} on {hardware.arrangement(m, g)} in "
-                f"{hardware.regions[r].name} needs {counts[m, r, g]:,} replicas. At most "
-                f"{maximum:,} may run there."
-            )
-    exceeded = np.argwhere(used_gpus > hardware.capacity_gpus).tolist()
-    if exceeded:
-        r, t = exceeded[0]
+    for m, r, g in np.argwhere(counts > hardware.maximum).tolist():
         return (
-            f"{hardware.regions[r].name} needs {used_gpus[r, t]:,} {hardware.type_names[t]} and "
-            f"has {hardware.capacity_gpus[r, t]:,}. Simulate to find another fleet."
+            f"{hardware.models[m].name} on {hardware.arrangement(m, g)} in "
+            f"{hardware.regions[r].name} needs {counts[m, r, g]:,} replicas. At most "
+            f"{int(hardware.maximum[m, r, g]):,} may run there."
+        )
+    used = gpus_used(hardware, counts[None])[0]
+    for r, t in np.argwhere(used > hardware.capacity_gpus).tolist():
+        return (
+            f"{hardware.regions[r].name} needs {used[r, t]:,} {hardware.type_names[t]} and has "
+            f"{hardware.capacity_gpus[r, t]:,}. Simulate to find another fleet."
         )
     return ""
 
