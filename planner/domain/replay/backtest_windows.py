@@ -1,6 +1,6 @@
 """Choose past windows of a study for backtests (methods.md X5)."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -46,6 +46,73 @@ def past_studies(study: Study, history_s: float = DAY_S) -> tuple[Study, ...]:
     return tuple(past for past in studies if len(past.trace))
 
 
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The time before the first decision of ``window``, from which past windows are cut.
+
+    ``demand`` is the traffic.
+    """
+
+    window: Window
+    demand: Demand
+
+    @property
+    def end_s(self) -> float:
+        """Return the time of the window's first decision, in Unix seconds."""
+        return float(self.window.origins_s[0])
+
+    @property
+    def begins_s(self) -> float:
+        """Return the earliest start of a past window, with history before it, in Unix seconds."""
+        window, bin_s = self.window, self.demand.bin_s
+        lead_s = float(np.ceil(window.lead_s / window.bin_s - 1e-9) * window.bin_s)
+        return self.demand.start_s + HISTORY_BINS * bin_s + lead_s
+
+    @property
+    def days(self) -> int:
+        """Return the number of days before; 0 if no bin begins a day before another."""
+        if DAY_S % self.demand.bin_s != 0:
+            return 0
+        return int(max(0.0, self.window.start_s - self.begins_s) // DAY_S)
+
+    def cut(self, start: float, until: float) -> Window | None:
+        """Return the window from ``start`` on, cut to the whole periods that end by ``until``.
+
+        Both are Unix seconds. Return None if it has no whole period, or if it begins before there
+        is enough history.
+        """
+        window = self.window
+        length_s = min(start + window.duration_s, until) - start
+        periods = np.floor(length_s / window.period_s + 1e-9)
+        if start < self.begins_s - 1e-6 or periods < 1:
+            return None
+        end = start + float(periods) * window.period_s
+        return replace(window, start_s=start, end_s=end, ahead=False)
+
+    def is_usable(self, moved: Window) -> bool:
+        """Return whether a past window is long enough, and has demand in the trace."""
+        long_enough = moved.duration_s >= NEARLY * self.window.duration_s
+        return long_enough and _is_observed(moved, self.demand)
+
+    def right_before(self) -> Window | None:
+        """Return the window that ends at the first decision; None without observed demand."""
+        window = self.window
+        all_periods = round(window.duration_s / window.period_s)
+        known_periods = np.floor((self.end_s - self.begins_s) / window.period_s + 1e-9)
+        length_s = float(min(known_periods, all_periods)) * window.period_s
+        moved = self.cut(self.end_s - length_s, self.end_s)
+        return moved if moved is not None and _is_observed(moved, self.demand) else None
+
+    def usable_before(self, end: float) -> list[Window]:
+        """Return the usable windows that end by ``end``, from the last to the first."""
+        # Rounded up to whole bins, because a decision must fall on the edge of a bin.
+        bin_s = self.window.bin_s
+        least_s = np.ceil(NEARLY * self.window.duration_s / bin_s - 1e-9) * bin_s
+        starts = np.arange(end - least_s, self.begins_s - 1e-6, -bin_s)
+        windows = [self.cut(float(start), end) for start in starts]
+        return [moved for moved in windows if moved is not None and self.is_usable(moved)]
+
+
 def past_windows(window: Window, demand: Demand, history_s: float = DAY_S) -> tuple[Window, ...]:
     """Return up to three past windows: the last day, the same weekday and the busiest day.
 
@@ -58,49 +125,22 @@ def past_windows(window: Window, demand: Demand, history_s: float = DAY_S) -> tu
     long as ``window``. If the time before that is nearly as long as a window or longer, return its
     busiest part too.
     """
-    known = float(window.origins_s[0])
-    lead = float(np.ceil(window.lead_s / window.bin_s - 1e-9) * window.bin_s)
-    begins = demand.start_s + HISTORY_BINS * demand.bin_s + lead  # earliest start of a window
-
-    def cut(start: float, until: float = known) -> Window | None:
-        """Return the window from ``start`` on, cut to the whole periods that end by ``until``.
-
-        Both are Unix seconds. Return None if it has no whole period, or if it begins before there
-        is enough history.
-        """
-        periods = np.floor((min(start + window.duration_s, until) - start) / window.period_s + 1e-9)
-        end = start + float(periods) * window.period_s
-        if start < begins - 1e-6 or periods < 1:
-            return None
-        return replace(window, start_s=start, end_s=end, ahead=False)
-
-    least_s = NEARLY * window.duration_s
-    days = int(max(0.0, window.start_s - begins) // DAY_S)
-    if DAY_S % demand.bin_s != 0:  # then no bin begins a day before another
-        days = 0
-
-    def is_usable(moved: Window | None) -> bool:
-        """Return whether a window is long enough, and has demand in the trace."""
-        return moved is not None and moved.duration_s >= least_s and _is_observed(moved, demand)
-
-    moved_by_day = {day: cut(window.start_s - DAY_S * day) for day in range(1, days + 1)}
-    by_day = {day: moved for day, moved in moved_by_day.items() if moved and is_usable(moved)}
+    past = Past(window, demand)
+    by_day = {}
+    for day in range(1, past.days + 1):
+        moved = past.cut(window.start_s - DAY_S * day, past.end_s)
+        if moved is not None and past.is_usable(moved):
+            by_day[day] = moved
     if by_day:
         return _three_days(by_day, demand, history_s)
-    all_periods = round(window.duration_s / window.period_s)
-    periods = min(np.floor((known - begins) / window.period_s + 1e-9), all_periods)
-    right_before = cut(known - float(periods) * window.period_s)
-    if right_before is None or not _is_observed(right_before, demand):
+    last = past.right_before()
+    if last is None:
         return ()
     # An earlier window shows the demand at another time of day, which the forecast does not know.
-    # Its length is rounded up to whole bins, because a decision must fall on the edge of a bin.
-    least_bins_s = np.ceil(least_s / window.bin_s - 1e-9) * window.bin_s
-    starts = np.arange(right_before.start_s - least_bins_s, begins - 1e-6, -window.bin_s)
-    all_earlier = [cut(float(start), right_before.start_s) for start in starts]
-    earlier = [moved for moved in all_earlier if moved and is_usable(moved)]
+    earlier = past.usable_before(last.start_s)
     if not earlier:
-        return (right_before,)
-    return right_before, max(earlier, key=lambda moved: _requests_in(moved, demand))
+        return (last,)
+    return last, max(earlier, key=lambda moved: _requests_in(moved, demand))
 
 
 def _three_days(by_day: dict[int, Window], demand: Demand, history_s: float) -> tuple[Window, ...]:

@@ -28,19 +28,19 @@ def cells_of(study: Study) -> int:
     pool gets half a replica per cell more on average, and one replica per cell at least. The cost
     of that is limited to 1 / (2 * LEAST) of the fleet's, even if the cells then have more requests.
     """
+    if not study.hardware.model_region_gpu:
+        return 1  # no replica can serve; planning states why
     # A window after the end of the traffic has about as many requests as the observed one.
     arriving = study.traffic.expected_requests(*study.window.observed_s)
     arriving *= float(study.window.grown.mean())
     limit = study.settings.traffic.max_replayed
     if study.window.ahead or study.traffic.binned:
         limit = min(limit, MAX_DRAWN)
-    needed = ceil(arriving / limit)
-    if not study.hardware.model_region_gpu:
-        return 1  # no replica can serve; planning states why
-    pools = np.maximum(study.pools(study.peak), study.pools(study.today))
-    cells = np.arange(1, min(needed, int(pools.max(initial=1))) + 1)[:, None]
+    pools, usd = np.maximum(study.pools(study.peak), study.pools(study.today)), study.replica_usd
+    most = min(ceil(arriving / limit), int(pools.max(initial=1)))
+    cells = np.arange(1, most + 1)[:, None]
     rounded_up = np.where(pools > 0, np.maximum(cells / 2, cells - pools), 0.0)
-    affordable = rounded_up @ study.replica_usd <= pools @ study.replica_usd / (2 * LEAST)
+    affordable = rounded_up @ usd <= pools @ usd / (2 * LEAST)
     return max(1, int(affordable.sum()))
 
 
@@ -81,6 +81,9 @@ def _speeds_at_rated_load(study: Study) -> tuple[FloatArray, FloatArray]:
             ttft_s[m].append(capacity.ttft_s)
         if role != "prefill" and np.isfinite(capacity.tbt_s):
             tbt_s[m].append(capacity.tbt_s)
-    mean_ttft_s = np.array([np.mean(seconds) if seconds else 0.0 for seconds in ttft_s])
-    mean_tbt_s = np.array([np.mean(seconds) if seconds else 0.0 for seconds in tbt_s])
-    return mean_ttft_s, mean_tbt_s
+    return _means(ttft_s), _means(tbt_s)
+
+
+def _means(groups: list[list[float]]) -> FloatArray:
+    """Return the mean of each group; 0 for an empty one."""
+    return np.array([np.mean(group) if group else 0.0 for group in groups])

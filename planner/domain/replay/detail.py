@@ -12,7 +12,7 @@ import polars as pl
 from planner.domain.serialise import moments, times
 from planner.domain.study import Detail
 from planner.inputs.scenario.columns import SHOWN
-from simulation.arrays import FloatArray
+from simulation.arrays import FloatArray, IntArray
 from simulation.energy import hours_of, pool_energy
 from simulation.fleet import Pool
 from simulation.metrics import meets_slo
@@ -26,6 +26,7 @@ from simulation.results import (
     REJECTED,
     UNFINISHED,
     Replay,
+    RequestLog,
     SimulationResult,
 )
 from simulation.stream.result import StreamResult
@@ -37,10 +38,12 @@ OUTCOMES = {
     UNFINISHED: "unfinished",
     NOT_DUE: "not_due",
 }
+COUNTS = ("arrived", *OUTCOMES.values())
 ALL = "all"  # in a group: all tiers, models or regions together
 GROUPED = ("tier", "model", "region")
 LATENCIES = ("ttft_ms", "tbt_ms", "e2e_ms")
 PERCENTILES = (50, 95, 99)
+SERIES_COLUMNS = ("ready", "starting", "draining", "lent", "busy", "utilisation", "sm_activity")
 
 
 def detail_of(result: Replayed, labels: Sequence[str], *, requests: bool) -> Detail:
@@ -76,44 +79,37 @@ def minutes_table(result: Replay, labels: Sequence[str]) -> pl.DataFrame:
     GPUs and hosts in kW, including PUE. Dollars per hour cover paid replicas, without those lent
     out.
     """
-    series, start_s = result.series, result.start_s
+    frames = [_minutes_of_pool(result, p, label) for p, label in enumerate(labels)]
+    return pl.concat(frames).with_columns(pl.col("hit_rate").fill_nan(None))
+
+
+def _minutes_of_pool(result: Replay, p: int, label: str) -> pl.DataFrame:
+    """Return the rows of ``minutes_table`` of pool ``p``, which is named ``label``."""
+    series, pool = result.series, result.fleet.pools[p]
     intervals = series.ready.shape[1]
     edges = np.append(np.arange(intervals) * series.interval_s, result.duration_s)
     seconds = np.diff(edges)
     hits = getattr(series, "hit_rate", None)  # only engines with prefix caches have it
-    frames = []
-    hours = hours_of(intervals, result.start_s, result.series.interval_s)
-    for p, pool in enumerate(result.fleet.pools):
-        frames.append(
-            pl.DataFrame(
-                {
-                    "time": times(start_s, series.interval_s, intervals),
-                    "model": pool.model,
-                    "region": pool.region,
-                    "gpu": pool.gpu.name,
-                    "role": SHOWN[pool.role],
-                    "arrangement": labels[p],
-                    "ready": series.ready[p],
-                    "starting": series.starting[p],
-                    "draining": series.draining[p],
-                    "lent": series.lent[p],
-                    "busy": series.busy[p],
-                    "utilisation": series.utilisation[p],
-                    "sm_activity": series.sm_activity[p],
-                    "hit_rate": np.full(intervals, np.nan) if hits is None else hits[p],
-                    "batch": series.batch[p],
-                    "waiting": series.waiting[p],
-                    "held": series.held[p],
-                    "input_tps": series.input_tokens[p] / seconds,
-                    "output_tps": series.output_tokens[p] / seconds,
-                    "power_kw": pool_energy(result, p).watts / 1000,
-                    "usd_per_hour": (series.ready[p] + series.starting[p] + series.draining[p])
-                    * pool.gpus_per_instance
-                    * (pool.usd_per_gpu_hour + pool.usd_above_mean[hours]),
-                }
-            )
-        )
-    return pl.concat(frames).with_columns(pl.col("hit_rate").fill_nan(None))
+    paid_gpus = (series.ready[p] + series.starting[p] + series.draining[p]) * pool.gpus_per_instance
+    hours = hours_of(intervals, result.start_s, series.interval_s)
+    columns = {
+        "time": times(result.start_s, series.interval_s, intervals),
+        "model": pool.model,
+        "region": pool.region,
+        "gpu": pool.gpu.name,
+        "role": SHOWN[pool.role],
+        "arrangement": label,
+        **{name: getattr(series, name)[p] for name in SERIES_COLUMNS},
+        "hit_rate": np.full(intervals, np.nan) if hits is None else hits[p],
+        "batch": series.batch[p],
+        "waiting": series.waiting[p],
+        "held": series.held[p],
+        "input_tps": series.input_tokens[p] / seconds,
+        "output_tps": series.output_tokens[p] / seconds,
+        "power_kw": pool_energy(result, p).watts / 1000,
+        "usd_per_hour": paid_gpus * (pool.usd_per_gpu_hour + pool.usd_above_mean[hours]),
+    }
+    return pl.DataFrame(columns)
 
 
 def requests_table(result: SimulationResult, labels: Sequence[str]) -> pl.DataFrame:
@@ -164,14 +160,7 @@ def groups_table(result: SimulationResult) -> pl.DataFrame:
         "mean_isl": total(trace.input_tokens),
         "mean_osl": total(trace.output_tokens),
     }
-    # Puts the requests of a group next to each other.
-    order = np.argsort(group_of, kind="stable") if groups > 1 else slice(None)
-    ends = np.cumsum(sums["arrived"].ravel()).astype(np.int64)  # of each group
-    # By latency, the milliseconds of each group's requests that have it.
-    by_group: dict[str, list[FloatArray]] = {}
-    for name, seconds in zip(LATENCIES, (log.ttft_s, log.tbt_s, log.e2e_s), strict=True):
-        ms_by_group = np.split(seconds[order] * 1000, ends[:-1])
-        by_group[name] = [ms[np.isfinite(ms)] for ms in ms_by_group]
+    by_group = _latencies_by_group(log, group_of, sums["arrived"].ravel().astype(np.int64))
     indices = np.arange(groups).reshape(shape)
 
     @cache  # with a single tier, model or region, several slices have the same groups
@@ -189,6 +178,23 @@ def groups_table(result: SimulationResult) -> pl.DataFrame:
         return percentiles_of_groups(tuple(indices[where].ravel().tolist()))
 
     return _group_rows(names, sums, latency_percentiles, result.cells)
+
+
+def _latencies_by_group(
+    log: RequestLog, group_of: npt.NDArray[np.intp], counts: IntArray
+) -> dict[str, list[FloatArray]]:
+    """Return by latency the milliseconds of each group's requests that have it.
+
+    ``group_of`` is the group of each request, and ``counts`` the requests of each group.
+    """
+    # Puts the requests of a group next to each other.
+    order = np.argsort(group_of, kind="stable") if len(counts) > 1 else slice(None)
+    ends = np.cumsum(counts)
+    by_group = {}
+    for name, seconds in zip(LATENCIES, (log.ttft_s, log.tbt_s, log.e2e_s), strict=True):
+        ms_by_group = np.split(seconds[order] * 1000, ends[:-1])
+        by_group[name] = [ms[np.isfinite(ms)] for ms in ms_by_group]
+    return by_group
 
 
 def groups_of_stream(result: StreamResult) -> pl.DataFrame:
@@ -233,30 +239,34 @@ def _group_rows(
     these axes. Counts are multiplied by ``cells``, since only one of that many equal cells of the
     fleet was simulated.
     """
-    counts = ("arrived", *OUTCOMES.values())
     rows: list[dict[str, Any]] = []
     # By tier, model and region: the index of each name, or None for all of them.
     for chosen in product(*([None, *range(len(group))] for group in names)):
         where = tuple(slice(None) if code is None else slice(code, code + 1) for code in chosen)
         total = {name: float(values[where].sum()) for name, values in sums.items()}
-        if not total["arrived"]:
-            continue
-        row: dict[str, Any] = {}
-        for column, group, code in zip(GROUPED, names, chosen, strict=True):
-            row[column] = ALL if code is None else group[code]
-        row |= {name: int(total[name]) * cells for name in counts}
-        due = total["arrived"] - total["not_due"]
-        row["attainment"] = total["attainment"] / due if due else None
-        row["mean_isl"] = total["mean_isl"] / total["arrived"]
-        row["mean_osl"] = total["mean_osl"] / total["arrived"]
-        for name, values in latency_percentiles(where).items():
-            row |= {f"{name}_p{p}": value for p, value in zip(PERCENTILES, values, strict=True)}
-        rows.append(row)
+        if total["arrived"]:
+            row = _group_figures(total, cells)
+            for column, group, code in zip(GROUPED, names, chosen, strict=True):
+                row[column] = ALL if code is None else group[code]
+            for name, values in latency_percentiles(where).items():
+                row |= {f"{name}_p{p}": value for p, value in zip(PERCENTILES, values, strict=True)}
+            rows.append(row)
     latencies = [f"{name}_p{p}" for name in LATENCIES for p in PERCENTILES]
     schema: dict[str, Any] = dict.fromkeys(GROUPED, pl.String())
-    schema |= dict.fromkeys(counts, pl.Int64())
+    schema |= dict.fromkeys(COUNTS, pl.Int64())
     schema |= dict.fromkeys(("attainment", "mean_isl", "mean_osl", *latencies), pl.Float64())
     return pl.DataFrame(rows, schema).sort(GROUPED)
+
+
+def _group_figures(total: Mapping[str, float], cells: int) -> dict[str, Any]:
+    """Return the counts of all ``cells`` and the means of a group, from its sums by name."""
+    due = total["arrived"] - total["not_due"]
+    return {
+        **{name: int(total[name]) * cells for name in COUNTS},
+        "attainment": total["attainment"] / due if due else None,
+        "mean_isl": total["mean_isl"] / total["arrived"],
+        "mean_osl": total["mean_osl"] / total["arrived"],
+    }
 
 
 def _request_columns(result: SimulationResult) -> dict[str, Any]:

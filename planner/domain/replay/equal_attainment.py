@@ -10,6 +10,7 @@ import numpy as np
 
 from planner.domain.progress import Progress, part, silent
 from planner.domain.replay.initial_fleet import fleet_from_today
+from planner.domain.replay.replica_loss import gpus_used
 from planner.domain.replay.smallest_counts import fewest
 from planner.domain.study import PolicyRun, Study
 from planner.inputs.scenario.faults import faults_of
@@ -63,7 +64,8 @@ class FlatFleets:
             lambda counts: equally_good(self.replay(counts), as_good), self.base, least, largest
         )
         served = self.replay(counts)
-        return served if equally_good(served, as_good) and self._fits_gpus(counts) else None
+        enough_gpus = (gpus_used(self.study, counts) <= self.study.hardware.capacity_gpus).all()
+        return served if equally_good(served, as_good) and enough_gpus else None
 
     def replay(self, counts: IntArray) -> Summary:
         """Return the summary of the static fleet ``counts [pools]``, replayed once."""
@@ -75,11 +77,9 @@ class FlatFleets:
     def record(self, run: PolicyRun) -> None:
         """Keep the summary of a static fleet's run, so that this fleet is not replayed again."""
         counts = np.array([pool.initial for pool in run.fleet.pools], np.int64)
-        starts_like_ours = (
-            len(counts) == len(self.base)
-            and self._started_fleet(counts)[0].pools == run.fleet.pools
-        )
-        if run.traits.flat and starts_like_ours:
+        if not run.traits.flat or len(counts) != len(self.base):
+            return
+        if self._started_fleet(counts)[0].pools == run.fleet.pools:
             self._known[per_cell(counts, self.study.cells).tobytes()] = run.summary
 
     def _started_fleet(self, counts: IntArray) -> tuple[Fleet, ScaleInOptions]:
@@ -107,14 +107,6 @@ class FlatFleets:
         )
         return summarise_replay(result, brief=True)
 
-    def _fits_gpus(self, counts: IntArray) -> bool:
-        """Return whether the GPUs of every region suffice for ``counts``."""
-        hardware = self.study.hardware
-        free = hardware.capacity_gpus.copy()
-        for (m, r, g), count in zip(hardware.model_region_gpu, counts, strict=True):
-            free[r, int(hardware.types[g])] -= int(count) * hardware.profiles[m, g].tp
-        return bool((free >= 0).all())
-
 
 def with_flat_costs(
     study: Study, runs: Sequence[PolicyRun], *, seed: int, progress: Progress
@@ -125,13 +117,10 @@ def with_flat_costs(
     runs are returned unchanged if none is a static fleet, or if all have equal attainment.
     """
     by_name = {run.name: run for run in runs}
-    base = next((by_name[name] for name in REFERENCES if name in by_name), None)
-    if base is None or all(
-        equally_good(run.summary, base.summary) and equally_good(base.summary, run.summary)
-        for run in runs
-    ):
+    references = [by_name[name] for name in REFERENCES if name in by_name]
+    if not references or _all_equally_good(runs, references[0].summary):
         return list(runs)
-    counts = np.array([pool.initial for pool in base.fleet.pools], np.int64)
+    counts = np.array([pool.initial for pool in references[0].fleet.pools], np.int64)
     if not counts.any():
         return list(runs)
     fleets, out = FlatFleets(study, counts, seed), []
@@ -142,6 +131,11 @@ def with_flat_costs(
         flat_summary = None if _misses_by_far(run) else fleets.as_good_as(run.summary)
         out.append(replace(run, flat_usd=None if flat_summary is None else flat_summary.cost_usd))
     return out
+
+
+def _all_equally_good(runs: Sequence[PolicyRun], base: Summary) -> bool:
+    """Return whether all runs have the SLO attainment of ``base``, none better and none worse."""
+    return all(equally_good(run.summary, base) and equally_good(base, run.summary) for run in runs)
 
 
 def _misses_by_far(run: PolicyRun) -> bool:

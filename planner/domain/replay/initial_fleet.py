@@ -63,18 +63,20 @@ def _lendable(
     study's pool that each pool came from.
     """
     hardware = study.hardware
-    free = hardware.capacity_gpus.copy()
     places = []  # (region, GPU type) of each pool
-    for pool, source, count in zip(fleet.pools, source_pools, first, strict=True):
+    for source in source_pools:
         _, r, g = hardware.model_region_gpu[source]
         places.append((r, int(hardware.types[g])))
+    free = hardware.capacity_gpus.copy()
+    for pool, place, count in zip(fleet.pools, places, first.tolist(), strict=True):
         lent = 0 if pool.start_up is None else pool.start_up.lent
-        free[places[-1]] -= (int(count) + lent) * pool.gpus_per_instance
+        free[place] -= (count + lent) * pool.gpus_per_instance
     out = np.zeros(len(source_pools), np.int64)
     for p, (pool, place) in enumerate(zip(fleet.pools, places, strict=True)):
-        fitting = max(0, int(free[place])) // pool.gpus_per_instance
-        out[p] = 0 if pool.spot else min(int(surplus[p]), fitting)
-        free[place] -= int(out[p]) * pool.gpus_per_instance
+        if not pool.spot:
+            fitting = max(0, int(free[place])) // pool.gpus_per_instance
+            out[p] = min(int(surplus[p]), fitting)
+            free[place] -= int(out[p]) * pool.gpus_per_instance
     return out
 
 

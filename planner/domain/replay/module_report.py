@@ -84,19 +84,19 @@ def _pool_figures(
     layout, pool = rule.layouts[p], ready.fleet.pools[p]
     events = [event for event in rule.events if event.pool == p]
     assert layout is not None
-    # The placements of modules over time, and the seconds that each lasted.
     placements = [standing for standing in rule.standings if standing.pool == p]
     times_s = np.array([*(placement.time_s for placement in placements), result.duration_s])
-    lasted_s = np.maximum(np.diff(times_s), 0.0)
-    copies = np.array([placement.copies.sum() for placement in placements])
-    borrowed_gpus = np.array([placement.borrowed for placement in placements]) * pool.profile.tp
-    greedy, exact = layout.plans(pool.profile, PLANNED_AT)
+    lasted_s = np.maximum(np.diff(times_s), 0.0)  # by placement
 
     def mean(values: FloatArray) -> float:
         """Return the mean over time of ``values``, one per placement of the pool."""
         total_s = lasted_s.sum()
         return float(values @ lasted_s / total_s) if total_s > 0 else 0.0
 
+    copies = np.array([placement.copies.sum() for placement in placements])
+    borrowed_gpus = np.array([placement.borrowed for placement in placements]) * pool.profile.tp
+    mean_copies, mean_borrowed = mean(copies), mean(borrowed_gpus)
+    greedy, exact = layout.plans(pool.profile, PLANNED_AT)
     return PoolModules(
         model=pool.model,
         region=pool.region,
@@ -112,16 +112,16 @@ def _pool_figures(
         given_up=sum(event.given_up for event in events),
         offloaded_gb=sum(event.offloaded_bytes for event in events) / 1e9,
         acting_s=sum(min(event.until_s, result.duration_s) - event.time_s for event in events),
-        mean_copies=mean(copies),
+        mean_copies=mean_copies,
         most_copies=int(copies.max(initial=0)),
-        mean_borrowed_gpus=mean(borrowed_gpus),
+        mean_borrowed_gpus=mean_borrowed,
         most_borrowed_gpus=int(borrowed_gpus.max(initial=0)),
         mean_speed=mean(np.array([placement.speed for placement in placements])),
         kv_tokens=int(layout.tokens(layout.start)),
         most_kv_tokens=int(layout.max_kv_tokens()),
         preemptions=int(result.totals.preemptions[p]),
         unused_memory=_unused_memory_share(
-            study, ready, result, rule, p, mean(copies), mean(borrowed_gpus)
+            study, ready, result, rule, p, mean_copies, mean_borrowed
         ),
         speedup=greedy.speedup,
         exact_speedup=None if exact is None else exact.speedup,

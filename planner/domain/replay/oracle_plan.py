@@ -116,23 +116,31 @@ class Oracle:
         It is the smallest factor that meets every tier in a fluid model without queues: demand is
         late if it exceeds the capacity of the replicas that are planned for its period's peak.
         """
-        hardware, plan = self.study.hardware, self.study.settings.plan
         demand = self.load.tps.sum(axis=2)  # [period, model, bin]
-        allowed_late = (1 - max(tier.attainment for tier in hardware.tiers)) * demand.sum()
-        curves, minimum = self.study.sizes.pool_tps.max(axis=1), hardware.minimum.sum(axis=(1, 2))
+        tiers = self.study.hardware.tiers
+        allowed_late = (1 - max(tier.attainment for tier in tiers)) * demand.sum()
         for i, factor in enumerate(FACTORS):
-            late = 0.0
-            for m, curve in enumerate(curves):
-                if curve[-1] <= 0:
-                    continue
-                for bins in demand[:, m]:
-                    planned = fewest_instances(curve, factor * float(bins.max()))
-                    count = max(planned + plan.spare.instances, int(minimum[m]))
-                    capacity_tps = curve[min(count, len(curve)) - 1] * max(1.0, count / len(curve))
-                    late += float(np.maximum(bins - capacity_tps, 0.0).sum())
-            if late <= allowed_late:
+            if self._late_by_flow(factor, demand) <= allowed_late:
                 return i
         return len(FACTORS) - 1
+
+    def _late_by_flow(self, factor: float, demand: FloatArray) -> float:
+        """Return the late demand of the fluid model, if ``factor`` times the peaks are planned for.
+
+        ``demand [period, model, bin]`` is in input tokens/s; the result is summed over bins.
+        """
+        spare = self.study.settings.plan.spare.instances
+        minimum = self.study.hardware.minimum.sum(axis=(1, 2))
+        late = 0.0
+        for m, curve in enumerate(self.study.sizes.pool_tps.max(axis=1)):
+            if curve[-1] <= 0:
+                continue
+            for bins in demand[:, m]:
+                planned = fewest_instances(curve, factor * float(bins.max()))
+                count = max(planned + spare, int(minimum[m]))
+                capacity_tps = curve[min(count, len(curve)) - 1] * max(1.0, count / len(curve))
+                late += float(np.maximum(bins - capacity_tps, 0.0).sum())
+        return late
 
     def _search_factors(
         self, factors: Sequence[float], candidate_at: Callable[[float], Candidate | None]
@@ -148,9 +156,7 @@ class Oracle:
         middle, step = (high // 2, high) if self._near < 0 else (min(self._near, high - 1), STEP)
         while low < high and self.replays < REPLAYS:
             candidate = candidate_at(factors[middle])
-            if candidate is not None and (
-                self._costs_at_least_best(candidate) or self._try(candidate)
-            ):
+            if self._costs_at_least_best(candidate) or self._try(candidate):
                 high, following = middle, middle - step
             else:
                 low, following = middle + 1, middle + step
@@ -173,11 +179,12 @@ class Oracle:
             self._best = candidate, usd
         return True
 
-    def _costs_at_least_best(self, candidate: Candidate) -> bool:
+    def _costs_at_least_best(self, candidate: Candidate | None) -> bool:
         """Return whether the candidate costs no less than the best, even if starts are free."""
+        if candidate is None or self._best is None:
+            return False
         hours = candidate.window.period_s / HOUR_S
-        usd = float((candidate.counts * self._usd_per_hour).sum()) * hours
-        return self._best is not None and usd >= self._best[1]
+        return float((candidate.counts * self._usd_per_hour).sum()) * hours >= self._best[1]
 
     @property
     def _usd_per_hour(self) -> FloatArray:
@@ -207,18 +214,16 @@ class Oracle:
 
         Its periods are the bins. Each pool serves all the demand of its model and region.
         """
-        study, window = self.study, self.study.window
+        hardware, window = self.study.hardware, self.study.window
         tps = np.moveaxis(self.load.tps, 3, 1) * factor  # [period, bin, model, region]
-        tps = tps.reshape(-1, *tps.shape[2:])
-        counts = np.zeros((len(tps), *study.hardware.minimum.shape), np.int64)
-        for m, r, g in study.hardware.model_region_gpu:
-            curve = study.sizes.pool_tps[m, g]
+        tps = tps.reshape(-1, *tps.shape[2:])  # [bin, model, region]
+        counts = np.zeros((len(tps), *hardware.minimum.shape), np.int64)
+        for m, r, g in hardware.model_region_gpu:
+            curve = self.study.sizes.pool_tps[m, g]
             if curve[0] > 0:
-                need = [
-                    fewest_instances(curve, load) if load > 0 else 0
-                    for load in tps[:, m, r].tolist()
-                ]
-                minimum, maximum = study.hardware.minimum[m, r, g], study.hardware.maximum[m, r, g]
+                loads = tps[:, m, r].tolist()
+                need = [fewest_instances(curve, load) if load > 0 else 0 for load in loads]
+                minimum, maximum = hardware.minimum[m, r, g], hardware.maximum[m, r, g]
                 counts[:, m, r, g] = np.clip(need, minimum, max(minimum, maximum))
         return Candidate(counts, replace(window, period_s=window.bin_s))
 
@@ -259,10 +264,8 @@ class Oracle:
             low, high, step = 0, len(order), max(1, len(order) // 4)
             while low < high and self.replays < REPLAYS:
                 tried = min(high, low + step)
-                if (
-                    self._try(self._with_one_less(base, order[:tried]))
-                    and self._best[0] is not base
-                ):
+                meets = self._try(self._with_one_less(base, order[:tried]))
+                if meets and self._best[0] is not base:
                     low = tried
                 else:
                     high = tried - 1
@@ -306,13 +309,13 @@ def _by_utilization(problem: PlanningProblem, joint: FloatArray, counts: IntArra
     """
     capacity = _capacity_of(problem, np.maximum(counts, 0))
     lost = capacity - _capacity_of(problem, np.maximum(counts - 1, 0))
+    demand = joint[:, :, None, None]
     utilization = np.zeros(counts.shape)  # after the loss, of the stage that it hurts most
     stages = np.zeros(counts.shape[3], np.int64) if problem.stages is None else problem.stages
     for other_stage in (2, 1):  # decode, prefill
         is_of_stage = stages != other_stage  # columns of both stages, or of this one
-        of_model = capacity[..., is_of_stage].sum(axis=(2, 3))  # [period, model]
-        left = of_model[:, :, None, None] - lost
-        share = joint[:, :, None, None] / np.maximum(left, 1e-9)
+        of_model = capacity[..., is_of_stage].sum(axis=(2, 3), keepdims=True)
+        share = demand / np.maximum(of_model - lost, 1e-9)
         utilization = np.maximum(utilization, np.where(is_of_stage, share, 0.0))
     utilization[counts <= np.maximum(problem.minimum, 0)] = np.inf
     order = np.argsort(utilization, axis=None, kind="stable")

@@ -9,6 +9,7 @@ from threading import RLock
 
 import numpy as np
 
+from forecasting.demand import DemandSeries
 from planner.domain.planning.inputs import Load, PlannedWindow
 from planner.domain.planning.period_solver import Periods
 from planner.domain.planning.planning import forecast_load, plan_load
@@ -86,52 +87,54 @@ def policy_context_of(
     study: Study, *, seed: int, progress: Progress, shared: SharedInputs = NOTHING_SHARED
 ) -> PolicyContext:
     """Return the context from which the policies of a study are built."""
-    planned = shared.planned
     tests = shared.tests or PressureTests(study)
-    static = shared.static or partial(static_before, study, seed)
-    loads_known = shared.loads or Loads(study)
-    hardware = study.hardware
+    plan_settings, sizes = study.settings.plan, study.sizes
     means = [(float(isl.mean()), float(osl.mean())) for isl, osl in study.traffic.lengths]
+    pools = study.hardware.model_region_gpu
     planning = part(progress, 0.0, 0.5)
-
-    def following(plan: Plan) -> FollowedPlan:
-        """Return the plan that a policy follows; ``plan`` states its method and load factor."""
-        inputs = study.plan_input
-        inputs = inputs.at_once() if plan.periods == ALL else inputs
-        known = None
-        # ``planned`` is for the default kind of plan. Its load serves any load factor.
-        if planned is None or replace(plan, load_factor=1.0) != Plan():
-            load = loads_known.planned_for(plan, planning)
-        else:
-            load = planned.load.times(plan.load_factor)
-            known = planned.plan if plan.load_factor == 1.0 else None
-        if inputs.settings.objective.periods == ALL:
-            return by_clock(study, known or plan_load(inputs, load, planning), load)
-        solved = loads_known.solved_periods(plan, study.settings.plan.spare)
-        return as_decided(study, Periods.of(inputs, load), known, solved)
-
+    loads = shared.loads or Loads(study)
     return PolicyContext(
         today=study.pools(study.today),
         peak=study.pools(study.peak),
-        lengths=tuple(means[m] for m, _, _ in hardware.model_region_gpu),
+        lengths=tuple(means[m] for m, _, _ in pools),
         shared_limits=_shared_limits(study),
-        model_weights=study.settings.plan.model_worth[[m for m, _, _ in hardware.model_region_gpu]],
-        tier_weights=study.settings.plan.tier_worth,
-        tiers=tuple(tuple(hardware.limits_of(m)) for m, _, _ in hardware.model_region_gpu),
+        model_weights=plan_settings.model_worth[[m for m, _, _ in pools]],
+        tier_weights=plan_settings.tier_worth,
+        tiers=tuple(tuple(study.hardware.limits_of(m)) for m, _, _ in pools),
         start_s=study.window.start_s,
         period_s=study.window.period_s,
         fleet=study.fleet,
         smallest_oracle=lambda: smallest_flat(study, seed=seed, progress=part(progress, 0.0, 0.9)),
-        deployable_static=static,
-        followed_plan=following,
+        deployable_static=shared.static or partial(static_before, study, seed),
+        followed_plan=partial(_followed_plan, study, shared.planned, loads, planning),
         plan_of_day_before=lambda factor: by_clock(study, *_day_before(study, factor, planning)),
         pressure=tests.at,
         pressure_among_many=tests.among_many,
-        capacity_tps=np.array(
-            [study.sizes.pool_tps[m, g] for m, _, g in hardware.model_region_gpu]
-        ),
+        capacity_tps=np.array([sizes.pool_tps[m, g] for m, _, g in pools]),
         modules=lambda: modules_of_pools(study),
     )
+
+
+def _followed_plan(
+    study: Study, planned: PlannedWindow | None, loads: Loads, progress: Progress, plan: Plan
+) -> FollowedPlan:
+    """Return the plan that a policy follows; ``plan`` states its method and load factor.
+
+    ``planned`` is the plan on the scenario's own forecast, if known. Its load serves any load
+    factor of the default kind of plan. ``loads`` are other forecast demands.
+    """
+    known = None
+    if planned is None or replace(plan, load_factor=1.0) != Plan():
+        load = loads.planned_for(plan, progress)
+    else:
+        load = planned.load.times(plan.load_factor)
+        known = planned.plan if plan.load_factor == 1.0 else None
+    inputs = study.plan_input
+    inputs = inputs.at_once() if plan.periods == ALL else inputs
+    if inputs.settings.objective.periods == ALL:
+        return by_clock(study, known or plan_load(inputs, load, progress), load)
+    solved = loads.solved_periods(plan, study.settings.plan.spare)
+    return as_decided(study, Periods.of(inputs, load), known, solved)
 
 
 def static_before(study: Study, seed: int) -> IntArray:
@@ -171,62 +174,72 @@ def _day_before(study: Study, load_factor: float, progress: Progress) -> tuple[S
     the last one that is known at the period's decision. Raise ScenarioError if the traffic has no
     such day.
     """
-    window, demand = study.window, study.traffic.demand
+    window = study.window
     load = np.zeros((len(window.period_starts_s), *study.today.shape[:2], window.bins_per_period))
     deferrable = {tier.name for tier in study.hardware.tiers if tier.deferrable}
     buffer = study.settings.plan.forecast.niw_buffer
     # Without a buffer, all deferrable demand counts, spread evenly over each period.
     weights = ((interactive(study.hardware), 1.0), (deferrable, 1.0 if buffer is None else buffer))
     for tiers, weight in weights:
+        spread = tiers is deferrable and buffer is None
         for (m, r), series in by_model_and_region(study.traffic, tiers):
-            for p, (start, known) in enumerate(
-                zip(window.period_starts_s, window.origins_s, strict=True)
-            ):
-                # The same time of day, as many days before as it takes to be known.
-                begin = start - DAY_S * np.ceil((start + window.period_s - known) / DAY_S)
-                if begin < demand.start_s:
-                    raise ScenarioError(
-                        "policies: 'periodic' needs the previous day, and the traffic has none "
-                        "before the window. Give it a timetable, or choose a later horizon.start."
-                    )
-                rate = series.window(begin, begin + window.period_s).rate()
-                most = np.nanmax(rate) if np.any(~np.isnan(rate)) else 0.0
-                rate = np.where(np.isnan(rate), most, rate)
-                if tiers is deferrable and buffer is None:
+            for p in range(len(load)):
+                rate = _rate_of_day_before(study, series, p)
+                if spread:
                     rate = np.full_like(rate, rate.mean())
                 load[p, m, r] += load_factor * weight * rate
     day_load = Load(load)
     return plan_load(replace(study.plan_input, at_load=False), day_load, progress), day_load
 
 
+def _rate_of_day_before(study: Study, series: DemandSeries, period: int) -> FloatArray:
+    """Return the demand at the time of a period on the last day known at its decision, ``[bin]``.
+
+    It is in input tokens/s. A gap has the highest rate of the others.
+    """
+    window = study.window
+    start, known = window.period_starts_s[period], window.origins_s[period]
+    # The same time of day, as many days before as it takes to be known.
+    begin = start - DAY_S * np.ceil((start + window.period_s - known) / DAY_S)
+    if begin < study.traffic.demand.start_s:
+        raise ScenarioError(
+            "policies: 'periodic' needs the previous day, and the traffic has none "
+            "before the window. Give it a timetable, or choose a later horizon.start."
+        )
+    rate = series.window(begin, begin + window.period_s).rate()
+    is_gap = np.isnan(rate)
+    most = 0.0 if is_gap.all() else np.nanmax(rate)
+    return np.where(is_gap, most, rate)
+
+
 def modules_of_pools(study: Study) -> tuple[Modules | None, ...]:
     """Return, for each pool, the modules of its model; None if the model's shape is not known."""
-    hardware, lengths = study.hardware, study.traffic.lengths
-    out: list[Modules | None] = []
-    for m, r, g in hardware.model_region_gpu:
-        model, gpu, profile = hardware.models[m], hardware.gpus[g], hardware.profiles[m, g]
-        shape = model.shape
-        if shape is None:
-            out.append(None)
-            continue
-        weights = weight_bytes(shape, hardware.sections[m, g].precision)
-        attention, rest = layer_bytes(shape, weights)
-        isl, osl = lengths[m]
-        context = DECODES * (float(isl.mean()) + float(osl.mean()) / 2)
-        fits_one_node = profile.tp * 2 <= gpu.gpus_per_node  # two replicas fit into one node
-        link = gpu.link_bytes_s if fits_one_node else gpu.network_bytes_s
-        out.append(
-            Modules(
-                layers=shape.layers,
-                layer_bytes=attention + rest,
-                attention_share=attention / (attention + rest),
-                kv_layer_token_bytes=model.kv_bytes_per_token / shape.layers,
-                hidden_bytes=2.0 * shape.hidden,
-                link_bytes_s=link or gpu.network_bytes_s or LINK_BYTES_S,
-                relative_speeds=_relative_speeds(hardware, (m, r, g), context),
-            )
-        )
-    return tuple(out)
+    return tuple(_modules_of(study, pool) for pool in study.hardware.model_region_gpu)
+
+
+def _modules_of(study: Study, pool: tuple[int, int, int]) -> Modules | None:
+    """Return the modules of one pool, a (model, region, GPU column); None without a shape."""
+    m, _, g = pool
+    hardware = study.hardware
+    model, gpu, profile = hardware.models[m], hardware.gpus[g], hardware.profiles[m, g]
+    shape = model.shape
+    if shape is None:
+        return None
+    weights = weight_bytes(shape, hardware.sections[m, g].precision)
+    attention, rest = layer_bytes(shape, weights)
+    isl, osl = study.traffic.lengths[m]
+    context = DECODES * (float(isl.mean()) + float(osl.mean()) / 2)
+    fits_one_node = profile.tp * 2 <= gpu.gpus_per_node  # two replicas fit into one node
+    link = gpu.link_bytes_s if fits_one_node else gpu.network_bytes_s
+    return Modules(
+        layers=shape.layers,
+        layer_bytes=attention + rest,
+        attention_share=attention / (attention + rest),
+        kv_layer_token_bytes=model.kv_bytes_per_token / shape.layers,
+        hidden_bytes=2.0 * shape.hidden,
+        link_bytes_s=link or gpu.network_bytes_s or LINK_BYTES_S,
+        relative_speeds=_relative_speeds(hardware, pool, context),
+    )
 
 
 def _relative_speeds(hardware: Hardware, place: tuple[int, int, int], context: float) -> FloatArray:
@@ -237,18 +250,22 @@ def _relative_speeds(hardware: Hardware, place: tuple[int, int, int], context: f
     region, or the speed is unknown.
     """
     m, r, g = place
-    gpu, profile = hardware.gpus[g], hardware.profiles[m, g]
-    own_s = float(iteration_s(profile, DECODES, context, 0.0, 0.0))
     speeds = np.full(len(hardware.model_region_gpu), np.nan)
     for q, (_, other_r, other_g) in enumerate(hardware.model_region_gpu):
-        other = hardware.gpus[other_g]
-        other_profile = hardware.profiles.get((m, other_g))
-        if other_r != r:
-            continue
-        if other.name == gpu.name:
-            speeds[q] = 1.0
-        elif other_profile is not None and other_profile.tp == profile.tp:
-            speeds[q] = own_s / float(iteration_s(other_profile, DECODES, context, 0.0, 0.0))
-        elif gpu.bandwidth_bytes_s and other.bandwidth_bytes_s:  # bounds decoding
-            speeds[q] = other.bandwidth_bytes_s / gpu.bandwidth_bytes_s
+        if other_r == r:
+            speeds[q] = _relative_speed(hardware, m, (g, other_g), context)
     return speeds
+
+
+def _relative_speed(hardware: Hardware, m: int, columns: tuple[int, int], context: float) -> float:
+    """Return how fast model ``m`` decodes on the second of two GPU columns; on the first: 1."""
+    gpu, other = (hardware.gpus[column] for column in columns)
+    if other.name == gpu.name:
+        return 1.0
+    own_profile, profile = (hardware.profiles.get((m, column)) for column in columns)
+    if own_profile is not None and profile is not None and own_profile.tp == profile.tp:
+        own_s = float(iteration_s(own_profile, DECODES, context, 0.0, 0.0))
+        return own_s / float(iteration_s(profile, DECODES, context, 0.0, 0.0))
+    if gpu.bandwidth_bytes_s and other.bandwidth_bytes_s:  # bounds decoding
+        return other.bandwidth_bytes_s / gpu.bandwidth_bytes_s
+    return np.nan

@@ -39,15 +39,15 @@ def policies_chosen(
     ``[ALL]``.
     """
     everything = list(names) == [ALL]
-    chosen = [policy_chosen(scenario, name) for name in names if name != ALL]
     if everything:
         chosen = _all_policies(scenario)
+    else:
+        chosen = [policy_chosen(scenario, name) for name in names if name != ALL]
     chosen = chosen or list(scenario.policies)
     if study.hardware.today is not None and "today" not in {policy.name for policy in chosen}:
         chosen.insert(0, policy_of("today"))
     left_out, runnable = [], []
-    chosen = [policy.with_unique_title(chosen) for policy in chosen]
-    for policy in chosen:
+    for policy in [policy.with_unique_title(chosen) for policy in chosen]:
         try:
             check_policy(study, policy.name)
             runnable.append(policy)

@@ -20,8 +20,9 @@ from planner.domain.replay.replay import BRIEF, run_policy
 from planner.domain.study import Study
 from planner.errors import Infeasible
 from planner.inputs.scenario.build import Hardware
+from planner.optimizer.problem import ScalingPlan
 from planner.policies.choice import policy_of
-from simulation.arrays import BoolArray
+from simulation.arrays import BoolArray, FloatArray
 
 MOST_REQUESTS = 3_000_000  # of all replays together, so that they take seconds
 
@@ -63,18 +64,7 @@ def _plan_with(
     Without a ``seed``, the plan is not replayed. An infeasible plan gives a result with a reason
     (``conflict``).
     """
-    hardware = study.hardware
-    has_caps = _with_caps(hardware, caps)  # [model, GPU column]
-    maximum = np.where(has_caps[:, None, :], hardware.maximum, 0)
-    capped_hardware = replace(
-        hardware,
-        today=np.zeros_like(study.today),
-        maximum=maximum,
-        minimum=np.minimum(hardware.minimum, maximum),
-        rack_kw=np.full_like(hardware.rack_kw, np.inf),
-        regions=tuple(replace(region, site_kw=np.inf) for region in hardware.regions),
-    )
-    capped_study = replace(study, hardware=capped_hardware)
+    has_caps = _with_caps(study.hardware, caps)  # [model, GPU column]
     capacities = [
         capacity for (m, g), (_, capacity) in study.sizes.capacity.items() if has_caps[m, g]
     ]
@@ -85,16 +75,48 @@ def _plan_with(
         ttft_ms=_longest_ms(capacity.ttft_s for capacity in capacities),
         tbt_ms=_longest_ms(capacity.tbt_s for capacity in capacities),
     )
+    capped_study = _without_other_columns(study, has_caps)
     try:
         plan = plan_load(capped_study.plan_input, planned_window.load, silent)
     except Infeasible as error:
         return replace(capped, conflict=str(error))
+    capped = _with_totals(capped, plan, instance_kw(capped_study.plan_input))
+    if seed is None:
+        return capped
+    shared = SharedInputs(replace(planned_window, plan=plan))
+    summary = run_policy(
+        capped_study, policy_of("lt-i"), seed=seed, progress=silent, shared=shared, options=BRIEF
+    ).summary
+    return replace(capped, slo_attainment=summary.slo_attainment, simulated_kwh=summary.energy_kwh)
 
+
+def _without_other_columns(study: Study, kept: BoolArray) -> Study:
+    """Return the study without power limits, from an empty fleet, with ``kept`` GPU columns only.
+
+    ``kept`` is ``[model, GPU column]``.
+    """
+    hardware = study.hardware
+    maximum = np.where(kept[:, None, :], hardware.maximum, 0)
+    capped_hardware = replace(
+        hardware,
+        today=np.zeros_like(study.today),
+        maximum=maximum,
+        minimum=np.minimum(hardware.minimum, maximum),
+        rack_kw=np.full_like(hardware.rack_kw, np.inf),
+        regions=tuple(replace(region, site_kw=np.inf) for region in hardware.regions),
+    )
+    return replace(study, hardware=capped_hardware)
+
+
+def _with_totals(capped: CapPlan, plan: ScalingPlan, replica_kw: FloatArray) -> CapPlan:
+    """Return the figures of a plan: totals of all periods, and the peaks of power and replicas.
+
+    ``replica_kw`` is ``[model, region, GPU column]``.
+    """
     hours = plan.period_s / 3600
     hourly = [window.totals for window in plan.windows]
-    replica_kw = instance_kw(capped_study.plan_input)  # [model, region, GPU column]
     pool_axes = 1, 2, 3  # target is [period, model, region, GPU column]
-    capped = replace(
+    return replace(
         capped,
         usd=sum(totals.usd for totals in hourly) * hours,
         kwh=sum(totals.kwh for totals in hourly) * hours,
@@ -102,13 +124,6 @@ def _plan_with(
         peak_kw=float((plan.target * replica_kw).sum(axis=pool_axes).max()),
         replicas=int(plan.target.sum(axis=pool_axes).max()),
     )
-    if seed is None:
-        return capped
-    summary = run_policy(
-        capped_study, policy_of("lt-i"), seed=seed, progress=silent,
-        shared=SharedInputs(replace(planned_window, plan=plan)), options=BRIEF,
-    ).summary  # fmt: skip
-    return replace(capped, slo_attainment=summary.slo_attainment, simulated_kwh=summary.energy_kwh)
 
 
 def _longest_ms(seconds: Iterable[float]) -> float | None:

@@ -7,7 +7,7 @@ proportional control.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import log
 from threading import RLock
@@ -28,7 +28,7 @@ from simulation.policies.parts.pool_metrics import Metric, per_instance
 from simulation.policies.parts.ratio import BEST_RATIO, FIXED, OBSERVED
 from simulation.policies.static import Static
 from simulation.policies.wrappers.observation_log import ObservationLog
-from simulation.sizing.pd_ratio import all_splits
+from simulation.sizing.pd_ratio import RatioCapacity, all_splits
 from simulation.sizing.pd_simulation import no_report
 from simulation.sizing.pool import curve_capacity
 from simulation.sizing.workload import Burstiness, unit_arrivals
@@ -80,43 +80,40 @@ def pressure_test(study: Study, ratio: str | float = FIXED, *, many: bool = Fals
     signals = {name: np.full(len(pools), np.nan) for name in (*READ, *GAUGES)}  # [pools] each
     ratios, rates = np.full(len(pools), np.nan), np.full(len(pools), np.nan)
     tested: dict[tuple[int, ...], dict[str, FloatArray]] = {}
-    for place in dict.fromkeys((m, r) for m, r, _ in pools):
-        pools_of_place = [p for p, (m, r, _) in enumerate(pools) if (m, r) == place]
-        model = place[0]
-        mean_isl = float(study.traffic.lengths[model][0].mean())
-        for group in _pools_tested_together(study, pools_of_place):
-            counts, rate = _replicas_and_rate(study, group, ratio, many=many)
-            # Replicas are equally fast in all regions, so one test serves them all.
-            columns = [pools[p][2] for p in group]
-            key = (model, *columns, *counts.tolist())
-            if key not in tested:
-                tested[key] = _simulated_signals(study, group, counts, rate)
-            for name, by_pool in signals.items():
-                by_pool[group] = tested[key][name]
-            rates[group] = rate * mean_isl / counts
-            if len(group) > 1:
-                ratios[group] = counts[0] / counts[1]
+    for group in _pools_tested_together(study):
+        model = pools[group[0]][0]
+        counts, rate = _replicas_and_rate(study, group, ratio, many=many)
+        # Replicas are equally fast in all regions, so one test serves them all.
+        columns = [pools[p][2] for p in group]
+        key = (model, *columns, *counts.tolist())
+        if key not in tested:
+            tested[key] = _simulated_signals(study, group, counts, rate)
+        for name, by_pool in signals.items():
+            by_pool[group] = tested[key][name]
+        rates[group] = rate * float(study.traffic.lengths[model][0].mean()) / counts
+        if len(group) > 1:
+            ratios[group] = counts[0] / counts[1]
     return Pressure(signals, ratios, rates)
 
 
-def _pools_tested_together(study: Study, pools: list[int]) -> list[list[int]]:
-    """Return groups of pools to test together: aggregated pools alone, prefill with decode pools.
+def _pools_tested_together(study: Study) -> Iterator[list[int]]:
+    """Yield groups of pools to test together: aggregated pools alone, prefill with decode pools.
 
-    Each prefill pool is paired with the first decode pool, and each other decode pool with the
-    first prefill pool. ``pools`` are indices of the pools of a model in a region.
+    Pools are paired within a model and region. Each prefill pool is paired with the first decode
+    pool, and each other decode pool with the first prefill pool.
     """
     hardware, theta_tps = study.hardware, study.sizes.theta_tps  # [model, GPU column]
-    by_role: dict[str, list[int]] = {"both": [], "prefill": [], "decode": []}
-    for pool in pools:
-        model, _, column = hardware.model_region_gpu[pool]
+    by_place: dict[tuple[int, int], dict[str, list[int]]] = {}  # and by role
+    for pool, (model, region, column) in enumerate(hardware.model_region_gpu):
+        roles = by_place.setdefault((model, region), {"both": [], "prefill": [], "decode": []})
         if theta_tps[model, column] > 0:
-            by_role[hardware.columns[column].role].append(pool)
-    groups = [[pool] for pool in by_role["both"]]
-    prefill, decode = by_role["prefill"], by_role["decode"]
-    if prefill and decode:
-        groups += [[pool, decode[0]] for pool in prefill]
-        groups += [[prefill[0], pool] for pool in decode[1:]]
-    return groups
+            roles[hardware.columns[column].role].append(pool)
+    for roles in by_place.values():
+        yield from ([pool] for pool in roles["both"])
+        prefill, decode = roles["prefill"], roles["decode"]
+        if prefill and decode:
+            yield from ([pool, decode[0]] for pool in prefill)
+            yield from ([prefill[0], pool] for pool in decode[1:])
 
 
 def _replicas_and_rate(
@@ -127,29 +124,32 @@ def _replicas_and_rate(
     ``group`` has the index of an aggregated pool, or those of a prefill and a decode pool. For
     ``ratio`` and ``many`` see ``pressure_test``.
     """
-    hardware = study.hardware
-    model = hardware.model_region_gpu[group[0]][0]
-    columns = [hardware.model_region_gpu[pool][2] for pool in group]
+    model = study.hardware.model_region_gpu[group[0]][0]
+    columns = [study.hardware.model_region_gpu[pool][2] for pool in group]
     today = study.pools(study.today)[group]
     if len(group) == 1:
         counts = [USUAL_INSTANCES if many else int(np.clip(today[0], 1, USUAL_INSTANCES))]
         return _counts_with_rate(study, model, columns, counts)
-    pair = PairColumns(*columns)
-    try:
-        if ratio in (BEST_RATIO, OBSERVED):
-            count = usual_instances(hardware, model, pair)
-            service = studied_service(study, model, pair, count)
-            judged = judge_ratios(service, hardware.routing, count, study.settings.seed, no_report)
-            best = judged.best.ratio
+    if ratio in (BEST_RATIO, OBSERVED):
+        try:
+            best = _best_ratio(study, model, PairColumns(*columns))
             return np.array([best.prefill, best.decode], np.int64), best.max_rps
-    except SimulationError:  # no split serves the model within its limits
-        ratio = FIXED
+        except SimulationError:  # no split serves the model within its limits
+            ratio = FIXED
     if ratio == FIXED:  # as simulation.policies.parts.ratio begins
         ratio = float(today[0] / today[1]) if today.all() else 1.0
     wanted_ratio = float(ratio)
     total = int(np.clip(today.sum(), 2, USUAL_INSTANCES))
     nearest = min(all_splits(total), key=lambda split: abs(log(split[0] / split[1] / wanted_ratio)))
     return _counts_with_rate(study, model, columns, nearest)
+
+
+def _best_ratio(study: Study, model: int, pair: PairColumns) -> RatioCapacity:
+    """Return the best P:D ratio of a model; raise SimulationError if none is within its limits."""
+    count = usual_instances(study.hardware, model, pair)
+    service = studied_service(study, model, pair, count)
+    seed, routing = study.settings.seed, study.hardware.routing
+    return judge_ratios(service, routing, count, seed, no_report).best.ratio
 
 
 def _counts_with_rate(
@@ -175,15 +175,7 @@ def _simulated_signals(
     The result maps the name of a signal to its mean in each pool of the group. ``counts`` are the
     replicas of these pools. Throughputs (names with ``_tps``) are per replica.
     """
-    all_counts = np.zeros(len(study.hardware.model_region_gpu), np.int64)
-    all_pools = study.fleet(all_counts)
-    pools = []
-    for p, count in zip(group, counts.tolist(), strict=True):
-        fixed = replace(all_pools.pools[p], initial=count, minimum=0, maximum=max(count, 1))
-        pools.append(replace(fixed, tiers=None))
-    fleet = Fleet(
-        all_pools.tiers, all_pools.regions, tuple(pools), all_pools.latency_s, all_pools.routing
-    )
+    fleet = _tested_fleet(study, group, counts)
     model = study.hardware.model_region_gpu[group[0]][0]
     requests = REQUESTS * max(1, int(counts.sum()) // FEW)
     trace = _test_requests(study, model, fleet, requests, rate)
@@ -194,18 +186,29 @@ def _simulated_signals(
     # The first observation is at the start, before any load; the others are every fifth of a test.
     observations = policy.seen[1:]
     read = [seen.signals for seen in observations if seen.signals is not None]
-    kv_tokens = np.array([pool.profile.kv_capacity_tokens for pool in pools], np.float64)
+    kv_tokens = np.array([pool.profile.kv_capacity_tokens for pool in fleet.pools], np.float64)
     means = {}
     with np.errstate(invalid="ignore"):
         for name in READ:
-            means[name] = np.mean([getattr(signals, name) for signals in read], axis=0)
+            mean = np.mean([getattr(signals, name) for signals in read], axis=0)
+            means[name] = mean / counts if name.endswith("_tps") else mean
         for metric in GAUGES:
             values = [per_instance(metric, seen, kv_tokens) for seen in observations]
             means[metric] = np.mean(values, axis=0) if values else np.full(len(counts), np.nan)
-    for name in means:
-        if name.endswith("_tps"):
-            means[name] = means[name] / counts
     return means
+
+
+def _tested_fleet(study: Study, group: list[int], counts: IntArray) -> Fleet:
+    """Return a fleet of only the pools in ``group``, with so many replicas, for all tiers."""
+    no_replicas = np.zeros(len(study.hardware.model_region_gpu), np.int64)
+    all_pools = study.fleet(no_replicas)
+    pools = []
+    for p, count in zip(group, counts.tolist(), strict=True):
+        pool = all_pools.pools[p]
+        most = max(count, 1)
+        pools.append(replace(pool, initial=count, minimum=0, maximum=most, tiers=None))
+    tiers, regions = all_pools.tiers, all_pools.regions
+    return Fleet(tiers, regions, tuple(pools), all_pools.latency_s, all_pools.routing)
 
 
 def _test_requests(study: Study, m: int, fleet: Fleet, requests: int, rate: float) -> Trace:
@@ -214,7 +217,7 @@ def _test_requests(study: Study, m: int, fleet: Fleet, requests: int, rate: floa
     Lengths, burstiness and shared prefixes are those of the model. All requests come from the
     region of the fleet's pools, in the model's first tier.
     """
-    traffic = study.traffic
+    traffic, pool = study.traffic, fleet.pools[0]
     isl, osl = traffic.lengths[m]
     rng = generator(study.settings.seed, Stream.PRESSURE)
     drawn = rng.integers(0, len(isl), requests)
@@ -225,14 +228,15 @@ def _test_requests(study: Study, m: int, fleet: Fleet, requests: int, rate: floa
         isl, osl, blocks = sample.isl, sample.osl, sample.blocks
     burstiness: Burstiness = traffic.arrivals[m] if traffic.arrivals else 1.0
     regions = tuple(region.name for region in fleet.regions)
+    first_tier = fleet.tiers.index(study.hardware.limits_of(m)[0])
     return Trace(
         arrival_s=unit_arrivals(requests, burstiness, rng) / rate,
         input_tokens=isl.astype(np.int32),
         output_tokens=osl.astype(np.int32),
         model=np.zeros(requests, np.int16),
-        region=np.full(requests, regions.index(fleet.pools[0].region), np.int16),
-        tier=np.full(requests, fleet.tiers.index(study.hardware.limits_of(m)[0]), np.int16),
-        models=(fleet.pools[0].model,),
+        region=np.full(requests, regions.index(pool.region), np.int16),
+        tier=np.full(requests, first_tier, np.int16),
+        models=(pool.model,),
         regions=regions,
         tiers=tuple(tier.name for tier in fleet.tiers),
         start_s=0.0,

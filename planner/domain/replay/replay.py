@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from threading import Lock
+from typing import Any
 
 import numpy as np
 
@@ -184,21 +185,21 @@ def min_cost_usd(
     if not ready.keeps_floor or may_lose_replicas:
         return 0.0
     pools = ready.fleet.pools
-    usd_per_hour = np.array([pool.lowest_usd * pool.gpus_per_instance for pool in pools])
+    replica_usd = np.array([pool.lowest_usd * pool.gpus_per_instance for pool in pools])
     if ready.plan is None:
         kept = np.array([pool.initial for pool in pools])
-        return float(kept @ usd_per_hour) * window.duration_s / HOUR_S
+        return float(kept @ replica_usd) * window.duration_s / HOUR_S
     if not solve and ready.least_usd is not None:
-        times, usd = counts_over_time(ready.least_usd(), window)
+        times, usd_per_hour = counts_over_time(ready.least_usd(), window)
     else:
         try:
             counts = ready.plan().target
         except Infeasible:  # a replay may end before the period without a plan
             return 0.0
         times, requested = counts_over_time(counts, window)
-        usd = study.pools(requested) @ usd_per_hour
-    seconds = np.diff(np.append(times, window.duration_s).clip(max=window.duration_s))
-    return float(seconds @ usd) / HOUR_S
+        usd_per_hour = study.pools(requested) @ replica_usd
+    ends = np.append(times, window.duration_s).clip(max=window.duration_s)
+    return float(np.diff(ends) @ usd_per_hour) / HOUR_S
 
 
 def replay_policy(
@@ -220,15 +221,14 @@ def replay_policy(
     key = _constant_fleet_key(study, policy, ready, options)
     run = replay() if key is None or options.constant is None else options.constant.run(key, replay)
     if run.name != policy.key:  # a shared run: another policy has the same constant fleet
+        labels = _pool_labels(study, ready)
         run = replace(
             run,
             name=policy.key,
             label=policy.title,
             summary=replace(run.summary, policy=ready.policy.name),
             plan=ready.plan() if ready.plan else None,
-            settings=policy_settings(
-                policy, ready.policy, ready.fleet, run.series, _pool_labels(study, ready)
-            ),
+            settings=policy_settings(policy, ready.policy, ready.fleet, run.series, labels),
         )
     # Oracle baselines cannot be deployed, so nobody asks whether they survive a loss.
     if not options.spare or policy.traits.uses_future_data:
@@ -288,31 +288,27 @@ def _replayed_alone(
 ) -> PolicyRun:
     """Replay a policy that was built already, without its survival of a loss."""
     result, fleet, metered = _simulate(study, policy, ready, seed, progress, options)
-    detailed = options.detailed
+    series = result.series
     labels = _pool_labels(study, ready)
     sources = [
         None if pool.lends else p for p, pool in zip(ready.source_pools, fleet.pools, strict=True)
     ]
     detail = NO_DETAIL
-    if detailed:
-        detail = replace(
-            detail_of(result, labels, requests=options.requests),
-            capacity=capacity_table(study, result.series, sources),
-        )
+    if options.detailed:
+        capacity = capacity_table(study, series, sources)
+        detail = replace(detail_of(result, labels, requests=options.requests), capacity=capacity)
     plan = ready.plan() if ready.plan else None
     return PolicyRun(
         name=policy.key,
         label=policy.title,
-        summary=_summary(study, plan, result, brief=not detailed),
+        summary=_summary(study, plan, result, brief=not options.detailed),
         fleet=result.fleet,
-        series=result.series,
+        series=series,
         plan=plan,
         detail=detail,
         signal_range=metered.signal_range,
-        settings=policy_settings(policy, metered, fleet, result.series, labels),
-        worst_loss=worst_loss(
-            study, serving(study, result.series, sources), result.series.interval_s
-        ),
+        settings=policy_settings(policy, metered, fleet, series, labels),
+        worst_loss=worst_loss(study, serving(study, series, sources), series.interval_s),
         modules=module_run(study, ready, result, labels, policy),
         refused_starts=getattr(ready.policy, "refused", 0),
     )
@@ -364,8 +360,40 @@ def _simulate(
     The last also has the range of the signal that the policy reads, if ``options.detailed``.
     """
     fleet = replace(ready.fleet, faults=faults_of(study.hardware.faults, ready.fleet.pools))
-    scale_in, bars = study.settings.scale_in, options.bars
-    interval = max(60.0, float(np.ceil(study.window.duration_s / MAX_INTERVALS / 60) * 60))
+    if options.lost is not None:
+        fleet = without_replicas(study, fleet, ready.source_pools, options.lost)
+    rule = _wrapped_rule(study, ready, options)
+    metered = SignalRecorder(rule)
+    lend = study.settings.scale_in.lend
+    fleet = fleet_from_today(study, fleet, ready.source_pools, metered, lend=lend)
+    fleet = options.changed(fleet) if options.changed is not None else fleet
+    needs_replay = options.lost is not None or options.changed is not None or options.requests
+    if ready.replay is not None and not needs_replay:
+        return ready.replay, fleet, metered
+    duration_s = study.window.duration_s
+    watch = None
+    if options.bars is not None:
+        watch = LateCounter(_tiers_to_watch(fleet, options.bars), duration_s)
+    result = simulate_cell(
+        study.trace,
+        fleet,
+        metered if options.detailed else rule,  # the range of a signal is only shown in detail
+        cells=study.cells,
+        seed=seed,
+        duration_s=duration_s,
+        interval_s=max(60.0, float(np.ceil(duration_s / MAX_INTERVALS / 60) * 60)),
+        progress=lambda done: progress(done, f"Replaying: {policy.title}"),
+        watch=watch,
+        keep=options.requests,
+        brief=not options.detailed and not options.requests,
+        carried=study.carried,
+    )
+    return result, fleet, metered
+
+
+def _wrapped_rule(study: Study, ready: BuiltPolicy, options: ReplayOptions) -> ScalingPolicy:
+    """Return the policy with the scenario's scale-in, placement in a network and limit of cost."""
+    scale_in = study.settings.scale_in
     rule: ScalingPolicy = ScaleInUndo(
         ScaleInOptions(ready.policy, soft_s=scale_in.soft_s, lend=scale_in.lend),
         reads=scale_in.soft_s > 0,
@@ -376,31 +404,7 @@ def _simulate(
         rule = PlacingPolicy(rule, study.network, study.hardware)
     if np.isfinite(options.cost_limit) and not study.settings.plan.objective.reserve:
         rule = CostLimit(rule, options.cost_limit)
-    if options.lost is not None:
-        fleet = without_replicas(study, fleet, ready.source_pools, options.lost)
-    metered = SignalRecorder(rule)
-    fleet = fleet_from_today(study, fleet, ready.source_pools, metered, lend=scale_in.lend)
-    fleet = options.changed(fleet) if options.changed is not None else fleet
-    needs_replay = options.lost is not None or options.changed is not None or options.requests
-    if ready.replay is not None and not needs_replay:
-        return ready.replay, fleet, metered
-    result = simulate_cell(
-        study.trace,
-        fleet,
-        metered if options.detailed else rule,  # the range of a signal is only shown in detail
-        cells=study.cells,
-        seed=seed,
-        duration_s=study.window.duration_s,
-        interval_s=interval,
-        progress=lambda done: progress(done, f"Replaying: {policy.title}"),
-        watch=None
-        if bars is None
-        else LateCounter(_tiers_to_watch(fleet, bars), study.window.duration_s),
-        keep=options.requests,
-        brief=not options.detailed and not options.requests,
-        carried=study.carried,
-    )
-    return result, fleet, metered
+    return rule
 
 
 def _oracle(
@@ -490,17 +494,20 @@ def _stated_settings(policy: Policy) -> Iterator[Setting]:
             yield Setting(name, "", value)
         elif isinstance(value, dict):
             yield from (Setting(f"{name}.{key}", "", entry) for key, entry in value.items())
-        elif isinstance(value, list) and all("at" in row for row in value):  # a timetable
-            for row in value:
-                pool = (row.get("model"), row.get("region"), row.get("gpu"))
-                yield Setting(
-                    f"replicas from {row['at']}", ", ".join(filter(None, pool)), row["replicas"]
-                )
+        elif isinstance(value, list) and all("at" in row for row in value):
+            yield from map(_timetable_setting, value)
         elif isinstance(value, list):
             for i, row in enumerate(value):
                 for key, entry in row.items():
                     text = " ".join(entry) if isinstance(entry, list) else entry
                     yield Setting(f"{name}.{i}.{key}", "", text)
+
+
+def _timetable_setting(row: Mapping[str, Any]) -> Setting:
+    """Return a row of a timetable: its replicas, and the pools that it is for."""
+    pool = (row.get("model"), row.get("region"), row.get("gpu"))
+    where = ", ".join(filter(None, pool))
+    return Setting(f"replicas from {row['at']}", where, row["replicas"])
 
 
 def _active_settings(rule: ScalingPolicy, pools: Sequence[str]) -> Iterator[Setting]:

@@ -5,7 +5,7 @@ survives a loss if every interactive tier meets its target in a replay without t
 which nothing replaces. Of all losses, the one that leaves the least capacity is replayed.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 
@@ -68,23 +68,29 @@ def losses_of(study: Study) -> list[Loss]:
         # The only way: every pool loses its spare replicas at the same time.
         lost_counts = [np.full(shape, spare.instances, np.int64)]
     else:
-        # A model loses that many of all its replicas in a region, of any pools.
-        lost_counts = []
-        columns_of: dict[tuple[int, int], list[int]] = {}
-        for m, r, g in study.hardware.model_region_gpu:
-            columns_of.setdefault((m, r), []).append(g)
-        for (m, r), columns in columns_of.items():
-            # The GPU column of each lost replica. Many lost replicas are all of one pool.
-            ways: Iterable[tuple[int, ...]] = [(column,) * spare.instances for column in columns]
-            if spare.instances <= MOST_MIXED:
-                ways = combinations_with_replacement(columns, spare.instances)
-            for lost_columns in ways:
-                lost = np.zeros(shape, np.int64)
-                for column in lost_columns:
-                    lost[m, r, column] += 1
-                lost_counts.append(lost)
+        lost_counts = list(_losses_in_a_region(study, spare.instances))
     regions = [*range(shape[1])] if spare.region else []
     return [Loss(counts, region) for counts in lost_counts for region in (None, *regions)]
+
+
+def _losses_in_a_region(study: Study, replicas: int) -> Iterator[IntArray]:
+    """Yield each way in which a model loses that many ``replicas`` in a region, of any pools.
+
+    Each is ``[model, region, GPU column]``. Many lost replicas are all of one pool.
+    """
+    columns_of: dict[tuple[int, int], list[int]] = {}
+    for m, r, g in study.hardware.model_region_gpu:
+        columns_of.setdefault((m, r), []).append(g)
+    for (m, r), columns in columns_of.items():
+        # The GPU column of each lost replica.
+        ways: Iterable[tuple[int, ...]] = [(column,) * replicas for column in columns]
+        if replicas <= MOST_MIXED:
+            ways = combinations_with_replacement(columns, replicas)
+        for lost_columns in ways:
+            lost = np.zeros(study.hardware.minimum.shape, np.int64)
+            for column in lost_columns:
+                lost[m, r, column] += 1
+            yield lost
 
 
 def worst_loss(study: Study, counts: IntArray, interval_s: float = 0.0) -> int:
@@ -122,15 +128,15 @@ def without_replicas(study: Study, fleet: Fleet, source_pools: Sequence[int], lo
     pools = []
     for source, pool in zip(source_pools, fleet.pools, strict=True):
         lost = 0
-        if any(pool.takes(tier) for tier in interactive):
+        if any(map(pool.takes, interactive)):
             lost = int(to_lose[source])
             to_lose[source] = 0
         pools.append(replace(pool, lost=lost))
-    fleet = replace(fleet, pools=tuple(pools))
-    if loss.region is None:
-        return fleet
-    outage = RegionOutage(study.hardware.regions[loss.region].name, 0.0, np.inf)
-    return replace(fleet, faults=(*fleet.faults, outage))
+    faults = fleet.faults
+    if loss.region is not None:
+        region = study.hardware.regions[loss.region].name
+        faults = (*faults, RegionOutage(region, 0.0, np.inf))
+    return replace(fleet, pools=tuple(pools), faults=faults)
 
 
 def capacity_of(study: Study, counts: IntArray) -> FloatArray:
@@ -168,15 +174,15 @@ def interactive_demand(study: Study) -> FloatArray:
 
     Region sets are those of ``region_sets``. The demand of a set is that of its home regions.
     """
-    trace, bin_s = study.trace, study.window.bin_s
+    bin_s = study.window.bin_s
     is_deferrable = np.array([tier.deferrable for tier in study.hardware.tiers])
-    rows = ~is_deferrable[trace.tier]  # the interactive requests
+    trace = study.trace.rows(~is_deferrable[study.trace.tier])
     bins = max(1, round(study.window.duration_s / bin_s))
-    bin_of = np.minimum(trace.arrival_s[rows] // bin_s, bins - 1).astype(np.int64)
+    bin_of = np.minimum(trace.arrival_s // bin_s, bins - 1).astype(np.int64)
     # Add up the tokens of the requests by bin, model and region.
     shape = bins, len(trace.models), len(trace.regions)
-    cell = np.ravel_multi_index((bin_of, trace.model[rows], trace.region[rows]), shape)
-    tokens = np.bincount(cell, trace.input_tokens[rows], minlength=int(np.prod(shape)))
+    cell = np.ravel_multi_index((bin_of, trace.model, trace.region), shape)
+    tokens = np.bincount(cell, trace.input_tokens, minlength=int(np.prod(shape)))
     homes, _ = open_region_sets(study)
     return np.asarray(tokens.reshape(shape) @ homes.T * study.cells / bin_s)
 
@@ -225,28 +231,31 @@ def with_spare_capacity(windows: Sequence[Study], counts: IntArray) -> IntArray:
         left_tps = capacity_after_loss(study, by_place(study, fleets))
         return np.asarray(np.maximum(needed_tps - left_tps, 0.0).sum(axis=(1, 2)))
 
-    # What may be added, each as replicas [pools]: one of a pool, or one of all pools of a place.
-    # Prefill alone may gain nothing without decode.
     usd = study.replica_usd
-    additions = list(np.eye(len(counts), dtype=np.int64))
-    places = [(m, r) for m, r, _ in study.hardware.model_region_gpu]
-    for place in dict.fromkeys(places):
-        additions.append(np.array([other == place for other in places], np.int64))
+    additions = _additions(study, spare.instances)
     enlarged = counts.copy()
     while (missing := float(missing_tps(enlarged[None])[0])) > 0:
-        tries = []
-        for addition in additions:
-            # A new pool gains nothing until it has more replicas than may be lost.
-            for step in (1, spare.instances + 1):
-                tried = enlarged + step * addition
-                if fits_gpus(study, tried):
-                    tries.append(tried)
+        tries = [enlarged + added for added in additions if fits_gpus(study, enlarged + added)]
         if not tries:
             return enlarged
         paid_usd = np.array([(tried - enlarged) @ usd for tried in tries])
         gained_tps = missing - missing_tps(np.array(tries))
         enlarged = tries[int(np.argmax(gained_tps / np.maximum(paid_usd, 1e-9)))]
     return remove_unneeded(lambda fleet: not missing_tps(fleet[None]).any(), enlarged, counts, -usd)
+
+
+def _additions(study: Study, may_be_lost: int) -> list[IntArray]:
+    """Return what may be added to a fleet, each as replicas ``[pools]``.
+
+    That is a replica of one pool, or of all pools of a model in a region: prefill alone may gain
+    nothing without decode. A new pool gains nothing until it has more replicas than ``may_be_lost``
+    at once.
+    """
+    places = [(m, r) for m, r, _ in study.hardware.model_region_gpu]
+    single = list(np.eye(len(places), dtype=np.int64))
+    for place in dict.fromkeys(places):
+        single.append(np.array([other == place for other in places], np.int64))
+    return [step * added for added in single for step in (1, may_be_lost + 1)]
 
 
 def by_place(study: Study, pools: IntArray) -> IntArray:
@@ -260,14 +269,20 @@ def by_place(study: Study, pools: IntArray) -> IntArray:
     return counts
 
 
+def gpus_used(study: Study, counts: IntArray) -> IntArray:
+    """Return the GPUs of the replicas ``counts [pools]``, ``[region, GPU type]``."""
+    hardware = study.hardware
+    used = np.zeros_like(hardware.capacity_gpus)
+    for count, (m, r, g) in zip(counts, hardware.model_region_gpu, strict=True):
+        used[r, hardware.types[g]] += count * hardware.profiles[m, g].tp
+    return used
+
+
 def fits_gpus(study: Study, counts: IntArray) -> bool:
     """Return whether every pool is within its maximum and every region has enough GPUs."""
-    hardware, pools = study.hardware, study.fleet(counts).pools
-    used = np.zeros_like(hardware.capacity_gpus)
-    for count, pool, (_, r, g) in zip(counts, pools, hardware.model_region_gpu, strict=True):
-        used[r, hardware.types[g]] += count * pool.gpus_per_instance
-    most = np.array([pool.maximum for pool in pools])
-    return bool((counts <= most).all() and (used <= hardware.capacity_gpus).all())
+    most = np.array([pool.maximum for pool in study.fleet(counts).pools])
+    enough_gpus = (gpus_used(study, counts) <= study.hardware.capacity_gpus).all()
+    return bool((counts <= most).all() and enough_gpus)
 
 
 def region_sets(open_ways: BoolArray) -> tuple[BoolArray, BoolArray]:
@@ -281,21 +296,10 @@ def region_sets(open_ways: BoolArray) -> tuple[BoolArray, BoolArray]:
     combined. If there were more than MOST_SETS sets, each region is a set of its own and has to
     serve its own demand, which is stricter.
     """
-    # Begin with the regions that serve each home, and join the sets that have a region in common
-    # until there are no new ones.
-    regions_of_homes = {frozenset(np.flatnonzero(row).tolist()) for row in open_ways}
-    serving_sets = set(regions_of_homes)
-    unjoined = list(regions_of_homes)
-    while unjoined:
-        regions = unjoined.pop()
-        for other in regions_of_homes:
-            joined = regions | other
-            if regions & other and joined not in serving_sets:
-                serving_sets.add(joined)
-                unjoined.append(joined)
-        if len(serving_sets) > MOST_SETS:
-            alone = np.eye(len(open_ways), dtype=np.bool_)
-            return alone, alone
+    serving_sets = _joined_sets({frozenset(np.flatnonzero(row).tolist()) for row in open_ways})
+    if len(serving_sets) > MOST_SETS:
+        alone = np.eye(len(open_ways), dtype=np.bool_)
+        return alone, alone
     # In the order of the binary number in which a region's digit is 1.
     in_order = sorted(serving_sets, key=lambda regions: sum(1 << region for region in regions))
     serving = np.zeros((len(in_order), len(open_ways)), np.bool_)
@@ -304,3 +308,20 @@ def region_sets(open_ways: BoolArray) -> tuple[BoolArray, BoolArray]:
     # A home belongs to a set if none of its routes ends outside of it.
     leaves_set = np.any(open_ways[None] & ~serving[:, None], axis=2)  # [region set, home]
     return np.asarray(~leaves_set), serving
+
+
+def _joined_sets(regions_of_homes: set[frozenset[int]]) -> set[frozenset[int]]:
+    """Return the sets of regions, and all unions of sets that have a region in common.
+
+    The search ends once there are more than MOST_SETS.
+    """
+    found = set(regions_of_homes)
+    unjoined = list(regions_of_homes)
+    while unjoined and len(found) <= MOST_SETS:
+        regions = unjoined.pop()
+        for other in regions_of_homes:
+            joined = regions | other
+            if regions & other and joined not in found:
+                found.add(joined)
+                unjoined.append(joined)
+    return found

@@ -6,6 +6,7 @@ import numpy as np
 
 from planner.domain.study import Study
 from planner.optimizer.problem import ScalingPlan
+from simulation.arrays import FloatArray
 from simulation.energy import hours_of
 from simulation.fleet import HOUR_S, HOURS
 from simulation.metrics import Summary
@@ -21,19 +22,26 @@ def with_reserved(study: Study, summary: Summary, result: Replayed, plan: Scalin
     term, reserved = study.settings.plan.objective.reserve, plan.reserved
     if term is None or reserved is None or not reserved.any():
         return summary
-    hardware, series = study.hardware, result.series
+    hardware, interval_h = study.hardware, result.series.interval_s / HOUR_S
     prices, on_demand = hardware.reserved_prices(term, np.arange(HOURS) * HOUR_S, HOUR_S)
-    running = series.ready + series.starting + series.draining
-    hour_of = hours_of(running.shape[1], result.start_s, series.interval_s)  # of each interval
+    hour_of = hours_of(result.series.ready.shape[1], result.start_s, result.series.interval_s)
+    window_h = study.window.duration_s / HOUR_S
     paid = saved = 0.0
     for r, t in np.argwhere(reserved):
-        place = hardware.regions[r].name, hardware.gpu_types[t].name
-        gpus = np.zeros(running.shape[1])
-        for counts, pool in zip(running, result.fleet.pools, strict=True):
-            if not pool.spot and (pool.region, pool.gpu.name) == place:
-                gpus += counts * pool.profile.tp
+        gpus = _gpus_in_use(result, hardware.regions[r].name, hardware.gpu_types[t].name)
         # Dollars per hour on demand of the GPUs in use that are reserved, summed over intervals.
         replaced = np.minimum(gpus, reserved[r, t]) @ on_demand[hour_of, r, t]
-        paid += float(reserved[r, t] * prices[r, t]) * study.window.duration_s / HOUR_S
-        saved += float(replaced) * series.interval_s / HOUR_S
+        paid += float(reserved[r, t] * prices[r, t]) * window_h
+        saved += float(replaced) * interval_h
     return replace(summary, cost_usd=summary.cost_usd + paid - saved, reserved_usd=paid)
+
+
+def _gpus_in_use(result: Replayed, region: str, gpu: str) -> FloatArray:
+    """Return the GPUs of a type, not spot, that run replicas in a region, ``[interval]``."""
+    series = result.series
+    running = series.ready + series.starting + series.draining  # [pool, interval]
+    gpus = np.zeros(running.shape[1])
+    for replicas, pool in zip(running, result.fleet.pools, strict=True):
+        if not pool.spot and pool.region == region and pool.gpu.name == gpu:
+            gpus += replicas * pool.profile.tp
+    return gpus

@@ -41,22 +41,19 @@ def capacity_table(
     There is one row for each moment at which the capacity changes, and one for the last interval.
     For ``source_pools`` see ``serving``.
     """
-    tps = capacity_of(study, serving(study, series, source_pools))
+    tps = capacity_of(study, serving(study, series, source_pools))  # [interval, model, region]
     frames = []
-    hardware, start_s = study.hardware, study.window.start_s
+    hardware = study.hardware
     for m, r in dict.fromkeys((m, r) for m, r, _ in hardware.model_region_gpu):
         capacity_tps = tps[:, m, r]
         kept = np.r_[True, np.diff(capacity_tps) != 0]
         kept[-1] = True
-        after_s = series.interval_s * np.flatnonzero(kept)
-        frames.append(
-            pl.DataFrame(
-                {
-                    "time": moments(start_s, after_s.astype(np.float64)),
-                    "model": hardware.models[m].name,
-                    "region": hardware.regions[r].name,
-                    "capacity_tps": capacity_tps[kept],
-                }
-            )
-        )
+        after_s = series.interval_s * np.flatnonzero(kept).astype(np.float64)
+        columns = {
+            "time": moments(study.window.start_s, after_s),
+            "model": hardware.models[m].name,
+            "region": hardware.regions[r].name,
+            "capacity_tps": capacity_tps[kept],
+        }
+        frames.append(pl.DataFrame(columns))
     return pl.concat(frames)

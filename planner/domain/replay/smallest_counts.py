@@ -18,22 +18,27 @@ def fewest(
     [pools]``. It begins at the total of ``base``. ``low`` and ``high`` limit the count of each
     pool, ``least`` is the smallest total. If no total is accepted, return the largest counts.
     """
+
+    def spread(total: int) -> IntArray:
+        """Return ``total`` replicas as counts per pool."""
+        return spread_in_proportion(total, base, low, high)
+
     least, most = max(least, int(low.sum())), int(high.sum())
     # Grow by a quarter until a total is accepted, since each test is a replay.
     enough = max(least, int(base.sum()))
-    while not meets(spread_in_proportion(enough, base, low, high)):
+    while not meets(spread(enough)):
         if enough >= most:
-            return spread_in_proportion(most, base, low, high)
+            return spread(most)
         least, enough = enough + 1, min(most, enough + max(1, enough // 4))
-    # Go down in steps of growing size until one fails, then by bisection.
+    # Go down in steps of growing size until one fails, then by bisection (step 0).
     step = max(1, enough // 16)
     while least < enough:
         middle = max(least, enough - step) if step else (least + enough) // 2
-        if meets(spread_in_proportion(middle, base, low, high)):
+        if meets(spread(middle)):
             enough, step = middle, 2 * step
         else:
             least, step = middle + 1, 0
-    return spread_in_proportion(enough, base, low, high)
+    return spread(enough)
 
 
 def remove_unneeded(meets: Meets, counts: IntArray, low: IntArray, order: FloatArray) -> IntArray:

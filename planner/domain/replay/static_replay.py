@@ -13,7 +13,7 @@ from planner.domain.study import Study
 from simulation.arrays import BoolArray, FloatArray, IntArray, count_codes
 from simulation.cells import per_cell, simulate_cell
 from simulation.early_stop import LateCounter, TargetMissed, first_missed_tier
-from simulation.fleet import Fleet
+from simulation.fleet import Fleet, Tier
 from simulation.policies.guarded_plan import GuardedPlan
 from simulation.policies.parts.guard import OBSERVED
 from simulation.policies.parts.schedule import FixedSchedule
@@ -73,25 +73,22 @@ class FlatWindow:
         ]
         requests = {m: self._requests_by_tier(m) for m in self.models}
         total = np.sum(list(requests.values()), axis=0)
-        results = {m: self.known.get(self.key(m, counts)) for m in self.models}
-        served = {m: result for m, result in results.items() if result is not None}
+        served: dict[int, ServedRequests] = {}  # by model
+        for m in self.models:
+            known = self.known.get(self.key(m, counts))
+            if known is not None:
+                served[m] = known
         for m in self.models:
             # The late requests known so far may already rule out a goal.
             if first_missed_tier(tiers, _late_by_tier(served, total), total) is not None:
                 return False
             if m not in served or served[m].stopped_early:
-                others = {other: result for other, result in served.items() if other != m}
-                length_s, late = self.study.window.duration_s, _late_by_tier(others, total)
+                served.pop(m, None)
+                late = _late_by_tier(served, total)  # of the other models
+                length_s = self.study.window.duration_s
                 watch = LateCounter(tiers, length_s, late, total - requests[m])
                 served[m] = self.known[self.key(m, counts)] = self._count_served(m, counts, watch)
-        due = np.sum([result.due for result in served.values()], axis=0)
-        late = _late_by_tier(served, total)
-        return not any(result.stopped_early for result in served.values()) and all(
-            due_of_tier == 0 or (due_of_tier - late_of_tier) / due_of_tier >= tier.attainment
-            for tier, due_of_tier, late_of_tier in zip(
-                tiers, due.tolist(), late.tolist(), strict=True
-            )
-        )
+        return _meets_every_tier(tiers, list(served.values()))
 
     def _count_served(self, m: int, counts: IntArray, watch: LateCounter) -> ServedRequests:
         """Replay model ``m`` alone, and count its requests that are due and late.
@@ -99,21 +96,14 @@ class FlatWindow:
         ``counts`` has the replicas of each pool of the tested models. ``watch`` ends the replay
         once a tier is sure to miss its goal.
         """
-        study, pool_mask, carried = self.study, self._pool_mask(m), self.study.carried
+        study, carried = self.study, self.study.carried
         self.alive()
         all_counts = self._counts_of_all_pools(counts)
-        fleet = study.fleet(all_counts)
-        # After a loss, a fleet may have fewer replicas than a pool's minimum.
-        pools = (replace(pool, minimum=min(pool.minimum, pool.initial)) for pool in fleet.pools)
-        fleet = fleet_from_today(
-            study, replace(fleet, pools=tuple(pools)), range(len(all_counts)), Static(all_counts),
-            lend=False,
-        )  # fmt: skip
-        policy = self._policy(all_counts[pool_mask])
+        policy = self._policy(all_counts[self._pool_mask(m)])
         try:
             result = simulate_cell(
                 self._trace(m),
-                fleet_of_models(fleet, study, [m]),
+                fleet_of_models(self._begun_fleet(all_counts), study, [m]),
                 policy,
                 cells=study.cells,
                 seed=self.seed,
@@ -127,6 +117,14 @@ class FlatWindow:
         cost_usd = summarise_replay(result, brief=True).cost_usd
         seen = policy.recorded_observations if isinstance(policy, GuardedPlan) else None
         return ServedRequests(*due_and_late(result), cost_usd=cost_usd, guard_signals=seen)
+
+    def _begun_fleet(self, counts: IntArray) -> Fleet:
+        """Return the static fleet ``counts [pools of the study]``, begun from today's fleet."""
+        fleet = self.study.fleet(counts)
+        # After a loss, a fleet may have fewer replicas than a pool's minimum.
+        pools = (replace(pool, minimum=min(pool.minimum, pool.initial)) for pool in fleet.pools)
+        fleet = replace(fleet, pools=tuple(pools))
+        return fleet_from_today(self.study, fleet, range(len(counts)), Static(counts), lend=False)
 
     def _policy(self, counts: IntArray) -> Static | GuardedPlan:
         """Return a policy that keeps ``counts``, and records what a reactive guard would observe.
@@ -226,6 +224,17 @@ def _late_by_tier(served: Mapping[int, ServedRequests], total: IntArray) -> IntA
     for served_requests in served.values():
         late += served_requests.late
     return late
+
+
+def _meets_every_tier(tiers: Sequence[Tier], served: Sequence[ServedRequests]) -> bool:
+    """Return whether requests of several models together meet the target of each of ``tiers``."""
+    if any(result.stopped_early for result in served):
+        return False
+    due = np.sum([result.due for result in served], axis=0)
+    late = np.sum([result.late for result in served], axis=0)
+    targets = np.array([tier.attainment for tier in tiers])
+    attained = (due - late) / np.maximum(due, 1)
+    return bool(((due == 0) | (attained >= targets)).all())
 
 
 def model_pool_mask(study: Study, models: Collection[int]) -> BoolArray:

@@ -1,6 +1,7 @@
 """Search static fleets of a study: the smallest that meets every tier."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 
@@ -12,6 +13,7 @@ from planner.domain.planning.program import instance_kw
 from planner.domain.progress import Progress, part, silent
 from planner.domain.replay.replica_loss import (
     fits_gpus,
+    gpus_used,
     interactive_targets,
     losses_of,
     with_spare_capacity,
@@ -58,41 +60,96 @@ def smallest_flat(
     them (``LOWERED``), or else the last count tried. Spare replicas of the scenario are added at
     the end.
     """
-    requests: Requests = {}
     known = {} if known is None else known
-    windows = [study, *others]
-    peaks = np.array([study.pools(window.peak) for window in windows])
-    request_counts = np.array([len(window.trace) for window in windows])
-    # The highest peak first; among equals the most requests, which are the hardest to serve.
-    order = np.lexsort((-request_counts, -peaks.sum(axis=1)))
-    peaks, windows = peaks[order], [windows[w] for w in order]
-    base = peaks.max(axis=0)
+    windows = sorted((study, *others), key=_hardest_first)
+    search = FleetSearch(study, windows, seed, known, at_once)
     counts = np.zeros(len(study.hardware.model_region_gpu), np.int64)
-    names = [model.name for model in study.hardware.models]
-    for m, name in enumerate(names):
-        progress(0.8 * m / len(names), f"Searching the smallest static fleet for {name}")
-        of_model = model_pool_mask(study, [m])
-        alive = _replay_counter(part(progress, 0.8 * m / len(names), 0.8 * (m + 1) / len(names)),
-                         STEPS + len(windows))  # fmt: skip
-        fleet = fleet_of_models(study.fleet(base), study, [m])
-        low = np.array([pool.minimum for pool in fleet.pools], np.int64)
-        high = np.array([pool.maximum for pool in fleet.pools], np.int64)
-        high = _max_replicas(study, of_model, base, high)
-        targets = {tier.name: tier.attainment for tier in study.hardware.tiers}
-        for lowered in (0.0, *LOWERED):
-            goals = [{tier: share - lowered for tier, share in targets.items()}]
-            meets = [
-                _slo_test([window], [m], goals, seed, alive, known, requests) for window in windows
-            ]
-            counts[of_model] = _fewest_on_all(meets, peaks[:, of_model], low, high, at_once)
-            if all(test(counts[of_model]) for test in meets):
-                break
-    all_pools = study.fleet(counts)
-    least = np.array([pool.minimum for pool in all_pools.pools], np.int64)
-    alive, all_models = _replay_counter(part(progress, 0.8, 1.0), STEPS), range(len(names))
-    meets_all = _slo_test(windows, all_models, (), seed, alive, known, requests)
-    counts = remove_unneeded(meets_all, counts, least, -study.replica_usd)
+    models = study.hardware.models
+    for m, model in enumerate(models):
+        searching = part(progress, 0.8 * m / len(models), 0.8 * (m + 1) / len(models))
+        searching(0.0, f"Searching the smallest static fleet for {model.name}")
+        counts[model_pool_mask(study, [m])] = search.fewest_of_model(m, searching)
+    counts = search.without_unneeded(counts, part(progress, 0.8, 1.0))
     return with_spare(windows, counts, seed, known) if study.settings.plan.spare else counts
+
+
+def _hardest_first(window: Study) -> tuple[int, int]:
+    """Return a sort key: the highest peak first, among equals the most requests."""
+    return -int(window.pools(window.peak).sum()), -len(window.trace)
+
+
+@dataclass(slots=True, eq=False)
+class FleetSearch:
+    """A search of the smallest static fleet in ``windows``, the hardest first.
+
+    All have the hardware of ``study``. ``known`` and ``requests`` keep results and traces of
+    replays. ``at_once`` is the number of windows simulated at the same time.
+    """
+
+    study: Study
+    windows: Sequence[Study]
+    seed: int
+    known: Known
+    at_once: int
+    requests: Requests = field(default_factory=dict)
+
+    def fewest_of_model(self, m: int, progress: Progress) -> IntArray:
+        """Return the fewest replicas of model ``m`` that serve it alone, ``[pools of the model]``.
+
+        The targets are lowered in steps if no fleet meets them.
+        """
+        study = self.study
+        of_model = model_pool_mask(study, [m])
+        peaks = np.array([window.pools(window.peak) for window in self.windows])  # [window, pool]
+        base = peaks.max(axis=0)
+        pools = fleet_of_models(study.fleet(base), study, [m]).pools
+        low = np.array([pool.minimum for pool in pools], np.int64)
+        high = np.array([pool.maximum for pool in pools], np.int64)
+        high = _max_replicas(study, of_model, base, high)
+        alive = _replay_counter(progress, STEPS + len(self.windows))
+        for lowered in (0.0, *LOWERED):
+            meets = [self._slo_test([window], [m], lowered, alive) for window in self.windows]
+            counts = _fewest_on_all(meets, peaks[:, of_model], low, high, self.at_once)
+            if all(test(counts) for test in meets):
+                break
+        return counts
+
+    def without_unneeded(self, counts: IntArray, progress: Progress) -> IntArray:
+        """Return the fleet ``counts [pools]`` less single replicas that no target needs."""
+        least = np.array([pool.minimum for pool in self.study.fleet(counts).pools], np.int64)
+        models = range(len(self.study.hardware.models))
+        meets = self._slo_test(self.windows, models, 0.0, _replay_counter(progress, STEPS))
+        return remove_unneeded(meets, counts, least, -self.study.replica_usd)
+
+    def _slo_test(
+        self,
+        windows: Sequence[Study],
+        models: Sequence[int],
+        lowered: float,
+        alive: Callable[[], None],
+    ) -> Meets:
+        """Return a test: does a static fleet meet every tier in each of the ``windows``?
+
+        The test takes the counts of the pools of ``models``. Targets are ``lowered`` by a share.
+        ``alive`` is called before each replay and may raise to cancel.
+        """
+        goals = {tier.name: tier.attainment - lowered for tier in self.study.hardware.tiers}
+        hardest_first = [
+            FlatWindow(window, models, goals, self.seed, alive, self.known, self.requests)
+            for window in windows
+        ]
+
+        def meets(counts: IntArray) -> bool:
+            """Return whether ``counts`` meet every tier in every window."""
+            for window in hardest_first:
+                if not window.meets(counts):
+                    # Try this window first next time, which saves replays.
+                    hardest_first.remove(window)
+                    hardest_first.insert(0, window)
+                    return False
+            return True
+
+        return meets
 
 
 def costs_more_than(usd: float, windows: Sequence[Study], seed: int, known: Known) -> bool:
@@ -109,7 +166,8 @@ def costs_more_than(usd: float, windows: Sequence[Study], seed: int, known: Know
     usd_per_hour = pools[0].lowest_usd * pools[0].gpus_per_instance
     if usd_per_hour <= 0:
         return False
-    count = np.array([int(usd / (usd_per_hour * study.window.duration_s / HOUR_S))])
+    hours = study.window.duration_s / HOUR_S
+    count = np.array([int(usd / (usd_per_hour * hours))])
     goals = {tier.name: tier.attainment for tier in study.hardware.tiers}
     hardest = sorted(windows, key=lambda window: -int(window.pools(window.peak).sum()))
     return not all(meets_goals(window, count, goals, seed, known) for window in hardest)
@@ -210,42 +268,7 @@ def meets_goals(
     ``known`` keeps results of replays for later calls.
     """
     models, known = range(len(study.hardware.models)), {} if known is None else known
-    meets = _slo_test([study], models, [goals], seed, alive=lambda: None, known=known, requests={})
-    return meets(counts)
-
-
-def _slo_test(
-    windows: Sequence[Study],
-    models: Sequence[int],
-    goals: Sequence[Mapping[str, float]],
-    seed: int,
-    alive: Callable[[], None],
-    known: Known,
-    requests: Requests,
-) -> Meets:
-    """Return a test: does a static fleet meet every tier in each of the windows?
-
-    The test takes the counts of the pools of ``models``. ``goals`` has the attainments to reach in
-    each window, by tier; if empty, these are the targets of the tiers. ``alive`` is called before
-    each replay and may raise to cancel. ``known`` and ``requests`` keep results and traces.
-    """
-    targets = {tier.name: tier.attainment for tier in windows[0].hardware.tiers}
-    hardest_first = [
-        FlatWindow(window, models, shares, seed, alive, known, requests)
-        for window, shares in zip(windows, goals or [targets] * len(windows), strict=True)
-    ]
-
-    def meets(counts: IntArray) -> bool:
-        """Return whether ``counts`` meet every tier in every window."""
-        for window in hardest_first:
-            if not window.meets(counts):
-                # Try this window first next time, which saves replays.
-                hardest_first.remove(window)
-                hardest_first.insert(0, window)
-                return False
-        return True
-
-    return meets
+    return FlatWindow(study, models, goals, seed, alive=lambda: None, known=known).meets(counts)
 
 
 def _max_replicas(study: Study, of_model: BoolArray, base: IntArray, high: IntArray) -> IntArray:
@@ -255,19 +278,16 @@ def _max_replicas(study: Study, of_model: BoolArray, base: IntArray, high: IntAr
     pool alone must fit the GPUs and the power that they leave. ``high`` are the maximum counts.
     """
     hardware = study.hardware
-    free_gpus = hardware.capacity_gpus.copy()  # [region, GPU type], without those of other models
-    is_other = ~of_model
-    for p, (m, r, g) in enumerate(hardware.model_region_gpu):
-        if is_other[p]:
-            free_gpus[r, hardware.types[g]] -= int(base[p]) * hardware.profiles[m, g].tp
+    others = np.where(of_model, 0, base)
+    free_gpus = hardware.capacity_gpus - gpus_used(study, others)  # [region, GPU type]
     most = high.copy()
-    for i, p in enumerate(np.flatnonzero(of_model).tolist()):
+    for i, p in enumerate(np.flatnonzero(of_model)):
         m, r, g = hardware.model_region_gpu[p]
         fitting = int(free_gpus[r, hardware.types[g]]) // hardware.profiles[m, g].tp
         most[i] = max(0, min(int(high[i]), fitting))
     for limited, limit_w, watts in limited_pools(hardware, instance_kw(study.plan_input)):
         is_limited = np.isin(np.arange(len(base)), limited)  # [pools]
-        free_w = limit_w - int((base * watts)[is_limited & is_other].sum())
+        free_w = limit_w - int((others * watts)[is_limited].sum())
         powered = max(0, free_w) // np.maximum(1, watts[of_model])
         most = np.where(is_limited[of_model], np.minimum(most, powered), most)
     return most

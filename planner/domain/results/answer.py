@@ -1,5 +1,6 @@
 """Build the recommendation as one sentence, with the replica schedule."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -99,19 +100,17 @@ def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
     orders = _replica_orders(study, run)
     what = _action_sentence(study, orders, run.label, run.traits)
     mean_replicas = run.series.ready.sum(axis=0).mean()
+    on_average = "" if run.traits.flat else f"{mean_replicas:,.1f} replicas on average"
+    cost = _cost_words(study, run) + cost_difference_words(run, base, usd=False)
     spare = study.settings.plan.spare
-    loss = loss_words(spare) if spare else "one replica"
+    survives = f"urvives the loss of {loss_words(spare) if spare else 'one replica'}"
     candidates = (
-        Fact("Fleet", "" if run.traits.flat else f"{mean_replicas:,.1f} replicas on average"),
-        Fact("Cost", _cost_words(study, run) + cost_difference_words(run, base, usd=False)),
+        Fact("Fleet", on_average),
+        Fact("Cost", cost),
         Fact("Growth", _growth_words(study)),
         Fact("Above a limit", _limits_exceeded(study, run), "above a limit: "),
         Fact("SLO attainment", _attainment_words(run, study.window.ahead), "SLO attainment "),
-        Fact(
-            f"Survives the loss of {loss}",
-            _survives_loss_words(run),
-            f"survives the loss of {loss}: ",
-        ),
+        Fact(f"S{survives}", _survives_loss_words(run), f"s{survives}: "),
     )
     facts = tuple(fact for fact in candidates if fact.words)
     sentence = "; ".join([what, *(f"{fact.before}{fact.words}" for fact in facts)])
@@ -222,12 +221,10 @@ def _schedule(study: Study, orders: _ReplicaOrders) -> ReplicaSchedule:
         pools.append(Pool(hardware.regions[r].name, replica_of(hardware, m, g)))
     counts = orders.counts[:, used_pools]  # [time, used pool]
     is_change = np.r_[True, (np.diff(counts, axis=0) != 0).any(axis=1)]  # the first row is one too
-    rows = [
-        ScheduleRow(
-            moment(orders.begins_s[t]), tuple(counts[t].tolist()), moment(orders.periods_s[t])
-        )
-        for t in np.flatnonzero(is_change).tolist()
-    ]
+    rows = []
+    for t in np.flatnonzero(is_change).tolist():
+        begins, period = moment(orders.begins_s[t]), moment(orders.periods_s[t])
+        rows.append(ScheduleRow(begins, tuple(counts[t].tolist()), period))
     return ReplicaSchedule(tuple(pools), tuple(rows), by_itself=orders.scales_itself)
 
 
@@ -236,8 +233,8 @@ def _action_sentence(study: Study, orders: _ReplicaOrders, label: str, traits: T
 
     ``orders`` are the replicas to request. ``label`` and ``traits`` are those of the policy.
     """
-    start_s, clock, counts = study.window.start_s, study.traffic.clock, orders.counts
-    first = _counts_words(study, counts[0])
+    start_s, clock = study.window.start_s, study.traffic.clock
+    first = _counts_words(study, orders.counts[0])
     utc = " UTC" if clock == "utc" else ""
     begins = f"from {time_words(start_s)}{utc} on {day_words(start_s, clock)}"
     if orders.scales_itself:
@@ -246,7 +243,7 @@ def _action_sentence(study: Study, orders: _ReplicaOrders, label: str, traits: T
         return f"Run a flat fleet, {first or 'of nothing'}, {begins}, all the time"
     how_long = "all the time"
     replicas = span_of(_schedule(study, orders).rows)
-    if (counts != counts[0]).any() and replicas is not None:
+    if (orders.counts != orders.counts[0]).any() and replicas is not None:
         how_long = f"then by the schedule ({replicas[0]:,} to {replicas[1]:,})"
     guard_words = ", and more if load exceeds the plan" if traits.may_exceed_plan else ""
     return f"Run {first or 'nothing'} {begins}, {how_long}{guard_words}"
@@ -258,13 +255,12 @@ def _counts_words(study: Study, counts: IntArray) -> str:
     The GPU type is named if the model can run on several.
     """
     hardware = study.hardware
-    gpu_columns: dict[int, set[int]] = {}  # by model
-    for m, _, g in hardware.model_region_gpu:
-        gpu_columns.setdefault(m, set()).add(g)
+    columns_of_models = {(m, g) for m, _, g in hardware.model_region_gpu}
+    gpu_columns = Counter(m for m, _ in columns_of_models)  # number of GPU columns by model
     by_model: dict[str, list[str]] = {}
     for count, (m, r, g) in zip(counts, hardware.model_region_gpu, strict=True):
         if count:
-            on_gpu = f" of {hardware.columns[g].label}" if len(gpu_columns[m]) > 1 else ""
+            on_gpu = f" of {hardware.columns[g].label}" if gpu_columns[m] > 1 else ""
             words = f"{count:,} in {hardware.regions[r].name}{on_gpu}"
             by_model.setdefault(hardware.models[m].name, []).append(words)
     return "; ".join(f"{model}: {', '.join(parts)}" for model, parts in by_model.items())

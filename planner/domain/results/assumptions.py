@@ -7,6 +7,7 @@ way to run replicas: a GPU type, its number of GPUs and role, bought or as spot.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from planner.inputs.scenario.columns import arrangement
 from planner.inputs.scenario.regions import GIVEN
 from planner.inputs.scenario.schema import Source
 from planner.inputs.scenario.settings import PlanSettings
-from simulation.arrays import CodeArray, Int32Array, count_codes, row_slices
+from simulation.arrays import CodeArray, FloatArray, Int32Array, count_codes, row_slices
 from simulation.fleet import Tier
 from simulation.performance.compiled_graph import GraphProfile
 from simulation.performance.profile import Profile
@@ -217,16 +218,17 @@ def _with_effect_of_longer_lengths(study: Study, m: int, row: Assumption) -> Ass
     The effect on replicas and cost is that on one replica's highest rate at mean lengths, computed
     without a simulation. If it is not known, return ``row`` unchanged.
     """
-    profiles = (p for (model, _), p in study.hardware.profiles.items() if model == m)
-    profile = next(profiles, None)
+    profiles = [p for (model, _), p in study.hardware.profiles.items() if model == m]
     inputs, outputs = study.traffic.lengths[m]
-    if profile is None or not len(inputs):
+    if not profiles or not len(inputs):
         return row
     isl, osl = float(inputs.mean()), float(outputs.mean())
-    rate, _ = largest_rate(profile, isl, osl)
-    is_prompt = row.what.startswith("Prompt")
-    longer_isl, longer_osl = (LONGER * isl, osl) if is_prompt else (isl, LONGER * osl)
-    rate_if_longer, _ = largest_rate(profile, longer_isl, longer_osl)
+    rate, _ = largest_rate(profiles[0], isl, osl)
+    if row.what.startswith("Prompt"):
+        isl *= LONGER
+    else:
+        osl *= LONGER
+    rate_if_longer, _ = largest_rate(profiles[0], isl, osl)
     if not all(math.isfinite(rps) and rps > 0 for rps in (rate, rate_if_longer)):
         return row
     extra = rate / rate_if_longer - 1
@@ -274,16 +276,17 @@ def _speeds(study: Study) -> Iterator[Assumption]:
         if column.spot:  # the same hardware as the owned GPU column
             continue
         name = f"{hardware.models[m].name} on {arrangement(section, profile)}"  # in every role
-        error, source = stated_error(profile), profile.provenance
+        source = profile.provenance
         if (m, g) in sizes.capacity:  # beyond the measured range, the source is weaker
             source = provenance_at(profile, sizes.extrapolated_share((m, g)))
-        error_words = UNCHECKED if error is None else f"error {error.value:.1%} ({error.basis})"
-        value = f"{profile.kind} profile, {error_words}"
-        effect = None if error is None else error.value
-        words = "" if effect is None else f"slower by its error: about {effect:+.0%} replicas"
-        yield Assumption(
-            f"Speed of {name}", value, source.kind, source.source, "profiles", words, effect
-        )
+        value, words, effect = f"{profile.kind} profile, {UNCHECKED}", "", None
+        error = stated_error(profile)
+        if error is not None:
+            effect = error.value
+            value = f"{profile.kind} profile, error {effect:.1%} ({error.basis})"
+            words = f"slower by its error: about {effect:+.0%} replicas"
+        what = f"Speed of {name}"
+        yield Assumption(what, value, source.kind, source.source, "profiles", words, effect)
         source_words = "the profile's own" if section.name else "scenario; default bf16"
         value = _precision(profile, section.precision, section.kv_precision)
         yield Assumption(f"Precision of {name}", value, ASSUMED, source_words, "profiles.precision")
@@ -300,9 +303,8 @@ def _precision(profile: Profile, weights: str, cache: str) -> str:
 def _serving(hardware: Hardware) -> Iterator[Assumption]:
     """Yield the settings of batching, KV transfer, routing and network latency."""
     for model, row in zip(hardware.models, hardware.serving, strict=True):
-        value = f"{BATCHING[row.batching]}, {SCHEDULERS[row.scheduler]}, " + (
-            "prefix caches" if row.prefix_caching else "no prefix caches"
-        )
+        caches = "prefix caches" if row.prefix_caching else "no prefix caches"
+        value = f"{BATCHING[row.batching]}, {SCHEDULERS[row.scheduler]}, {caches}"
         yield Assumption(f"Batching of {model.name}", value, ASSUMED, "scenario", "serving")
     for (m, g), link in hardware.links.items():
         what = f"KV transfer of {hardware.models[m].name} from {hardware.columns[g].label}"
@@ -314,15 +316,12 @@ def _serving(hardware: Hardware) -> Iterator[Assumption]:
     value = f"by {routing.instance.replace('-', ' ')}, from {routing.sees}, {overflow}"
     source = "a router that knows every replica's load and adds no latency"
     yield Assumption("Routing", value, MODELLED, source, "fleet.routing")
-    for i, home in enumerate(hardware.regions):
-        for j in range(i + 1, len(hardware.regions)):
-            other = hardware.regions[j].name
-            value = _latency_words(
-                home.name, other, hardware.latency_s[i, j], hardware.latency_s[j, i]
-            )
-            source_words = "scenario; default 30 ms"
-            what = f"Latency between {home.name} and {other}"
-            yield Assumption(what, value, ASSUMED, source_words, "regions.latency_ms")
+    source, key = "scenario; default 30 ms", "regions.latency_ms"
+    names = [region.name for region in hardware.regions]
+    for i, j in combinations(range(len(names)), 2):
+        there_s, back_s = hardware.latency_s[i, j], hardware.latency_s[j, i]
+        value = _latency_words(names[i], names[j], there_s, back_s)
+        yield Assumption(f"Latency between {names[i]} and {names[j]}", value, ASSUMED, source, key)
 
 
 def _latency_words(home: str, other: str, there_s: float, back_s: float) -> str:
@@ -351,24 +350,27 @@ def _regions(hardware: Hardware, sources: dict[str, Provenance]) -> Iterator[Ass
     """
     for r, region in enumerate(hardware.regions):
         for g, column in enumerate(hardware.columns):
-            name = "Spot price" if column.spot else "Price"
+            name, key = "Price", "regions.usd_per_gpu_hour"
+            if column.spot:
+                name, key = "Spot price", "regions.spot"
             what = f"{name} of {hardware.gpus[g].name} in {region.name}"
             if what in sources:
-                usd = hardware.usd_by_hour[:, r, g]
-                value = f"${usd[0]:,.4g} per GPU and hour"
-                if usd.min() < usd.max():
-                    value = f"${usd.min():,.4g} to ${usd.max():,.4g} per GPU and hour, by UTC hour"
-                provenance = sources[what]
-                key = "regions.spot" if column.spot else "regions.usd_per_gpu_hour"
-                words = "cost, in proportion to its GPU-hours"
-                yield Assumption(what, value, provenance.kind, provenance.source, key, words)
-        for what, value, key in (
-            ("Carbon intensity", f"{region.carbon_g_per_kwh:,.4g} g CO2e/kWh", "carbon_g_per_kwh"),
-            ("PUE", f"{region.pue:.4g}", "pue"),
-        ):
-            name = f"{what} in {region.name}"
-            provenance = sources.get(name, GIVEN)
-            yield Assumption(name, value, provenance.kind, provenance.source, f"regions.{key}")
+                value = _price_words(hardware.usd_by_hour[:, r, g])
+                source, words = sources[what], "cost, in proportion to its GPU-hours"
+                yield Assumption(what, value, source.kind, source.source, key, words)
+        what, value = f"Carbon intensity in {region.name}", f"{region.carbon_g_per_kwh:,.4g}"
+        source, key = sources.get(what, GIVEN), "regions.carbon_g_per_kwh"
+        yield Assumption(what, f"{value} g CO2e/kWh", source.kind, source.source, key)
+        what, value = f"PUE in {region.name}", f"{region.pue:.4g}"
+        source = sources.get(what, GIVEN)
+        yield Assumption(what, value, source.kind, source.source, "regions.pue")
+
+
+def _price_words(usd: FloatArray) -> str:
+    """Return prices by UTC hour, ``[24]``, in words."""
+    if usd.min() < usd.max():
+        return f"${usd.min():,.4g} to ${usd.max():,.4g} per GPU and hour, by UTC hour"
+    return f"${usd[0]:,.4g} per GPU and hour"
 
 
 def _fleet(study: Study) -> Iterator[Assumption]:
@@ -393,22 +395,17 @@ def _fleet(study: Study) -> Iterator[Assumption]:
 
 def _plan(study: Study) -> Iterator[Assumption]:
     """Yield the settings of the forecast and of the plan, such as spare replicas."""
-    plan, key = study.settings.plan, "forecast"
+    plan = study.settings.plan
     value: str = plan.forecast.method
     source_words = "made at each scaling decision from past demand, with its error by backtest"
-    yield Assumption("Forecast of demand", value, MODELLED, source_words, key)
+    yield Assumption("Forecast of demand", value, MODELLED, source_words, "forecast")
     quantiles = () if study.quantiles is None else study.quantiles.found
+    tiers = [quantile.tier for _, quantile in quantiles]
     for at_once, quantile in quantiles:
-        name = tier_label(quantile.tier, [other.tier for _, other in quantiles])
-        name += ", all periods at once" if at_once else ""
+        name = tier_label(quantile.tier, tiers) + (", all periods at once" if at_once else "")
+        what, value = f"Planned percentile, {name}", str(quantile.height)
         kind = MODELLED if quantile.basis == CHOSEN else ASSUMED
-        yield Assumption(
-            f"Planned percentile, {name}",
-            str(quantile.height),
-            kind,
-            quantile.why,
-            "forecast.quantile",
-        )
+        yield Assumption(what, value, kind, quantile.why, "forecast.quantile")
     if len(study.hardware.regions) > 1:
         value = f"at least {plan.objective.epsilon:.0%} of a region's peak"
         yield Assumption("Served at home", value, ASSUMED, "scenario", "objective.epsilon")
@@ -416,11 +413,11 @@ def _plan(study: Study) -> Iterator[Assumption]:
         value = f"at most {plan.objective.spot_share:.0%} of a model's replicas in a region"
         yield Assumption("Rests on spot", value, ASSUMED, "scenario", "objective.spot_share")
     yield _spare(plan)
-    budgets = [
-        f"${limits.usd:,.6g} {when}"
-        for limits, when in ((plan.in_all, "in all"), (plan.each_hour, "an hour"))
-        if math.isfinite(limits.usd)
-    ]
+    budgets = []
+    if math.isfinite(plan.in_all.usd):
+        budgets.append(f"${plan.in_all.usd:,.6g} in all")
+    if math.isfinite(plan.each_hour.usd):
+        budgets.append(f"${plan.each_hour.usd:,.6g} an hour")
     if budgets:
         yield Assumption("Budget", " and ".join(budgets), ASSUMED, "scenario", "objective.limits")
 

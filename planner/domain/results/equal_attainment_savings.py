@@ -94,14 +94,20 @@ def cost_difference_words(run: PolicyRun, base: PolicyRun, *, usd: bool) -> str:
             difference = f"{difference} ({share})" if usd else share
         words = f"{difference} {'less' if saved_usd > 0 else 'more'} than"
     unequal = equal_slo(run, base)
-    oracle = oracle_words(base)
-    if oracle and run.traits.flat and base.traits.flat:  # static fleets differ only in size
-        count = sum(pool.initial for pool in base.fleet.pools)
-        oracle = f"{counted(count, 'replica')}, {oracle}"
-    notes = list(filter(None, [oracle, *_reasons_unequal(unequal, base)]))
+    notes = [*_size_of_oracle(run, base), *_reasons_unequal(unequal, base)]
     remarks = f" ({'; '.join(notes)})" if notes else ""
     equal = ", at equal SLO attainment" if unequal is None and base.meets_slo else ""
     return f", {words} {lower_first(base.label)}{remarks}{equal}"
+
+
+def _size_of_oracle(run: PolicyRun, base: PolicyRun) -> Iterator[str]:
+    """Yield a remark if ``base`` uses future data, with its size if both fleets are static."""
+    oracle = oracle_words(base)
+    if oracle and run.traits.flat and base.traits.flat:  # static fleets differ only in size
+        count = sum(pool.initial for pool in base.fleet.pools)
+        yield f"{counted(count, 'replica')}, {oracle}"
+    elif oracle:
+        yield oracle
 
 
 def oracle_words(run: PolicyRun) -> str:

@@ -62,19 +62,18 @@ class Preview:
 
 def first_answer(study: Study, planned_window: PlannedWindow) -> FirstAnswer:
     """Return the plan of a window, with the attainment expected from the forecasts of past days."""
-    totals = plan_figures(study.plan_input, planned_window.plan).totals
-    hardware, pools = study.hardware, []
+    plan, hardware, pools = planned_window.plan, study.hardware, []
     for m, r, g in hardware.model_region_gpu:
-        counts = planned_window.plan.target[:, m, r, g]  # by period
+        counts = plan.target[:, m, r, g]  # by period
         if counts.any():
-            model, region = hardware.models[m].name, hardware.regions[r].name
-            name = f"{model} in {region} on {hardware.arrangement(m, g)}"
+            place = f"{hardware.models[m].name} in {hardware.regions[r].name}"
+            name = f"{place} on {hardware.arrangement(m, g)}"
             pools.append(PoolRange(name, int(counts.min()), int(counts.max())))
-    attainment = {
-        quantile.tier: quantile.covered
-        for quantile in planned_window.quantiles
-        if quantile.covered is not None
-    }
+    attainment = {}
+    for quantile in planned_window.quantiles:
+        if quantile.covered is not None:
+            attainment[quantile.tier] = quantile.covered
+    totals = plan_figures(study.plan_input, plan).totals
     return FirstAnswer(tuple(pools), totals.usd, totals.gpu_hours, attainment)
 
 

@@ -105,15 +105,13 @@ def compare(
     recommended, autoscaler = None, ""
     if best is not None and chosen is not None:
         autoscaler = _autoscaler_sentences(by_name, best, qualifies=chosen.choice.qualifies)
-        recommended = replace(
-            recommended_of(best, runs, chosen.choice, chosen.days, chosen.level),
-            equal_slo_saving=saving(best, base),
-        )
+        recommended = recommended_of(best, runs, chosen.choice, chosen.days, chosen.level)
+        recommended = replace(recommended, equal_slo_saving=saving(best, base))
     better_static = warnings.static_beats_plan(by_name, _run_of_plan(by_name, best))
-    other_baseline = []
+    found = list(_policy_warnings(by_name, best, better_static, any_deployable=chosen is not None))
     if baseline not in (None, base.name):
         label = lower_first(base.label)
-        other_baseline = [f"{baseline} was not run, so savings count against {label}."]
+        found.append(f"{baseline} was not run, so savings count against {label}.")
     differences = [equal_slo(run, base) for run in runs]
     return PolicyComparison(
         runs=tuple(runs),
@@ -121,11 +119,7 @@ def compare(
         ranking=tuple(run.name for run in sorted(runs, key=_sort_key)),
         baseline=base.name,
         headline=_headline(by_name, recommended, base.name),
-        warnings=(
-            *_policy_warnings(by_name, best, better_static, any_deployable=chosen is not None),
-            *other_baseline,
-            *left_out,
-        ),
+        warnings=(*found, *left_out),
         flat_wins=bool(better_static),
         equal_slo=tuple(row for row in differences if row is not None),
         recommended=recommended,
@@ -272,30 +266,33 @@ def _autoscaler_sentences(
     today = by_name[key]
     # Costs are per day, and a shorter window shows only part of one.
     rate = " at this window's rate" if today.summary.duration_s < DAY_S else ""
-    text = (
-        f"Your autoscaler ({today.traits.label}) costs {_cost_per_day(today)}{rate} "
-        f"and {_result(today)}."
-    )
+    cost = f"{_cost_per_day(today)}{rate}"
+    text = f"Your autoscaler ({today.traits.label}) costs {cost} and {_result(today)}."
     if recommended is today:
         return f"{text} It is the recommended policy."
     extra = _usd_per_day(recommended) / _usd_per_day(today) - 1 if _usd_per_day(today) else 0.0
     change = f" ({signed_percent(extra, 0)})" if abs(extra) >= NOTHING else ""
-    text += (
-        f" The recommended policy, {lower_first(recommended.label)}, costs "
-        f"{_cost_per_day(recommended)}{change} and {_result(recommended)}."
-    )
-    if recommended.meets_slo:
-        preferred = today.meets_slo and extra >= NOTHING and qualifies
-        return f"{text} It is preferred for its results on the test days." if preferred else text
+    cost = f"{_cost_per_day(recommended)}{change}"
+    label = lower_first(recommended.label)
+    text += f" The recommended policy, {label}, costs {cost} and {_result(recommended)}."
+    if not recommended.meets_slo:
+        return f"{text}{_cheapest_feasible_sentence(by_name, today)}"
+    if today.meets_slo and extra >= NOTHING and qualifies:
+        return f"{text} It is preferred for its results on the test days."
+    return text
+
+
+def _cheapest_feasible_sentence(by_name: dict[str, PolicyRun], today: PolicyRun) -> str:
+    """Return the cheapest policy that meets every SLO, after a space; "": it is ``today``."""
     feasible = [
         run for run in by_name.values() if run.meets_slo and not run.traits.uses_future_data
     ]
     if not feasible:
-        return f"{text} No policy in this comparison meets every SLO."
+        return " No policy in this comparison meets every SLO."
     cheapest = min(feasible, key=lambda run: run.summary.cost_usd)
     if cheapest is today:
-        return text
-    return f"{text} {cheapest.label} costs {_cost_per_day(cheapest)} and {_result(cheapest)}."
+        return ""
+    return f" {cheapest.label} costs {_cost_per_day(cheapest)} and {_result(cheapest)}."
 
 
 def _usd_per_day(run: PolicyRun) -> float:

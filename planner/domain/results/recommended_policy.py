@@ -138,45 +138,46 @@ def recommended_of(
     ``runs`` are the simulations of all policies, for the oracle baselines among them. ``level`` is
     the level of assurance, as index in ``LEVELS``, that decides which test ``days`` to pass.
     """
-    figures = figures_of_choice(choice, days)
+    begins = [
+        FirstReplicas(
+            model=pool.model,
+            region=pool.region,
+            gpu=pool.gpu.name,
+            tp=pool.gpus_per_instance,
+            role=pool.role,
+            replicas=pool.initial,
+        )
+        for pool in run.fleet.pools
+    ]
     return Recommended(
         policy=run.name,
         label=run.label,
         parameters=choice.candidate.parameters,
         follows_plan=run.plan is not None,
-        begins=tuple(
-            FirstReplicas(
-                model=pool.model,
-                region=pool.region,
-                gpu=pool.gpu.name,
-                tp=pool.gpus_per_instance,
-                role=pool.role,
-                replicas=pool.initial,
-            )
-            for pool in run.fleet.pools
-        ),
+        begins=tuple(begins),
         sentence=_sentence(run, choice, days, level),
         assurance=LEVELS[level],
         qualifies=choice.qualifies,
         failing=choice.failing,
-        expected=figures.expected,
+        expected=figures_of_choice(choice, days).expected,
         cost_usd=run.summary.cost_usd,
         gpu_hours=run.summary.gpu_hours,
         attainment=run.summary.slo_attainment,
         meets_slo=run.meets_slo,
         equal_slo_saving=None,
-        yardsticks=tuple(
-            OracleBaseline(
-                policy=other.name,
-                label=other.label,
-                word=oracle_words(other),
-                cost_usd=other.summary.cost_usd,
-                gpu_hours=other.summary.gpu_hours,
-                meets_slo=other.meets_slo,
-            )
-            for other in runs
-            if other.traits.uses_future_data
-        ),
+        yardsticks=tuple(_oracle(other) for other in runs if other.traits.uses_future_data),
+    )
+
+
+def _oracle(run: PolicyRun) -> OracleBaseline:
+    """Return the results of a policy that uses future data."""
+    return OracleBaseline(
+        policy=run.name,
+        label=run.label,
+        word=oracle_words(run),
+        cost_usd=run.summary.cost_usd,
+        gpu_hours=run.summary.gpu_hours,
+        meets_slo=run.meets_slo,
     )
 
 
@@ -185,27 +186,29 @@ def _sentence(run: PolicyRun, choice: Choice, days: Sequence[TestDay], level: in
 
     ``level`` is the level of assurance, as index in ``LEVELS``.
     """
-    if run.traits.flat:
-        count = sum(pool.initial for pool in run.fleet.pools)
-        policy = f"static fleet of {counted(count, 'replica')}"
-    else:
-        parameters = choice.candidate.parameters.items()
-        values = (f"{key_words(name).lower()} {value:g}" for name, value in parameters)
-        policy = ", ".join((run.label, *values))
-    required = sum(day.required_at(level) for day in days)
+    policy = _policy_words(run, choice.candidate.parameters)
     if not choice.qualifies:
         failed = ", ".join(choice.failing)
         return (
             f"No policy passes every required test day ({LEVELS[level]}). Nearest: {policy}. "
             f"It fails: {failed}."
         )
+    required = sum(day.required_at(level) for day in days)
     words = f"{LEVELS[level].capitalize()} plan: {policy}. "
     words += f"It passes all {required} required test days at the lowest expected cost."
-    runner_up = choice.runner_up
-    if runner_up is not None:
-        extra_cost = (
-            runner_up.expected_cost_usd(days) / choice.candidate.expected_cost_usd(days) - 1
-        )
+    next_best = choice.runner_up
+    if next_best is not None:
+        own_usd = choice.candidate.expected_cost_usd(days)
+        extra_cost = next_best.expected_cost_usd(days) / own_usd - 1
         costs = f"costs {extra_cost:.0%} more" if extra_cost > TIE else "costs about the same"
-        words += f" Next: {runner_up.label} {costs}."
+        words += f" Next: {next_best.label} {costs}."
     return words
+
+
+def _policy_words(run: PolicyRun, parameters: dict[str, float]) -> str:
+    """Return the name of a policy with its parameters, or the size of a static fleet."""
+    if run.traits.flat:
+        count = sum(pool.initial for pool in run.fleet.pools)
+        return f"static fleet of {counted(count, 'replica')}"
+    values = (f"{key_words(name).lower()} {value:g}" for name, value in parameters.items())
+    return ", ".join((run.label, *values))

@@ -77,9 +77,8 @@ def looking_back_tables(series: Sequence[PastForecasts]) -> dict[str, pl.DataFra
             when = times(origin, past.bin_s, steps)
             band = {"mean": past.mean[i], "p10": past.low[i], "p90": past.high[i]}
             rates = {name: amounts / past.bin_s for name, amounts in band.items()}
-            moments.append(
-                _series(past.key, when, unit=past.unit, **rates, origin=[when[0]] * steps)
-            )
+            made_at = [when[0]] * steps
+            moments.append(_series(past.key, when, unit=past.unit, **rates, origin=made_at))
         when = times(past.history_s, past.bin_s, len(past.history))
         actual = past.history / past.bin_s
         history.append(_series(past.key, when, unit=past.unit, actual=actual))
@@ -132,12 +131,12 @@ def plan_table(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> pl.DataFr
     periods_and_pools = product(range(len(plan.windows)), hardware.model_region_gpu)
     rows = []
     for decision, (p, (m, r, g)) in zip(decisions(plan, hardware), periods_and_pools, strict=True):
-        gpus = decision.target * decision.replica.tp
+        replica, gpus = decision.replica, decision.target * decision.replica.tp
         row = {
             "period_start": decision.period,
-            "model": decision.replica.model,
+            "model": replica.model,
             "region": decision.region,
-            **{name: getattr(decision.replica, name) for name in REPLICA},
+            **{name: getattr(replica, name) for name in REPLICA},
             "current": decision.current,
             "delta": decision.delta,
             "target": decision.target,

@@ -29,19 +29,7 @@ def static_beats_plan(by_name: dict[str, PolicyRun], planned: PolicyRun | None) 
     """
     if planned is None or not planned.summary.arrived:
         return []
-
-    def beats_plan(run: PolicyRun) -> bool:
-        """Return whether a static fleet as safe as the plan meets every SLO at no higher cost."""
-        if not run.traits.flat or not run.meets_slo or run.lacks_spare:
-            return False
-        if planned.n_plus_1 and run.n_plus_1 is False:
-            return False
-        usd, plan_usd = round(run.summary.cost_usd, 2), round(planned.summary.cost_usd, 2)
-        # A plan that never changes is such a fleet itself, so it is not beaten at equal cost.
-        as_cheap = usd == plan_usd and not never_moves(planned)
-        return not planned.meets_slo or usd < plan_usd or as_cheap
-
-    better = list(filter(beats_plan, by_name.values()))
+    better = [run for run in by_name.values() if _beats_plan(run, planned)]
     if not better:
         return []
     # Prefer a deployable fleet, even if an oracle is cheaper.
@@ -59,6 +47,18 @@ def static_beats_plan(by_name: dict[str, PolicyRun], planned: PolicyRun | None) 
         return [f"{fleet}, no more than {lower_first(planned.label)}."]
     difference = _attainment_differs_sentence(static, planned)
     return [f"{fleet}. {planned.label} costs ${plan_usd}.{difference}"]
+
+
+def _beats_plan(run: PolicyRun, planned: PolicyRun) -> bool:
+    """Return whether a static fleet as safe as the plan meets every SLO at no higher cost."""
+    if not run.traits.flat or not run.meets_slo or run.lacks_spare:
+        return False
+    if planned.n_plus_1 and run.n_plus_1 is False:
+        return False
+    usd, plan_usd = round(run.summary.cost_usd, 2), round(planned.summary.cost_usd, 2)
+    # A plan that never changes is such a fleet itself, so it is not beaten at equal cost.
+    as_cheap = usd == plan_usd and not never_moves(planned)
+    return not planned.meets_slo or usd < plan_usd or as_cheap
 
 
 def no_spare(runs: Sequence[PolicyRun]) -> list[str]:
