@@ -51,9 +51,9 @@ from simulation.policies.guarded_plan import GuardedPlan
 from simulation.policies.wrappers.cost_limit import CostLimitExceeded
 
 T = TypeVar("T")
-# What a plan depends on: the policy, its parameter value, whether it keeps a spare replica, and
-# the function that makes the study of the day.
-Planned = tuple[Policy, float | None, bool, Callable[[], Study]]
+# What a plan depends on: the policy's key, its parameter value, whether it keeps a spare replica,
+# and the function that makes the study of the day.
+Planned = tuple[str, float | None, bool, Callable[[], Study]]
 MOST_HELD = 12_000_000  # requests of drawn days that are kept in memory
 STATIC = "flat-before"  # the static fleet that is sized on the required days
 SIZED = (STATIC, "flat-g")  # policies whose replicas are a static fleet, or begin with one
@@ -66,7 +66,7 @@ class Trial:
     With ``spare``, its plan has a spare replica.
     """
 
-    policy: Policy
+    policy: Policy = field(hash=False)  # may have lists of parameters
     value: float | None
     spare: bool
     case: Case
@@ -87,7 +87,7 @@ class Trial:
     @property
     def plan_key(self) -> Planned:
         """Return what a plan of this trial depends on."""
-        return self.policy, self.value, self.spare, self.case.study
+        return self.policy.key, self.value, self.spare, self.case.study
 
 
 @dataclass(frozen=True, slots=True, eq=False)
