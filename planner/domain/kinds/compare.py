@@ -18,11 +18,10 @@ from planner.domain.options import PolicyKeyOrAll, RunOptions, Seed
 from planner.domain.outcome import Outcome, Traces
 from planner.domain.parallel import parallel_replays
 from planner.domain.pd.plan_ratios import StatedRatio, stated_ratios
-from planner.domain.planning.figures import PlanFigures, plan_figures
+from planner.domain.planning.figures import PlanFigures, window_figures
 from planner.domain.planning.inputs import Load, PlannedWindow
 from planner.domain.planning.period_solver import Periods, with_planned_starts
 from planner.domain.planning.planning import forecast_load, plan_load
-from planner.domain.planning.purchases import purchases, shift_figures
 from planner.domain.preparation import planned_of, study_of, with_seed
 from planner.domain.progress import Progress, part, silent
 from planner.domain.recommend.alternatives import alternatives_of, level_of
@@ -116,102 +115,130 @@ def run(
     begun = time.perf_counter()
     scenario = with_seed(scenario, options.seed)
     study = study_of(scenario, traces, user_facts, part(progress, 0.0, 0.06))
+    level = LEVELS.index(options.assurance or scenario.assurance)
     chosen, left_out = policies_chosen(scenario, study, options.policies)
     baselines, unable = missing_baselines(scenario, study, chosen)
-    left_out += unable
-    level = LEVELS.index(options.assurance or scenario.assurance)
-    test_days = TestDays(study, scenario.test_days, scenario.seed)
-    spare = test_days.spare_at(level)
-    without_spare = study
-    if spare:
-        study = with_spare_replica(study)
-    planned = planned_of(study, part(progress, 0.06, 0.08))
-    preview = Preview(first_answer(study, planned))
-    progress(0.08, _first_answer_words(preview.answer))
-    parts.show(preview)
-
-    def show(**new: Any) -> None:
-        """Show the answer so far, with ``new`` values of fields of the preview."""
-        nonlocal preview
-        preview = replace(preview, **new)
-        parts.show(preview)
-
     policies = (*chosen, *baselines)
+
+    # Plans of the window keep a spare replica if the level of assurance requires one.
+    test_days = TestDays(study, scenario.test_days, scenario.seed)
+    window_study = with_spare_replica(study) if test_days.spare_at(level) else study
+    planned = planned_of(window_study, part(progress, 0.06, 0.08))
+    preview = _LivePreview(parts, Preview(first_answer(window_study, planned)))
+    progress(0.08, _first_answer_words(preview.preview.answer))
+
     trials = Trials(
-        without_spare, test_days, policies, scenario.seed, parts, part(progress, 0.08, 0.8),
-        lambda days, tried: show(test_days=days_so_far(days, tried)),
+        study, test_days, policies, scenario.seed, parts, part(progress, 0.08, 0.8),
+        lambda days, tried: preview.show(test_days=days_so_far(days, tried)),
     )  # fmt: skip
-    choices: dict[str, tuple[Choice, list[Candidate]]] = {}
     window_runs = _WindowRuns(
-        study, without_spare, planned, trials, PressureTests(study), level=level, spare=spare,
-        chosen=frozenset(policy.key for policy in chosen), strict=list(options.policies) != [ALL],
-        early=_simulated_early(policies),
+        window_study, study, planned, trials, PressureTests(window_study), level=level,
+        spare=test_days.spare_at(level), chosen=frozenset(policy.key for policy in chosen),
+        strict=list(options.policies) != [ALL], early=_simulated_early(policies),
     )  # fmt: skip
-    # Search the recommendation of each level on the test days, while early policies are simulated.
+    # Search the recommendations on the test days, while early policies are simulated.
     with window_runs.begun(parts) as early_outcomes:
-        for name, choice_and_candidates in choices_of(trials, level):
-            choices[name] = choice_and_candidates
-            figures = figures_of_choice(choice_and_candidates[0], trials.days)
-            show(assurance=preview.assurance | {name: figures})
-        # Simulate the window with the policies that the test days have tuned.
-        choice, candidates = choices.get(LEVELS[level], (None, []))
-        alternatives, others = alternatives_of(choices, LEVELS[level], trials.plan_key)
-        window_runs = replace(
-            window_runs,
-            candidates={candidate.policy: candidate for candidate in candidates},
-            alternatives=frozenset(alternatives.values()),
+        found = _recommendations(trials, level, preview)
+        outcomes, errors = window_runs.simulate_all(
+            policies, found, early_outcomes, parts, part(progress, 0.8, 0.94)
         )
-        late, errors = window_runs.simulate_all(
-            policies, others, _planned_load(planned, choice), parts, part(progress, 0.8, 0.9)
-        )
-        early = early_outcomes(part(progress, 0.9, 0.94))
     parts.close()
-    by_key = early | late
-    outcomes = [by_key[key] for key in (*(policy.key for policy in policies), *others)]
+
     runs = [outcome for outcome in outcomes if isinstance(outcome, PolicyRun)]
-    left_out += [outcome for outcome in outcomes if isinstance(outcome, str)]
+    left_out += unable + [outcome for outcome in outcomes if isinstance(outcome, str)]
     if not runs:
         raise Infeasible(" ".join(left_out))
-    runs = with_flat_costs(study, runs, seed=scenario.seed, progress=part(progress, 0.94, 0.97))
-    recommended = None if choice is None else ChoiceOfPolicy(choice, trials.days, level)
+    runs = with_flat_costs(
+        window_study, runs, seed=scenario.seed, progress=part(progress, 0.94, 0.97)
+    )
     progress(0.97, "Comparing policies")
-    comparison = _comparison_of(study, runs, scenario.objective.baseline, left_out, recommended)
+    comparison = _comparison_of(
+        window_study, runs, scenario.objective.baseline, left_out,
+        None if found.choice is None else ChoiceOfPolicy(found.choice, trials.days, level),
+    )  # fmt: skip
     shown = _plan_to_show(planned, comparison)
     if shown is not planned:
-        periods = Periods.of(study.plan_input, planned.load)
+        periods = Periods.of(window_study.plan_input, planned.load)
         shown = replace(shown, plan=with_planned_starts(periods, shown.plan))
-    # Days that only a higher level requires were simulated after the candidates were listed.
-    tested = [
-        *(trials.with_results(row) for row in candidates),
-        *(replace(trials.with_results(row), policy=key) for key, row in others.items()),
-    ]
     result = CompareResult(
-        frame=frame_of(study),
+        frame=frame_of(window_study),
         forecast=Forecasts(shown.forecasts, shown.quantiles),
-        plan=plan_figures(
-            study.plan_input,
-            shown.plan,
-            mix=purchases(study.plan_input, shown),
-            shift=shift_figures(study.plan_input, shown),
-        ),
-        pd_ratios=stated_ratios(study, shown.plan.target),
+        plan=window_figures(window_study.plan_input, shown),
+        pd_ratios=stated_ratios(window_study, shown.plan.target),
         profile_error=errors,
         comparison=comparison,
-        test_days=day_figures(trials.days, tested, level),
-        assurance=preview.assurance,
+        test_days=day_figures(trials.days, found.tested(trials), level),
+        assurance=preview.preview.assurance,
         alternatives={
-            name: key for name, key in alternatives.items() if key in comparison.baselines
+            name: key for name, key in found.alternatives.items() if key in comparison.baselines
         },
         modules=module_figures(runs),
         seconds=time.perf_counter() - begun,
     )
     return Outcome(
         result,
-        tables.planned_tables(study, shown)
+        tables.planned_tables(window_study, shown)
         | tables.replayed_tables(comparison)
-        | _schedules(study, comparison),
-        _whatif_basis(study, planned, comparison),
+        | _schedules(window_study, comparison),
+        _whatif_basis(window_study, planned, comparison),
     )
+
+
+@dataclass(eq=False)
+class _LivePreview:
+    """What a user sees of a comparison until it is finished; shown again after each change."""
+
+    parts: Parts
+    preview: Preview
+
+    def __post_init__(self) -> None:
+        self.parts.show(self.preview)
+
+    def show(self, **new: Any) -> None:
+        """Show the preview with ``new`` values of its fields."""
+        self.preview = replace(self.preview, **new)
+        self.parts.show(self.preview)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Recommendations:
+    """The recommendations of all levels of assurance.
+
+    ``choice`` is that of the run's level, None without one, and ``candidates`` are those that it
+    was chosen from. ``alternatives`` maps each level, and "static", to the key of the run that
+    simulates its plan. ``others`` are the candidates of those runs that simulate the plan of
+    another level.
+    """
+
+    choice: Choice | None
+    candidates: Sequence[Candidate]
+    alternatives: Mapping[str, str]
+    others: Mapping[str, Candidate]
+
+    def tested(self, trials: Trials) -> list[Candidate]:
+        """Return all candidates with all their results.
+
+        Days that only a higher level requires were simulated after the candidates were listed.
+        """
+        return [
+            *(trials.with_results(row) for row in self.candidates),
+            *(replace(trials.with_results(row), policy=key) for key, row in self.others.items()),
+        ]
+
+
+def _recommendations(trials: Trials, level: int, preview: _LivePreview) -> _Recommendations:
+    """Search the recommendation of each level on the test days; show each once it is known.
+
+    ``level`` is the level of the run, as an index of LEVELS.
+    """
+    choices: dict[str, tuple[Choice, list[Candidate]]] = {}
+    for name, choice_and_candidates in choices_of(trials, level):
+        choices[name] = choice_and_candidates
+        figures = figures_of_choice(choice_and_candidates[0], trials.days)
+        preview.show(assurance=preview.preview.assurance | {name: figures})
+    choice, candidates = choices.get(LEVELS[level], (None, []))
+    alternatives, others = alternatives_of(choices, LEVELS[level], trials.plan_key)
+    return _Recommendations(choice, candidates, alternatives, others)
 
 
 def _comparison_of(
@@ -299,38 +326,43 @@ class _WindowRuns:
     def simulate_all(
         self,
         policies: Sequence[Policy],
-        other_levels: Mapping[str, Candidate],
-        planned_load: Load,
+        found: _Recommendations,
+        early_outcomes: Callable[[Progress], Outcomes],
         parts: Parts,
         progress: Progress,
-    ) -> tuple[Outcomes, tuple[ProfileError, ...]]:
-        """Return (outcomes of the other policies, profile errors).
+    ) -> tuple[list[PolicyRun | str], tuple[ProfileError, ...]]:
+        """Return the outcomes of tuned ``policies`` and plans of other levels, and profile errors.
 
-        The other policies are those that are not early, and ``other_levels``: what other levels of
-        assurance recommend, by the key of the run. The profile errors come with their effect on a
-        plan of ``planned_load``.
+        ``early_outcomes`` waits for those of the early policies. The profile errors come with their
+        effect on a plan of the load that the recommended policy plans for.
         """
+        tuned = replace(
+            self,
+            candidates={candidate.policy: candidate for candidate in found.candidates},
+            alternatives=frozenset(found.alternatives.values()),
+        )
         by_key = {policy.key: policy for policy in policies}
         steps: dict[str, Callable[[Progress], Any]] = {
-            key: partial(self.simulate, policy)
+            key: partial(tuned.simulate, policy)
             for key, policy in by_key.items()
             if policy not in self.early
         }
         steps |= {
             key: partial(self.simulate_other_level, key, by_key[candidate.policy], candidate)
-            for key, candidate in other_levels.items()
+            for key, candidate in found.others.items()
         }
+        load = _planned_load(self.planned, found.choice)
         *runs, errors = parts.map(
             [
                 *(Part(f"Simulate: {traits_of(key).label}", step) for key, step in steps.items()),
-                Part("Plan with the profile error",
-                     partial(self._profile_errors, planned_load)),
+                Part("Plan with the profile error", partial(self._profile_errors, load)),
             ],
-            progress,
+            part(progress, 0.0, 0.7),
             shared=self._shared_objects,
             at_once=self._at_once,
-        )  # fmt: skip
-        return dict(zip(steps, runs, strict=True)), errors
+        )
+        outcomes = dict(zip(steps, runs, strict=True)) | early_outcomes(part(progress, 0.7, 1.0))
+        return [outcomes[key] for key in (*by_key, *found.others)], errors
 
     @property
     def _shared_objects(self) -> tuple[Any, ...]:

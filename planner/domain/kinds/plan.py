@@ -12,13 +12,12 @@ from planner.domain.options import RunOptions
 from planner.domain.outcome import Outcome, Traces
 from planner.domain.parallel import run_in_parallel
 from planner.domain.pd.plan_ratios import StatedRatio, stated_ratios
-from planner.domain.planning.figures import PlanFigures, plan_figures
+from planner.domain.planning.figures import PlanFigures, window_figures
 from planner.domain.planning.marginal_values import (
     LIMITS,
     marginal_values,
     with_looser_limits,
 )
-from planner.domain.planning.purchases import purchases, shift_figures
 from planner.domain.planning.spare_replicas import spare_of
 from planner.domain.preparation import planned_of, study_of
 from planner.domain.progress import Progress, part
@@ -119,8 +118,7 @@ def run(
     ]
     errors, worth, spare = run_in_parallel(steps, part(progress, 0.7, 0.9))
     caps = plans_by_cap(study, planned, scenario.seed, part(progress, 0.9, 1.0))
-    mix, shift = purchases(study.plan_input, planned), shift_figures(study.plan_input, planned)
-    figures = plan_figures(study.plan_input, planned.plan, worth, spare, caps, mix, shift)
+    figures = window_figures(study.plan_input, planned, worth, spare, caps)
     days = TestDays(study, scenario.test_days, scenario.seed)
     lacks_spare = spare is None and days.spare_at(LEVELS.index(scenario.assurance))
     recommended = recommended_plan(

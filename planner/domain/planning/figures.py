@@ -1,16 +1,16 @@
 """Define the result figures of a plan: totals, decisions, binding constraints and load splits."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import numpy as np
 
-from planner.domain.planning.inputs import PlanInput
+from planner.domain.planning.inputs import PlanInput, PlannedWindow
 from planner.domain.planning.marginal_values import MarginalValues
 from planner.domain.planning.power_limits import PowerUse, power_use
 from planner.domain.planning.program import problem
-from planner.domain.planning.purchases import Purchase, ShiftFigures
+from planner.domain.planning.purchases import Purchase, ShiftFigures, purchases, shift_figures
 from planner.domain.planning.spare_replicas import PlanSpare
 from planner.domain.replicas import Replica, replica_of
 from planner.domain.serialise import KEY, MERGED, OPTIONAL, moment
@@ -176,21 +176,30 @@ class PlanFigures:
     shift: ShiftFigures | None = field(default=None, metadata={OPTIONAL: True})
 
 
-def plan_figures(
+def window_figures(
     inputs: PlanInput,
-    plan: ScalingPlan,
+    planned: PlannedWindow,
     worth: MarginalValues | None = None,
     spare: PlanSpare | None = None,
     caps: tuple[CapPlan, ...] = (),
-    mix: tuple[Purchase, ...] = (),
-    shift: ShiftFigures | None = None,
 ) -> PlanFigures:
-    """Return the figures of a plan for a result.
+    """Return the figures of a planned window for a result, with purchases and shifted work.
 
-    The optional arguments become fields of the figures: ``worth`` (what one more unit of each limit
-    saves), ``spare`` replicas, plans by power cap (``caps``), purchases of GPUs (``mix``), and
-    deferrable work that was shifted in time (``shift``).
+    ``worth`` is what one more unit of each limit saves, ``spare`` the spare replicas, and ``caps``
+    the plans by power cap.
     """
+    return replace(
+        plan_figures(inputs, planned.plan),
+        worth=worth,
+        spare=spare,
+        caps=caps or None,
+        mix=purchases(inputs, planned) or None,
+        shift=shift_figures(inputs, planned),
+    )
+
+
+def plan_figures(inputs: PlanInput, plan: ScalingPlan) -> PlanFigures:
+    """Return the figures of a plan that follow from the plan alone."""
     hardware, settings = inputs.hardware, inputs.settings
     windows, hours = plan.windows, plan.period_s / 3600  # figures of windows are per hour
     fleet_cost = sum(window.fleet_usd for window in windows) * hours
@@ -219,12 +228,7 @@ def plan_figures(
         lent_gpu_hours=_lent_gpu_hours(plan),
         rerouted=_rerouted_rows(plan),
         split=load_split(plan, hardware, inputs.sizes),
-        worth=worth,
-        spare=spare,
-        caps=caps or None,
         power=power or None,
-        mix=mix or None,
-        shift=shift,
     )
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from forecasting.demand import DemandSeries
 from forecasting.rule_forecaster import RuleForecaster
-from planner.domain.planning.figures import plan_figures
+from planner.domain.planning.figures import plan_figures, window_figures
 from planner.domain.planning.inputs import PlanInput, PlannedWindow
 from planner.domain.planning.planning import (
     begin_forecasts,
@@ -119,7 +119,7 @@ def test_spare_instances_and_what_they_cost(tmp_path: Path) -> None:
         "Demand is carried without any replica of every pool: that costs $0.37 (+33.3%) and 0.2 "
         "GPU-hours of this window."
     )
-    assert plan_figures(asked, result.plan, spare=spare).spare is spare
+    assert window_figures(asked, result, spare=spare).spare is spare
     plain, without = planned(tmp_path, tps, method="perfect")
     assert spare_of(without, plain, silent) is None
 
