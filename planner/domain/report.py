@@ -200,24 +200,25 @@ def _column_texts(head: Head, values: Sequence[Value], clock: str) -> list[str]:
     numbers = [abs(v) for v in values if isinstance(v, int | float) and v == v]
     if form is not Form.NUMBER or not numbers:
         return [form.written(value, clock) for value in values]
-    largest = max(numbers)
     whole = all(number == int(number) for number in numbers)
-    if whole or largest >= 100:
-        decimals = 0
-    elif largest >= 10:
-        decimals = 1
-    else:
-        decimals = 2 if largest >= 1 else 3
+    decimals = 0 if whole else _common_decimals(max(numbers))
+    least = 10 ** (2 - decimals)  # smaller numbers would lose digits
+    texts = []
+    for value in values:
+        if isinstance(value, int | float) and (whole or not value or abs(value) >= least):
+            texts.append(minus(f"{value:,.{decimals}f}"))
+        else:
+            texts.append(form.written(value, clock))
+    return texts
 
-    def text(value: Value) -> str:
-        """Return a value with the common decimals, unless it would lose digits."""
-        if not isinstance(value, int | float):
-            return form.written(value, clock)
-        if whole or not value or abs(value) >= 10 ** (2 - decimals):
-            return minus(f"{value:,.{decimals}f}")
-        return form.written(value, clock)
 
-    return list(map(text, values))
+def _common_decimals(largest: float) -> int:
+    """Return the decimals with which the ``largest`` number of a column has three digits."""
+    if largest >= 100:
+        return 0
+    if largest >= 10:
+        return 1
+    return 2 if largest >= 1 else 3
 
 
 TableColumns = tuple[tuple[Head, Callable[[T], Value]], ...]  # heads, and cells of an item

@@ -87,19 +87,19 @@ class _Trials:
             self.figures[level] = figures
         return figures
 
+    def spare(self, level: float) -> float:
+        """Return attainment minus target at a tried level."""
+        return self.figures[level].spare
+
     @property
     def below(self) -> float | None:
         """Return the largest tried level that misses the target, or None."""
-        return max(
-            (level for level, figures in self.figures.items() if figures.spare < 0), default=None
-        )
+        return max((level for level in self.figures if self.spare(level) < 0), default=None)
 
     @property
     def above(self) -> float | None:
         """Return the smallest tried level that meets the target, or None."""
-        return min(
-            (level for level, figures in self.figures.items() if figures.spare >= 0), default=None
-        )
+        return min((level for level in self.figures if self.spare(level) >= 0), default=None)
 
     @property
     def nearest(self) -> float:
@@ -134,9 +134,7 @@ def match_attainment(
             # Noise: a smaller level attains more, so interpolation is void.
             break
         else:
-            level = _interpolated_zero(
-                below, trials.figures[below].spare, above, trials.figures[above].spare
-            )
+            level = _interpolated_zero(below, trials.spare(below), above, trials.spare(above))
         if level in trials.figures:
             break
     return _nearest_trial(trials) if trials.figures else None
@@ -160,23 +158,17 @@ def _nearest_trial(trials: _Trials) -> EqualAttainment:
     Without levels on both sides of the target, it is the nearest one, and not ``equal``.
     """
     figures, nearest, count = trials.figures, trials.nearest, len(trials.figures)
-    if abs(figures[nearest].spare) <= TOLERANCE:
+    if abs(trials.spare(nearest)) <= TOLERANCE:
         return EqualAttainment((nearest,), figures[nearest], equal=True, replays=count)
     # Take the levels with the attainments closest to the target, below and above it.
-    missing = [level for level, row in figures.items() if row.spare < 0]
-    meeting = [level for level, row in figures.items() if row.spare >= 0]
-    below = max(missing, key=lambda level: figures[level].spare, default=None)
-    above = min(
-        meeting, key=lambda level: (figures[level].spare, figures[level].cost_usd), default=None
-    )
-    if above is None:
+    missing = [level for level in figures if trials.spare(level) < 0]
+    meeting = [level for level in figures if trials.spare(level) >= 0]
+    if not meeting:
         return EqualAttainment((nearest,), figures[nearest], equal=False, replays=count)
-    if below is None or figures[below].spare < -HOPELESS:
+    above = min(meeting, key=lambda level: (trials.spare(level), figures[level].cost_usd))
+    below = max(missing, key=trials.spare, default=None)
+    if below is None or trials.spare(below) < -HOPELESS:
         return EqualAttainment((above,), figures[above], equal=False, replays=count)
-    share = -figures[below].spare / (figures[above].spare - figures[below].spare)
-    return EqualAttainment(
-        (below, above),
-        figures[below].weighted_mean(figures[above], share),
-        equal=True,
-        replays=count,
-    )
+    share = -trials.spare(below) / (trials.spare(above) - trials.spare(below))
+    mixed = figures[below].weighted_mean(figures[above], share)
+    return EqualAttainment((below, above), mixed, equal=True, replays=count)

@@ -84,8 +84,7 @@ def actual_tps(inputs: PlanInput, driver: Driver) -> FloatArray:
     periods, bins = len(window.period_starts_s), window.bins_per_period
     tps = np.zeros((periods, *inputs.current.shape[:2], bins))
     for _, rolled in driver.rolled:
-        key = rolled.series.key
-        m, r = traffic.models.index(key.model), traffic.regions.index(key.region)
+        m, r = traffic.place(rolled.series.key)
         tps[:, m, r] += np.nan_to_num(rolled.actual).reshape(periods, bins) / window.bin_s
     return tps
 

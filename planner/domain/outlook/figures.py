@@ -9,7 +9,7 @@ from planner.domain.outlook.calendar import Month
 from planner.domain.outlook.commitments import Commitment, GpuUse
 from planner.inputs.scenario.build import Hardware
 from planner.optimizer.problem import ScalingPlan
-from simulation.arrays import FloatArray
+from simulation.arrays import FloatArray, IntArray
 
 STATES = ("optimal", "feasible", "timeout", "infeasible")  # of a solver, the best first
 
@@ -23,6 +23,10 @@ class PlannedMonth:
     weights: FloatArray  # [period of the week] how often it occurs in the month
     plan: ScalingPlan | None  # None: infeasible, see ``conflict``
     conflict: str = ""
+
+    def mean(self, replicas: IntArray) -> float:
+        """Return the mean over the month of ``replicas [period of the week]``."""
+        return float(self.weights @ replicas / self.weights.sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +89,15 @@ def month_figures(
         """Return the sum over the month of a total per hour of the plan."""
         return float(hours @ np.array([getattr(window.totals, name) for window in plan.windows]))
 
-    cost_usd = total("usd")
+    cost_usd, committed_usd = total("usd"), None
+    if commitments:
+        committed_usd = cost_usd + _commitments_extra_usd(plan, hours, hardware, commitments)
     gpus = _gpus_in_use(plan)
     usd_per_hour = gpus * _gpu_prices(plan, hardware)[:, None]
     usd_by_column = np.einsum("p,plrg->g", hours, usd_per_hour)  # by GPU column
     spot_usd = float(usd_by_column[hardware.spot].sum())
     on_demand_usd = float(usd_by_column[~hardware.spot].sum())
-    committed_usd = cost_usd + _commitments_extra_usd(plan, hours, hardware, commitments)
-    pool_axes = 1, 2, 3  # of [period, model, region, GPU column]
-    replicas = plan.target.sum(axis=pool_axes)
+    replicas, all_gpus = plan.target.sum(axis=(1, 2, 3)), gpus.sum(axis=(1, 2, 3))  # by period
     occurs = planned.weights > 0  # periods of the week that the month has
     conflicts = [window.conflict for window in plan.windows if window.conflict]
     return MonthFigures(
@@ -106,12 +110,12 @@ def month_figures(
         on_demand_usd=on_demand_usd,
         spot_usd=spot_usd,
         starts_usd=cost_usd - on_demand_usd - spot_usd,
-        cost_committed_usd=committed_usd if commitments else None,
+        cost_committed_usd=committed_usd,
         energy_kwh=total("kwh"),
         carbon_kg=total("kg"),
-        mean_replicas=float(planned.weights @ replicas / planned.weights.sum()),
+        mean_replicas=planned.mean(replicas),
         peak_replicas=int(replicas[occurs].max()),
-        peak_gpus=int(gpus.sum(axis=pool_axes)[occurs].max()),
+        peak_gpus=int(all_gpus[occurs].max()),
         conflict=conflicts[0] if conflicts else "",
     )
 
@@ -143,27 +147,26 @@ def pool_months(planned: PlannedMonth, hardware: Hardware) -> tuple[PoolMonth, .
     if plan is None:
         return ()
     hours = planned.weights * (plan.period_s / 3600)
-    occurs = planned.weights > 0
     prices = _gpu_prices(plan, hardware)
     for m, r, g in hardware.model_region_gpu:
         counts = plan.target[:, m, r, g]
-        if not counts[occurs].any():
+        occurring = counts[planned.weights > 0]
+        if not occurring.any():
             continue
         gpus = int(plan.gpus_per_instance[m, g])
-        rows.append(
-            PoolMonth(
-                month=planned.month.label,
-                model=hardware.models[m].name,
-                region=hardware.regions[r].name,
-                arrangement=hardware.arrangement(m, g),
-                market=hardware.market(g),
-                mean_replicas=float(planned.weights @ counts / planned.weights.sum()),
-                least_replicas=int(counts[occurs].min()),
-                peak_replicas=int(counts[occurs].max()),
-                gpu_hours=gpus * float(hours @ counts),
-                cost_usd=gpus * float(hours @ (counts * prices[:, r, g])),
-            )
+        row = PoolMonth(
+            month=planned.month.label,
+            model=hardware.models[m].name,
+            region=hardware.regions[r].name,
+            arrangement=hardware.arrangement(m, g),
+            market=hardware.market(g),
+            mean_replicas=planned.mean(counts),
+            least_replicas=int(occurring.min()),
+            peak_replicas=int(occurring.max()),
+            gpu_hours=gpus * float(hours @ counts),
+            cost_usd=gpus * float(hours @ (counts * prices[:, r, g])),
         )
+        rows.append(row)
     return tuple(rows)
 
 
@@ -183,14 +186,14 @@ def gpu_uses(planned: Sequence[PlannedMonth], hardware: Hardware) -> tuple[GpuUs
     for g, column in enumerate(hardware.columns):
         if not column.spot:
             column_of_gpu.setdefault(hardware.gpus[g].name, g)
+    all_gpus, all_hours = np.concatenate(in_use), np.concatenate(hours)
     uses = []
     for r, region in enumerate(hardware.regions):
         for gpu, g in column_of_gpu.items():
-            gpus = [_gpus_of_type(used, hardware, region.name, gpu) for used in in_use]
-            by_period = np.concatenate(gpus)
-            if by_period.any():
+            used = _gpus_of_type(all_gpus, hardware, region.name, gpu)
+            if used.any():
                 price = float(hardware.usd_per_gpu_hour[r, g])
-                uses.append(GpuUse(region.name, gpu, by_period, np.concatenate(hours), price))
+                uses.append(GpuUse(region.name, gpu, used, all_hours, price))
     return tuple(uses)
 
 

@@ -145,19 +145,16 @@ def drift_of(
     facts, rows = service.workload.facts, []
     near = fixed.prefill  # the search in a window begins at the best count of the window before
     for start, mean_isl, mean_osl in zip(starts, isl.tolist(), osl.tolist(), strict=True):
-        work = _scale_lengths(
-            service.workload, mean_isl / facts.mean_isl, mean_osl / facts.mean_osl
-        )
-        forms = ClosedForms(replace(service, workload=work))
+        factors = mean_isl / facts.mean_isl, mean_osl / facts.mean_osl
+        forms = ClosedForms(replace(service, workload=_scale_lengths(service.workload, *factors)))
         best = _best_split(forms, instances, near)
         near = best.prefill or near
         loses = None
         if best.prefill:
             fixed_tps = forms.rate(fixed.prefill, fixed.decode) * forms.service.tokens
             loses = max(0.0, 1.0 - fixed_tps / best.max_tps)
-        rows.append(
-            Drift(moment(start), mean_isl, mean_osl, best.prefill, best.decode, best.max_tps, loses)
-        )
+        split = best.prefill, best.decode, best.max_tps
+        rows.append(Drift(moment(start), mean_isl, mean_osl, *split, loses))
     return rows
 
 

@@ -79,7 +79,8 @@ def _todays_verdicts(
     """Return a sentence on the splits of today to keep, and one on those to change."""
     count = best.prefill + best.decode
     capacity = {row.figures.prefill: row.figures.max_tps for row in ratios}
-    keep, change = list[str](), list[str]()
+    keep: list[str] = []
+    change: list[str] = []
     for region, (prefill, decode) in today.items():
         total = prefill + decode
         name = f"{ratio_name(prefill, decode)} in {region}"
@@ -89,5 +90,9 @@ def _todays_verdicts(
             keep.append(name)
         else:
             change.append(f"{name} to {ratio_name(advised, total - advised)}")
-    verdicts = (("Today's split is as good as the best", keep), ("Change today's split", change))
-    return [f"{verdict}: {' and '.join(splits)}" for verdict, splits in verdicts if splits]
+    verdicts = []
+    if keep:
+        verdicts.append(f"Today's split is as good as the best: {' and '.join(keep)}")
+    if change:
+        verdicts.append(f"Change today's split: {' and '.join(change)}")
+    return verdicts

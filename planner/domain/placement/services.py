@@ -59,36 +59,43 @@ def services_by(
     """
     services = []
     for m, r in np.argwhere(counts.any(axis=2)).tolist():
-        rules = rules_by_model[m]
+        rules, wanted = rules_by_model[m], counts[m, r]
         name = f"{hardware.models[m].name} / {hardware.regions[r].name}"
-        used: dict[int, list[int]] = {BOTH: [], PREFILL: [], DECODE: []}  # GPU columns by stage
-        for g in np.flatnonzero(counts[m, r]).tolist():
-            used[int(hardware.stages[g])].append(g)
-        if bool(used[PREFILL]) != bool(used[DECODE]):
-            raise ScenarioError(
-                f"{name} has prefill replicas without decode replicas, or the other way round. "
-                "Give both in fleet.today."
-            )
-        columns_of_services: list[tuple[int, ...]] = [(g,) for g in used[BOTH]]
-        if used[PREFILL]:
-            columns_of_services.insert(0, (*used[PREFILL], *used[DECODE]))
-        for columns in columns_of_services:
+        groups = _columns_of_services(hardware, wanted, name)
+        for columns in groups:
             label = name
-            if len(columns_of_services) > 1:
+            if len(groups) > 1:
                 label = f"{name} / {', '.join(hardware.arrangement(m, g) for g in columns)}"
-            roles = tuple(_role(hardware, rules, m, g, label) for g in columns)
-            ratio = tuple(rules.ratio) if rules.ratio and len(columns) == 2 else ()
             service = Service(
                 name=label,
                 centre=r,
-                roles=roles,
-                wanted=tuple(int(counts[m, r, g]) for g in columns),
-                ratio=ratio,
+                roles=tuple(_role(hardware, rules, m, g, label) for g in columns),
+                wanted=tuple(int(wanted[g]) for g in columns),
+                ratio=tuple(rules.ratio) if rules.ratio and len(columns) == 2 else (),
                 affinity=rules.affinity if len(columns) > 1 else "none",
                 priority=rules.priority,
             )
             services.append(ServiceColumns(service, m, r, columns))
     return tuple(services)
+
+
+def _columns_of_services(hardware: Hardware, wanted: IntArray, name: str) -> list[tuple[int, ...]]:
+    """Return the GPU columns of each service of a model and region, with ``wanted`` replicas.
+
+    ``name`` is that of the model and region, for errors.
+    """
+    used: dict[int, list[int]] = {BOTH: [], PREFILL: [], DECODE: []}  # GPU columns by stage
+    for g in np.flatnonzero(wanted).tolist():
+        used[int(hardware.stages[g])].append(g)
+    if bool(used[PREFILL]) != bool(used[DECODE]):
+        raise ScenarioError(
+            f"{name} has prefill replicas without decode replicas, or the other way round. "
+            "Give both in fleet.today."
+        )
+    services: list[tuple[int, ...]] = [(g,) for g in used[BOTH]]
+    if used[PREFILL]:
+        services.insert(0, (*used[PREFILL], *used[DECODE]))
+    return services
 
 
 def disaggregated_scenario(
@@ -117,11 +124,10 @@ def disaggregated_scenario(
         by_ratio = round(row.replicas * ratio[0] / sum(ratio))
         prefill = min(row.replicas - 1, max(1, by_ratio))
         # Limits of the mixed pool do not apply to its parts.
-        no_limits = {"minimum": None, "maximum": None, "lent": None}
-        rows += [
-            row.model_copy(update={"role": role, "replicas": replicas, **no_limits})
-            for role, replicas in (("prefill", prefill), ("decode", row.replicas - prefill))
-        ]
+        part = row.model_copy(update={"minimum": None, "maximum": None, "lent": None})
+        decode = row.replicas - prefill
+        rows.append(part.model_copy(update={"role": "prefill", "replicas": prefill}))
+        rows.append(part.model_copy(update={"role": "decode", "replicas": decode}))
     fleet = scenario.fleet.model_copy(update={"today": rows})
     return scenario.model_copy(update={"profiles": profiles, "fleet": fleet})
 

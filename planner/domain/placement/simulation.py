@@ -16,7 +16,7 @@ from planner.optimizer.placement.problem import Placement
 from planner.optimizer.placement.scale_in import placed_replicas
 from simulation.arrays import IntArray
 from simulation.engine.run import simulate
-from simulation.fleet import HOUR_S, Fleet
+from simulation.fleet import HOUR_S, Fleet, Pool
 from simulation.metrics import Percentiles, summarise
 from simulation.policies.static import Static
 from simulation.trace import Trace
@@ -75,26 +75,30 @@ def placed_fleet(
     ``worst``, they have that of the unit with the lowest bandwidth.
     """
     counts = np.zeros(hardware.minimum.shape, np.int64)
-    shares: dict[tuple[int, int, int], float] = {}  # of the bandwidth, by pool
+    shares = np.ones(hardware.minimum.shape)  # of the bandwidth
     for s, service in enumerate(services):
         present = placed_replicas(placement, s, len(service.columns))
         mean_and_worst = service_share(units, s)
         for g, count in zip(service.columns, present, strict=True):
             counts[service.model, service.region, g] += count
             if mean_and_worst is not None:
-                mean_share, worst_share = mean_and_worst
-                shares[service.model, service.region, g] = worst_share if worst else mean_share
+                shares[service.model, service.region, g] = mean_and_worst[int(worst)]
     fleet = hardware.fleet(counts)
-    pools = []
-    for pool, pool_index in zip(fleet.pools, hardware.model_region_gpu, strict=True):
-        pool = replace(pool, minimum=min(pool.minimum, pool.initial))
-        if pool.link is not None:
-            # At least a millionth: a rate of 0 would never end a transfer.
-            rate = pool.link.bytes_s * max(1e-6, shares.get(pool_index, 1.0))
-            pool = replace(pool, link=replace(pool.link, bytes_s=rate))
-        pools.append(pool)
-    index = tuple(np.array(hardware.model_region_gpu).T)
-    return replace(fleet, pools=tuple(pools)), counts[index]
+    pools = [
+        _with_bandwidth(pool, float(shares[index]))
+        for pool, index in zip(fleet.pools, hardware.model_region_gpu, strict=True)
+    ]
+    by_pool = np.array([counts[index] for index in hardware.model_region_gpu], np.int64)
+    return replace(fleet, pools=tuple(pools)), by_pool
+
+
+def _with_bandwidth(pool: Pool, share: float) -> Pool:
+    """Return ``pool`` with a ``share`` of its link's bandwidth, and no more than its replicas."""
+    pool = replace(pool, minimum=min(pool.minimum, pool.initial))
+    if pool.link is None:
+        return pool
+    # At least a millionth: a rate of 0 would never end a transfer.
+    return replace(pool, link=replace(pool.link, bytes_s=pool.link.bytes_s * max(1e-6, share)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from planner.domain.traffic.forecasts import MEAN, forecast_window
 from planner.domain.traffic.groups import DEFERRABLE, Group, by_model_and_region, interactive
 from planner.optimizer.problem import Shift
 from planner.optimizer.shifting import Work, cheapest_shift
-from simulation.arrays import FloatArray
+from simulation.arrays import FloatArray, ratio
 from simulation.fleet import Tier
 
 HALVINGS = 40  # bisection steps of the search for a capacity
@@ -72,7 +72,7 @@ class DeferredWork:
         """
         begin = np.maximum(self.arrival_s, start_s)
         left_s = self.urgent_s - begin  # at most 0: all of the work is due
-        share = np.divide(end_s - begin, left_s, out=np.ones_like(left_s), where=left_s > 0)
+        share = ratio(end_s - begin, left_s, 1.0)
         return float(self.tokens @ np.clip(share, 0.0, 1.0))
 
 
@@ -83,29 +83,40 @@ def deferred_tps(inputs: PlanInput, interactive_tps: FloatArray, *, at_once: boo
     before it; with ``at_once``, only the work before the first decision is known. Later arrivals
     are as the scenario describes them, else at the rate of the period before the decision.
     """
-    window = inputs.window
-    origins = np.full_like(window.origins_s, window.origins_s[0]) if at_once else window.origins_s
-    deferrable_tps = np.zeros_like(interactive_tps)
+    origins = inputs.window.origins_s
+    if at_once:
+        origins = np.full_like(origins, origins[0])
     series: dict[tuple[int, int], list[tuple[Tier, DemandSeries]]] = {}  # by model and region
-    for tier in (tier for tier in inputs.hardware.tiers if tier.deferrable):
-        for place, demand in by_model_and_region(inputs.traffic, {tier.name}, DEFERRABLE):
-            series.setdefault(place, []).append((tier, demand))
-    for (m, r), tier_series in series.items():
-        served = 0.0  # deferrable tokens that the periods so far serve
-        for p, start_s in enumerate(window.period_starts_s):
-            end_s = start_s + window.period_s
-            by_tier = [
-                _work_known_at(inputs, tier, demand, origins[p], end_s)
-                for tier, demand in tier_series
-            ]
-            work = DeferredWork.of(by_tier).without_first(served)
-            needed = work.tokens_needed(start_s, end_s) / window.bin_s
-            load = interactive_tps[p, m, r]
-            deferrable_tps[p, m, r] = np.maximum(filled_level(load, needed) - load, 0.0)
-            # The capacity for the interactive peak serves this much more in the other bins.
-            below_peak = float((load.max() - load).sum())
-            served += min(float(work.tokens.sum()), max(needed, below_peak) * window.bin_s)
-    return deferrable_tps
+    for tier in inputs.hardware.tiers:
+        if tier.deferrable:
+            for place, demand in by_model_and_region(inputs.traffic, {tier.name}, DEFERRABLE):
+                series.setdefault(place, []).append((tier, demand))
+    result = np.zeros_like(interactive_tps)
+    for (m, r), tiers in series.items():
+        result[:, m, r] = _deferred_tps_at(inputs, tiers, interactive_tps[:, m, r], origins)
+    return result
+
+
+def _deferred_tps_at(
+    inputs: PlanInput,
+    tiers: Sequence[tuple[Tier, DemandSeries]],
+    interactive_tps: FloatArray,
+    origins: FloatArray,
+) -> FloatArray:
+    """Return the ``deferred_tps`` of a model and region, ``[period, bin]``."""
+    window, result = inputs.window, np.zeros_like(interactive_tps)
+    served = 0.0  # deferrable tokens that the periods so far serve
+    for p, start_s in enumerate(window.period_starts_s):
+        end_s = start_s + window.period_s
+        known = [_work_known_at(inputs, tier, series, origins[p], end_s) for tier, series in tiers]
+        work = DeferredWork.of(known).without_first(served)
+        needed = work.tokens_needed(start_s, end_s) / window.bin_s
+        load = interactive_tps[p]
+        result[p] = np.maximum(filled_level(load, needed) - load, 0.0)
+        # The capacity for the interactive peak serves this much more in the other bins.
+        below_peak = float((load.max() - load).sum())
+        served += min(float(work.tokens.sum()), max(needed, below_peak) * window.bin_s)
+    return result
 
 
 def _work_known_at(
@@ -117,22 +128,22 @@ def _work_known_at(
     demand that the scenario describes, or else the mean rate of the period before the decision.
     Times are epoch seconds.
     """
-    window = inputs.window
-    bins = round((end_s - window.start_s) / window.bin_s)
-    edges = np.asarray(window.start_s + window.bin_s * np.arange(bins), np.float64)
-    described = inputs.traffic.described_demand(
-        series.key.model, series.key.region, {tier.name}, series.unit, window
+    window, key, bin_s = inputs.window, series.key, inputs.window.bin_s
+    bins = round((end_s - window.start_s) / bin_s)
+    expected = inputs.traffic.described_demand(
+        key.model, key.region, {tier.name}, series.unit, window
     )
-    if described is None:
+    if expected is None:
         rate = mean_rate(series, origin_s - window.period_s, origin_s)
-        described = np.full(bins, rate * window.bin_s)
-    tokens = described[:bins] * window.grown[:bins]
+        expected = np.full(bins, rate * bin_s)
+    tokens = expected[:bins] * window.grown[:bins]
     seen = series.window(window.start_s, origin_s)
     if seen.bins:
-        first = round((seen.start_s - window.start_s) / window.bin_s)
+        first = round((seen.start_s - window.start_s) / bin_s)
         tokens[:first] = 0.0
         tokens[first : first + seen.bins] = np.nan_to_num(seen.values)
-    return TierWork(edges, tier.urgent_after_s, np.asarray(tokens, np.float64))
+    edges = np.asarray(window.start_s + bin_s * np.arange(bins), np.float64)
+    return TierWork(edges, tier.urgent_after_s, tokens)
 
 
 def mean_rate(series: DemandSeries, start_s: float, end_s: float) -> float:
@@ -160,23 +171,21 @@ def level_deferred_tps(inputs: PlanInput, start_s: float, end_s: float) -> Float
     It is in input tokens/s, ``[model, region]``, for the demand of ``[start_s, end_s)`` (epoch s).
     It is 0 for models and regions without deferrable work.
     """
-    hardware, traffic, bin_s = inputs.hardware, inputs.traffic, inputs.window.bin_s
+    hardware, traffic = inputs.hardware, inputs.traffic
     capacity_tps = np.zeros((len(traffic.models), len(traffic.regions)))
     tiers = [tier for tier in hardware.tiers if tier.deferrable]
     if not tiers:
         return capacity_tps
     loads = dict(by_model_and_region(traffic, interactive(hardware)))
-    soonest_s = min(tier.urgent_after_s for tier in tiers)
-    for (m, r), series in by_model_and_region(traffic, {tier.name for tier in tiers}, DEFERRABLE):
+    bins = int(min(tier.urgent_after_s for tier in tiers) // inputs.window.bin_s)
+    for place, series in by_model_and_region(traffic, {tier.name for tier in tiers}, DEFERRABLE):
         work = np.nan_to_num(_dense_series(series, start_s, end_s))
-        load = (
-            _dense_series(loads[m, r], start_s, end_s) if (m, r) in loads else np.zeros(len(work))
-        )
+        load = np.zeros_like(work)
+        if place in loads:
+            load = _dense_series(loads[place], start_s, end_s)
         # Gaps count as the peak: an unobserved bin must not seem to have free capacity.
-        peak = np.nanmax(load) if np.any(~np.isnan(load)) else 0.0
-        capacity_tps[m, r] = level_load(
-            np.nan_to_num(load, nan=peak), work, int(soonest_s // bin_s)
-        )
+        peak = 0.0 if np.isnan(load).all() else np.nanmax(load)
+        capacity_tps[place] = level_load(np.nan_to_num(load, nan=peak), work, bins)
     return capacity_tps
 
 
@@ -199,25 +208,28 @@ def level_load(load: FloatArray, work: FloatArray, bins: int) -> float:
     high = float(load.max() + work.max())
     # The demand twice in a row: work that arrives late in the first half is done in the second.
     load, work = np.tile(load, 2), np.tile(work, 2)
-    arrived = np.cumsum(work)
-
-    def enough(capacity: float) -> bool:
-        """Return whether ``capacity`` per bin serves all load, and all work in time."""
-        # Work that remains after each bin is the largest surplus of work over free capacity since
-        # any earlier bin.
-        surplus = np.append(0.0, np.cumsum(work - (capacity - load)))
-        remaining = (surplus - np.minimum.accumulate(surplus))[1:]
-        done = arrived - remaining
-        due = arrived[: max(0, len(arrived) - bins)]  # work is due ``bins`` after its arrival
-        done_when_due = done[len(arrived) - len(due) :]
-        return bool(np.all(done_when_due >= due - 1e-9 * (1.0 + arrived[-1])))
-
-    if not work.any() or enough(low):
+    if not work.any() or _serves_in_time(low, load, work, bins):
         return low
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
+        if _serves_in_time(middle, load, work, bins):
+            high = middle
+        else:
+            low = middle
     return high
+
+
+def _serves_in_time(capacity: float, load: FloatArray, work: FloatArray, bins: int) -> bool:
+    """Return whether ``capacity`` serves all load, and all work within ``bins`` bins."""
+    arrived = np.cumsum(work)
+    # Work that remains after each bin is the largest surplus of work over free capacity since any
+    # earlier bin.
+    surplus = np.append(0.0, np.cumsum(work - (capacity - load)))
+    remaining = (surplus - np.minimum.accumulate(surplus))[1:]
+    done = arrived - remaining
+    due = arrived[: max(0, len(arrived) - bins)]  # work is due ``bins`` after its arrival
+    done_when_due = done[len(arrived) - len(due) :]
+    return bool(np.all(done_when_due >= due - 1e-9 * (1.0 + arrived[-1])))
 
 
 def shifted_work(inputs: PlanInput, interactive_tps: FloatArray) -> Shift | None:
@@ -269,24 +281,22 @@ def _deferrable_work(inputs: PlanInput) -> Work:
     Work may be done in the period of its arrival, and in later ones of the window before its first
     request is urgent.
     """
-    hardware, traffic, window = inputs.hardware, inputs.traffic, inputs.window
-    tiers = {tier.name: tier for tier in hardware.tiers if tier.deferrable}
-    groups = [(Group(name, frozenset((name,)), 1.0), MEAN) for name in tiers]
+    traffic, window = inputs.traffic, inputs.window
+    urgent_after_s = {t.name: t.urgent_after_s for t in inputs.hardware.tiers if t.deferrable}
+    groups = [(Group(name, frozenset((name,)), 1.0), MEAN) for name in urgent_after_s]
     forecasts = forecast_window(
         groups, traffic, window, method=inputs.settings.forecast.method, progress=silent,
         at_once=True,
     )  # fmt: skip
-    rows: list[tuple[float, int, int, int, int]] = []  # the fields of ``Work``
     periods = len(window.period_starts_s)
+    rows: list[tuple[float, int, int, int, int]] = []  # the fields of ``Work``
     for series in forecasts:
-        m = traffic.models.index(series.key.model)
-        r = traffic.regions.index(series.key.region)
         # The first request of a period arrives as it begins. All its work is done before that one
         # becomes urgent.
-        periods_to_wait = max(0, int(tiers[series.key.tier].urgent_after_s // window.period_s) - 1)
+        waits = max(0, int(urgent_after_s[series.key.tier] // window.period_s) - 1)
         tokens = series.mean.reshape(periods, -1).sum(axis=1)  # by period of arrival
         for p in np.flatnonzero(tokens > 0).tolist():
-            last_period = min(p + periods_to_wait, periods - 1)
-            rows.append((float(tokens[p]), m, r, p, last_period))
+            last = min(p + waits, periods - 1)
+            rows.append((float(tokens[p]), *traffic.place(series.key), p, last))
     tokens, *indices = np.array(rows, np.float64).reshape(-1, 5).T
     return Work(tokens, *(column.astype(np.int64) for column in indices))

@@ -138,16 +138,12 @@ def _value_of_looser_limit(
     factors = size_factors(inputs.hardware, hardware, inputs.sizes, traffic.lengths, traffic.shared)
     # A looser limit never lowers a capacity, so a factor below 1 is an error of closed forms.
     pools = inputs.at_period(expensive.period).sizes.times(np.maximum(factors, 1.0)).pool_tps
-    step = 1000 * LOOSENED_BY * min(limits)
+    step_ms = 1000 * LOOSENED_BY * min(limits)
+    words = f"{LIMITS[field]} limits {LOOSENED_BY:.0%} looser ({step_ms:,.0f} ms of the strictest)"
     return solve_moved(
         replace(expensive.problem, theta_tps=in_large_pools(pools), pool_tps=pools),
         expensive.plan,
-        Move(
-            "slo",
-            f"{LIMITS[field]} limits {LOOSENED_BY:.0%} looser ({step:,.0f} ms of the strictest)",
-            step,
-            "ms",
-        ),
+        Move("slo", words, step_ms, "ms"),
         options=expensive.options,
         before=expensive.problem,
     )
@@ -177,7 +173,6 @@ def _value_of_higher_quantile(
     Forecast errors are assumed to be normal, with the standard deviation that the 10% and 90%
     quantiles imply. None if the quantile would reach 1, or the demand would not change.
     """
-    traffic = inputs.traffic
     extra_tps = np.zeros_like(expensive.problem.demand_tps)
     for forecast in planned_window.forecasts:
         level = 0.5 if forecast.height.level is None else forecast.height.level
@@ -187,10 +182,8 @@ def _value_of_higher_quantile(
         width = np.maximum(0.0, forecast.high - forecast.low)
         deviation = forecast.height.times * width / LEVEL_RANGE
         rise = (scipy.special.ndtri(level + POINT) - scipy.special.ndtri(level)) * deviation
-        m = traffic.models.index(forecast.key.model)
-        r = traffic.regions.index(forecast.key.region)
         by_period = rise.reshape(len(planned_window.load.tps), -1) / inputs.window.bin_s
-        extra_tps[m, r] += by_period[expensive.period]
+        extra_tps[inputs.traffic.place(forecast.key)] += by_period[expensive.period]
     if not extra_tps.any():
         return None
     return solve_moved(

@@ -31,7 +31,7 @@ from planner.optimizer.problem import (
     ScalingPlan,
     WindowPlan,
 )
-from simulation.arrays import FloatArray, IntArray
+from simulation.arrays import FloatArray, IntArray, ratio
 
 BY_TIER = "tier"
 # Smallest utility of a tier, as a share of the largest: a tier without utility is served if
@@ -75,23 +75,25 @@ class Periods:
         matters.
         """
         settings, tiers = self.inputs.settings, self.inputs.hardware.tiers
+        usd = settings.objective.utility_usd
         deferrable = frozenset(tier.name for tier in tiers if tier.deferrable)
         worth: FloatArray = settings.token_worth(self.load.tiers, deferrable)
-        traded = settings.objective.utility_usd is not None
-        if not settings.by_utility or not (self.load.tiers or traded):
+        if not settings.by_utility or not (self.load.tiers or usd is not None):
             return worth
-        lowest = min((tier.utility for tier in tiers if tier.deferrable), default=0.0)
-        stated = {tier.name: tier.utility for tier in tiers if not tier.deferrable}
-        # Deferrable tiers are one tier in a load.
-        utility = np.array([stated.get(name, lowest) for name in self.load.tiers])
-        if not utility.size:  # one tier for all
-            utility = np.array([max(stated.values(), default=lowest)])
-        least = LEAST_TRADED_UTILITY if traded else LEAST_UTILITY
+        utility = self._utilities()
+        least = LEAST_UTILITY if usd is None else LEAST_TRADED_UTILITY
         utility = np.maximum(utility, least * utility.max())
         worth = worth * utility[:, None] / self._request_tokens()
-        if settings.objective.utility_usd is not None:
-            worth = worth * 3600 * settings.objective.utility_usd
-        return worth
+        return worth if usd is None else worth * 3600 * usd
+
+    def _utilities(self) -> FloatArray:
+        """Return the utility of a request of each tier of the load, in which deferrable are one."""
+        tiers = self.inputs.hardware.tiers
+        lowest = min((tier.utility for tier in tiers if tier.deferrable), default=0.0)
+        stated = {tier.name: tier.utility for tier in tiers if not tier.deferrable}
+        if not self.load.tiers:  # one tier for all
+            return np.array([max(stated.values(), default=lowest)])
+        return np.array([stated.get(name, lowest) for name in self.load.tiers])
 
     def _request_tokens(self) -> FloatArray:
         """Return the mean input tokens of a request before the window, ``[tier, model]``.
@@ -99,21 +101,20 @@ class Periods:
         Tiers are those of the load, which has deferrable tiers as one. Without a request, the value
         is 1.
         """
-        traffic, window = self.inputs.traffic, self.inputs.window
-        demand = traffic.demand
+        traffic, demand = self.inputs.traffic, self.inputs.traffic.demand
         deferrable = {tier.name for tier in self.inputs.hardware.tiers if tier.deferrable}
-        names = self.load.tiers or ("",)  # "": all tiers together
-        before = demand.inside(demand.start_s, window.start_s)
-        requests, tokens = np.zeros((2, len(names), len(traffic.models)))
+        names = self.load.tiers
+        before = demand.inside(demand.start_s, self.inputs.window.start_s)
+        requests, tokens = np.zeros((2, max(1, len(names)), len(traffic.models)))
         for i, key in enumerate(demand.keys):
             tier = DEFERRABLE if key.tier in deferrable else key.tier
-            tier = tier if self.load.tiers else ""
-            if tier in names:
-                t, m = names.index(tier), traffic.models.index(key.model)
-                requests[t, m] += np.nansum(demand.requests[i, before])
-                tokens[t, m] += np.nansum(demand.input_tokens[i, before])
-        known = (requests > 0) & (tokens > 0)
-        return np.divide(tokens, requests, out=np.ones_like(tokens), where=known)
+            if names and tier not in names:
+                continue
+            row = names.index(tier) if names else 0  # 0: all tiers together
+            m = traffic.models.index(key.model)
+            requests[row, m] += np.nansum(demand.requests[i, before])
+            tokens[row, m] += np.nansum(demand.input_tokens[i, before])
+        return np.where(tokens > 0, ratio(tokens, requests, 1.0), 1.0)
 
     def alone(self, period: int, window: PlanningProblem) -> HorizonProblem:
         """Return ``window``, the problem of period number ``period``, as a horizon of one period.
@@ -133,32 +134,34 @@ class Periods:
     def together(self) -> HorizonProblem:
         """Return all periods as one problem."""
         hardware, settings = self.inputs.hardware, self.inputs.settings
-        period_s, lend = self.inputs.window.period_s, settings.objective.lend_share
+        window, objective, limits = self.inputs.window, settings.objective, settings.in_all
+        period_s = window.period_s
         # A start is requested as many periods ahead as the cold start has whole periods. The rest
         # of the cold start is charged as a cost: price times time.
         lead = int(hardware.startup_s // period_s)
         remaining = (hardware.startup_s - lead * period_s) / period_s
-        # Lending earns a share of the mean price of the day, as in a replay.
-        usd = self.problems[0].gpus_per_instance[:, None] * hardware.usd_per_gpu_hour[None]
-        offers = None
-        if settings.objective.reserve:
-            starts_s = self.inputs.window.period_starts_s
-            offers = hardware.reserved_prices(settings.objective.reserve, starts_s, period_s)
+        problems = [replace(p, start_usd=p.usd_per_hour * remaining) for p in self.problems]
+        lend_usd = reserved_usd = on_demand_usd = None
+        if objective.lend_share is not None:
+            # Lending earns a share of the mean price of the day, as in a replay.
+            usd = self.problems[0].gpus_per_instance[:, None] * hardware.usd_per_gpu_hour[None]
+            lend_usd = objective.lend_share * usd * ~hardware.spot
+        if objective.reserve:
+            reserved_usd, on_demand_usd = hardware.reserved_prices(
+                objective.reserve, window.period_starts_s, period_s
+            )
         return HorizonProblem(
-            tuple(
-                replace(window, start_usd=window.usd_per_hour * remaining)
-                for window in self.problems
-            ),
+            tuple(problems),
             period_s,
             names=self.names,
             lead=lead,
-            lend_usd=None if lend is None else lend * usd * ~hardware.spot,
-            reserved_usd=None if offers is None else offers[0],
-            on_demand_usd=None if offers is None else offers[1],
+            lend_usd=lend_usd,
+            reserved_usd=reserved_usd,
+            on_demand_usd=on_demand_usd,
             start=None if self.load.shift is None else self.load.shift.target,
-            budget_usd=settings.in_all.usd,
-            carbon_kg=settings.in_all.carbon_kg,
-            churn=settings.in_all.changes,
+            budget_usd=limits.usd,
+            carbon_kg=limits.carbon_kg,
+            churn=limits.changes,
             tiers=self.load.tiers,
             tier_tps=self.load.tier_tps,
             reroute=settings.reroute,
@@ -364,33 +367,39 @@ def _serve_partially(
     ``failed`` the infeasible plan of all its demand. The plan keeps the sentence on the conflict.
     If no plan is feasible at all, return the failed plan and None.
     """
-    policy = periods.inputs.settings.objective.limited or EXACT
-    worth = periods.tier_values
+    objective, worth = periods.inputs.settings.objective, periods.tier_values
+    policy = objective.limited or EXACT
     if policy == EXACT:
-        # A minimum above the maximum may be the conflict, so it is lowered.
-        within = replace(
-            window_problem, minimum=np.minimum(window_problem.minimum, window_problem.maximum)
-        )
-        partial = replace(periods.alone(period, within), priority=worth)
-        plan = _solve_horizon(periods, partial)
-        if plan.status == INFEASIBLE:
-            return replace(failed, conflict=plan.conflict), None
-        (window,) = by_window(partial, plan)
-        return replace(window, conflict=failed.conflict), plan.unserved_tps[0]
-    tiers = periods.load.tier_tps
-    by_tier = tiers is not None and periods.inputs.settings.objective.criticality == BY_TIER
+        return _serve_most_valuable(periods, window_problem, failed, period)
+    tiers = None if periods.load.tier_tps is None else periods.load.tier_tps[:, period]
+    by_tier = tiers is not None and objective.criticality == BY_TIER
     served = serve_limited(
         window_problem,
         worth.max(axis=0),
         policy,
-        tiers[:, period] if by_tier and tiers is not None else None,
+        tiers if by_tier else None,
         worth if by_tier else None,
     )
-    tier_tps = window_problem.demand_tps[None] if tiers is None else tiers[:, period]
+    tier_tps = window_problem.demand_tps[None] if tiers is None else tiers
     unserved = unserved_by_tier(
         served.unserved_tps, served.unserved_joint_tps, tier_tps, window_problem.epsilon, worth
     )
     return _unproven_plan(window_problem, failed, served.target), unserved
+
+
+def _serve_most_valuable(
+    periods: Periods, window_problem: PlanningProblem, failed: WindowPlan, period: int
+) -> tuple[WindowPlan, FloatArray | None]:
+    """Return the plan that leaves the least valuable demand unserved; see ``_serve_partially``."""
+    # A minimum above the maximum may be the conflict, so it is lowered.
+    minimum = np.minimum(window_problem.minimum, window_problem.maximum)
+    horizon = periods.alone(period, replace(window_problem, minimum=minimum))
+    horizon = replace(horizon, priority=periods.tier_values)
+    plan = _solve_horizon(periods, horizon)
+    if plan.status == INFEASIBLE:
+        return replace(failed, conflict=plan.conflict), None
+    (window,) = by_window(horizon, plan)
+    return replace(window, conflict=failed.conflict), plan.unserved_tps[0]
 
 
 def _unproven_plan(
@@ -429,26 +438,26 @@ def _solve_together(periods: Periods, progress: Progress) -> ScalingPlan:
         """Report progress, which can raise to cancel."""
         progress(0.5, "Planning all periods together")
 
-    plan, first_conflict = _solve_horizon(periods, horizon, check), ""
+    plan, conflict = _solve_horizon(periods, horizon, check), ""
     if plan.status == INFEASIBLE:
+        conflict = plan.conflict
         if objective.limited is None:
-            raise Infeasible(f"There is no feasible plan. {plan.conflict}")
-        first_conflict = plan.conflict
+            raise Infeasible(f"There is no feasible plan. {conflict}")
         plan = _solve_horizon(periods, replace(horizon, priority=periods.tier_values), check)
         if plan.status == INFEASIBLE:
             raise Infeasible(
                 f"There is no feasible plan, however little is served. {plan.conflict}"
             )
-    partial = bool(first_conflict) or bool(plan.unserved_tps.any())
     first, *others = by_window(horizon, plan)
-    first = replace(first, conflict=first_conflict or plan.conflict)
-    return replace(
+    first = replace(first, conflict=conflict or plan.conflict)
+    whole = replace(
         _plan_of_windows(periods, [first, *others], plan.target - plan.lent),
         together=True,
-        lent=plan.lent if horizon.lend_usd is not None else None,
-        tiers=(periods.load.tiers or ALL_TIERS) if partial else (),
-        unserved_tps=plan.unserved_tps if partial else None,
-        policy=(objective.limited or EXACT) if partial else "",
-        reserved=plan.reserved if horizon.reserved_usd is not None else None,
+        lent=None if horizon.lend_usd is None else plan.lent,
+        reserved=None if horizon.reserved_usd is None else plan.reserved,
         shift=periods.load.shift,
     )
+    if not conflict and not plan.unserved_tps.any():
+        return replace(whole, tiers=(), unserved_tps=None, policy="")
+    tiers, policy = periods.load.tiers or ALL_TIERS, objective.limited or EXACT
+    return replace(whole, tiers=tiers, unserved_tps=plan.unserved_tps, policy=policy)

@@ -60,13 +60,13 @@ def limited_pools(
     watts = np.array([round(1000 * kw[pool]) for pool in pools], np.int64)
     site = len(hardware.gpu_types)  # column of sites, which limits all GPU types of a region
     limited = []
-    for region, column in np.argwhere(np.isfinite(limits_kw)).tolist():
-        sharing = tuple(
+    for r, column in np.argwhere(np.isfinite(limits_kw)).tolist():
+        sharing = [
             p
-            for p, (_, r, g) in enumerate(pools)
-            if r == region and column in (hardware.types[g], site)
-        )
-        limited.append((sharing, int(1000 * limits_kw[region, column]), watts))
+            for p, (_, region, g) in enumerate(pools)
+            if region == r and column in (hardware.types[g], site)
+        ]
+        limited.append((tuple(sharing), int(1000 * limits_kw[r, column]), watts))
     return tuple(limited)
 
 
@@ -81,8 +81,8 @@ def power_limits(hardware: Hardware, kw: FloatArray) -> FloatArray | None:
     limits = np.full((len(hardware.regions), len(hardware.gpu_types) + 1), np.inf)
     limits[:, -1] = hardware.site_kw
     # A rack holds whole replicas of one GPU type, so it may not be able to use all of its limit.
-    for r in np.flatnonzero(np.isfinite(hardware.rack_kw)):
-        pue = hardware.regions[r].pue
+    for r in np.flatnonzero(np.isfinite(hardware.rack_kw)).tolist():
+        rack_kw = float(hardware.rack_kw[r]) * hardware.regions[r].pue
         for t, gpus in enumerate(hardware.gpus_per_rack[r].tolist()):
             racks = -(-int(hardware.capacity_gpus[r, t]) // gpus)
             replicas = [
@@ -90,7 +90,7 @@ def power_limits(hardware: Hardware, kw: FloatArray) -> FloatArray | None:
                 for (m, g), profile in hardware.profiles.items()
                 if hardware.types[g] == t
             ]
-            limits[r, t] = racks * fullest_rack(gpus, float(hardware.rack_kw[r]) * pue, replicas)
+            limits[r, t] = racks * fullest_rack(gpus, rack_kw, replicas)
     return limits
 
 

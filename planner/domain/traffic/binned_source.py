@@ -216,18 +216,15 @@ class BinnedSource:
                 drawn, columns.bin_s, begin_s, self.lengths(), rng, tokens, dispersion=dispersion
             )
             # The outermost bins can overlap the window only in part: drop arrivals outside it.
-            order = np.argsort(arrival, kind="stable")
-            order = order[(arrival[order] >= 0) & (arrival[order] < end_s - start_s)]
+            inside = np.flatnonzero((arrival >= 0) & (arrival < end_s - start_s))
+            order = inside[np.argsort(arrival[inside], kind="stable")]
+            columns_in_order = arrival[order], isl[order], osl[order]
             codes = self.model, int(region), int(tier)
-            arrival, isl, osl = arrival[order], isl[order], osl[order]
-            traces.append(trace_of_one_pool(template, codes, start_s, arrival, isl, osl))
-        if self.cached_share:
-            return [self._with_cached_tokens(trace) for trace in traces]
-        return traces
-
-    def _with_cached_tokens(self, trace: Trace) -> Trace:
-        """Return ``trace`` with cached tokens, the source's share of each prompt."""
-        return replace(trace, blocks=cached_part(trace.input_tokens, self.cached_share))
+            traces.append(trace_of_one_pool(template, codes, start_s, *columns_in_order))
+        if not self.cached_share:
+            return traces
+        share = self.cached_share
+        return [replace(trace, blocks=cached_part(trace.input_tokens, share)) for trace in traces]
 
     def _tokens_of(
         self, drawn: FloatArray, counts: FloatArray, between: slice

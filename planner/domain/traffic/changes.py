@@ -26,18 +26,18 @@ def with_times_requests(
     if not len(trace):
         return trace
     groups = Groups.of(trace.session, len(trace))
-    drawn = np.flatnonzero(rng.random(len(groups.first)) < factor % 1.0)
+    begins_s = trace.arrival_s[groups.begins]
+    drawn = np.flatnonzero(rng.random(len(begins_s)) < factor % 1.0)
     if factor < 1.0:
-        return _copy_groups(trace, groups, drawn, trace.arrival_s[groups.begins[drawn]])
+        return _copy_groups(trace, groups, drawn, begins_s[drawn])
     # A factor of 2.3 adds one copy of all groups, and one of the 30% that were drawn.
-    to_copy = [*[np.arange(len(groups.first))] * (int(factor) - 1), drawn]
-    copies = []
+    to_copy = [*[np.arange(len(begins_s))] * (int(factor) - 1), drawn]
+    parts = [trace]
     for picked in to_copy:
         if len(picked):
-            begin_s = trace.arrival_s[groups.begins[picked]]
-            begin_s = begin_s + rng.uniform(-within_s / 2, within_s / 2, len(picked))
-            copies.append(_copy_groups(trace, groups, picked, begin_s))
-    return merge([trace, *copies], trace.provenance) if copies else trace
+            moved_s = rng.uniform(-within_s / 2, within_s / 2, len(picked))
+            parts.append(_copy_groups(trace, groups, picked, begins_s[picked] + moved_s))
+    return merge(parts, trace.provenance)
 
 
 def _copy_groups(trace: Trace, groups: Groups, picked: IntArray, begin_s: FloatArray) -> Trace:

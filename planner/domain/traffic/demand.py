@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import compress, product
 
 import numpy as np
 
@@ -124,15 +125,10 @@ def bin_demand(
     if bins is None:
         bins = int(bin_index(trace.arrival_s[-1:])[0]) + 1 if len(trace) else 0
     requests, input_tokens, output_tokens = _sums_per_bin(trace, bin_index, bins)
-    used = np.flatnonzero(requests.sum(axis=1) > 0)
-    keys = [
-        SeriesKey(model, region, tier)
-        for model in trace.models
-        for region in trace.regions
-        for tier in trace.tiers
-    ]
+    used = requests.any(axis=1)
+    keys = [SeriesKey(*names) for names in product(trace.models, trace.regions, trace.tiers)]
     return Demand(
-        keys=tuple(keys[i] for i in used),
+        keys=tuple(compress(keys, used)),
         start_s=start_s,
         bin_s=bin_s,
         requests=requests[used],
@@ -149,15 +145,16 @@ def _sums_per_bin(
     ``bin_index`` returns the bin of each arrival time. Requests outside the bins do not count.
     """
     shape = (len(trace.models), len(trace.regions), len(trace.tiers), bins)
-    sums = np.zeros((3, int(np.prod(shape))))
-    requests, input_tokens, output_tokens = sums
+    size = int(np.prod(shape))
+    requests, input_tokens, output_tokens = sums = np.zeros((3, size))
     # In pieces, so that a large trace needs no temporary arrays of its full length.
-    for rows in row_slices(len(trace)):
-        bin_of = bin_index(trace.arrival_s[rows])
-        inside = (bin_of >= 0) & (bin_of < bins)
-        columns = trace.model[rows], trace.region[rows], trace.tier[rows], bin_of
-        codes = np.ravel_multi_index(tuple(column[inside] for column in columns), shape)
-        requests += np.bincount(codes, minlength=requests.size)
-        input_tokens += np.bincount(codes, trace.input_tokens[rows][inside], requests.size)
-        output_tokens += np.bincount(codes, trace.output_tokens[rows][inside], requests.size)
+    for piece in row_slices(len(trace)):
+        bin_of = bin_index(trace.arrival_s[piece])
+        inside = np.flatnonzero((bin_of >= 0) & (bin_of < bins))
+        rows = piece.start + inside
+        columns = trace.model[rows], trace.region[rows], trace.tier[rows], bin_of[inside]
+        codes = np.ravel_multi_index(columns, shape)
+        requests += np.bincount(codes, minlength=size)
+        input_tokens += np.bincount(codes, trace.input_tokens[rows], size)
+        output_tokens += np.bincount(codes, trace.output_tokens[rows], size)
     return sums.reshape(3, -1, bins)

@@ -217,22 +217,22 @@ class Quantiles:
         without demand, are omitted. ``at_once``: all periods are planned at the first decision.
         """
         requests = dict(series_of(self.traffic, group, REQUESTS))
+        method, hours = self.forecast.method, self.window.period_s / 3600
         pasts = []
-        for (m, r), demand in largest_series(self.traffic, group):
+        for place, demand in largest_series(self.traffic, group):
             try:
                 capacity, actual = past_capacity_and_demand(
-                    demand, self.window, self.forecast.method, origins, at_once=at_once
+                    demand, self.window, method, origins, at_once=at_once
                 )
             except SeriesTooShort:
                 continue
             if not np.nansum(actual) > 0:
                 continue
-            usd_per_tps_hour = 0.0 if self.usd_per_tps is None else float(self.usd_per_tps[m, r])
-            requests_per_token = float(np.nansum(requests[m, r].values) / np.nansum(demand.values))
-            hours = self.window.period_s / 3600
+            usd_per_tps_hour = 0.0 if self.usd_per_tps is None else float(self.usd_per_tps[place])
             # Capacity for one more token in each bin of a period, in dollars.
             usd_per_token = usd_per_tps_hour * hours / self.window.bin_s
-            pasts.append(PastPeriods(capacity, actual, usd_per_token, requests_per_token))
+            per_token = float(np.nansum(requests[place].values) / np.nansum(demand.values))
+            pasts.append(PastPeriods(capacity, actual, usd_per_token, per_token))
         return pasts
 
 
@@ -269,26 +269,26 @@ def _choose_percentile(
         chosen = int(np.argmin(cost_by_height(pasts, late_usd)))
         why = f"Least cost of replicas and of late requests at ${late_usd:g} each."
         required = ""
-    elif enough.size:
-        chosen = int(enough[0])
-        above_top = HEIGHTS[chosen].times > 1.0
-        lowest = "Smallest factor on the highest percentile" if above_top else "Lowest percentile"
-        why = f"{lowest} that covers enough demand."
-    else:
+    elif not enough.size:
         chosen = len(HEIGHTS) - 1
         why = "Highest percentile tried, but too low."
         required += " Choose another forecast.method, or raise load_factor."
+    elif HEIGHTS[enough[0]].times > 1.0:
+        chosen = int(enough[0])
+        why = "Smallest factor on the highest percentile that covers enough demand."
+    else:
+        chosen = int(enough[0])
+        why = "Lowest percentile that covers enough demand."
     height, covered = HEIGHTS[chosen], float(shares[chosen])
-    reason = f"{why} In backtests: {covered:.1%} ({days}).{required}"
     return PlannedQuantile(
         tier=group.name,
         quantile=height.level,
         times=height.times,
         basis=CHOSEN,
-        why=reason,
+        why=f"{why} In backtests: {covered:.1%} ({days}).{required}",
         wanted=group.wanted,
         covered=covered,
-        periods=max(past.actual.shape[0] for past in pasts),
+        periods=max(len(past.actual) for past in pasts),
         usd_per_late_request=late_usd,
     )
 
@@ -321,14 +321,15 @@ def past_origins(window: Window, begins_s: float, *, at_once: bool) -> FloatArra
     """
     known_until_s, bin_s = float(window.origins_s[0]), window.bin_s
     planned, lead = _bins_per_decision(window, at_once), lead_bins(window)  # bins
-    longest_s = max(DAYS * DAY_S, DECISIONS * planned * bin_s)
+    planned_s = planned * bin_s
+    longest_s = max(DAYS * DAY_S, DECISIONS * planned_s)
     half_known_s = (known_until_s - begins_s) / 2
     usable = min(longest_s, half_known_s) / bin_s - lead
     decisions = int(max(0.0, usable + 1e-9) // planned)
     if decisions * planned < LEAST * window.bins_per_period:
         return np.empty(0)
     first_s = known_until_s - (lead + decisions * planned) * bin_s
-    return np.asarray(first_s + planned * bin_s * np.arange(decisions), np.float64)
+    return np.asarray(first_s + planned_s * np.arange(decisions), np.float64)
 
 
 def past_capacity_and_demand(

@@ -55,20 +55,21 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
     """
     rng, first_decision_s = generator(seed, Stream.KNOWN), float(window.origins_s[0])
     samples, sample_of_period = _samples_by_model(traffic, window, rng)
-    shared = []
+    lengths, shared = [], []
     for by_model in samples:
-        prompts = [_known_prompts(traffic, m, window, by_model[m]) for m in range(len(by_model))]
+        lengths.append(tuple(sample.lengths for sample in by_model))
+        prompts = [_known_prompts(traffic, m, window, s) for m, s in enumerate(by_model)]
         shared.append(tuple(prompts))
-    notes = tuple(
+    notes = [
         f"No request of {model} came before the first decision: its lengths come from all "
         "traffic, the window included."
         for m, model in enumerate(traffic.models)
-        if samples[0][m].lengths is traffic.lengths[m]
-    )
+        if lengths[0][m] is traffic.lengths[m]
+    ]
     return KnownLengths(
-        samples=tuple(tuple(sample.lengths for sample in by_model) for by_model in samples),
+        samples=tuple(lengths),
         sample_of_period=sample_of_period,
-        notes=notes,
+        notes=tuple(notes),
         shared=tuple(shared),
         tiers_in_use=requested_tiers(traffic, first_decision_s),
         arrivals=arrival_patterns(traffic, first_decision_s, seed),
@@ -298,19 +299,19 @@ def _arrivals(
     """
     interactive = [t for t, tier in enumerate(traffic.tiers) if tier not in traffic.deferrable]
     trace = traffic.measured
-    rows = slice(trace.before(start_s), trace.before(end_s))
-    selected = (trace.model[rows] == m) & np.isin(trace.tier[rows], interactive)
-    arrivals = [trace.arrival_s[rows][selected] + trace.start_s]
-    regions = [trace.region[rows][selected].astype(np.int64)]
+    first, last = trace.before(start_s), trace.before(end_s)
+    of_model = (trace.model[first:last] == m) & np.isin(trace.tier[first:last], interactive)
+    rows = first + np.flatnonzero(of_model)
+    arrivals = [trace.arrival_s[rows] + trace.start_s]
+    regions = [trace.region[rows].astype(np.int64)]
     for source in traffic.binned:
-        if source.model != m or end_s <= start_s:
-            continue
-        drawn_from_s = _drawn_from_s(source, start_s, end_s)
-        for region, tier, arrival in source.arrivals(drawn_from_s, end_s, rng):
-            if tier in interactive:
-                inside = arrival[(arrival >= drawn_from_s) & (arrival < end_s)]
-                arrivals.append(inside)
-                regions.append(np.full(len(inside), region, np.int64))
+        if source.model == m and start_s < end_s:
+            from_s = _drawn_from_s(source, start_s, end_s)
+            for region, tier, arrival in source.arrivals(from_s, end_s, rng):
+                if tier in interactive:
+                    inside = arrival[(arrival >= from_s) & (arrival < end_s)]
+                    arrivals.append(inside)
+                    regions.append(np.full(len(inside), region, np.int64))
     return np.concatenate(arrivals), np.concatenate(regions)
 
 

@@ -95,16 +95,16 @@ def _cut_to_shown_steps(series: DemandSeries, forecasts: Sequence[Forecast]) -> 
     """Return ``forecasts`` of a series, cut to at most ``MOST_STEPS`` bins, with its demand."""
     origins_s = np.array([forecast.start_s for forecast in forecasts])
     steps = min(forecasts[0].steps, MOST_STEPS)
-    end_s = float(origins_s[-1]) + steps * series.bin_s
-    observed = series.window(float(origins_s[0]) - SEEN_S, end_s)
-    low, high = QUANTILES
+    last_s = float(origins_s[-1]) + steps * series.bin_s
+    observed = series.window(float(origins_s[0]) - SEEN_S, last_s)
+    low, high = [[piece.quantile(level) for piece in forecasts] for level in QUANTILES]
     return PastForecasts(
         key=series.key,
         bin_s=series.bin_s,
         origins_s=origins_s,
-        mean=np.stack([forecast.mean[:steps] for forecast in forecasts]),
-        low=np.stack([forecast.quantile(low)[:steps] for forecast in forecasts]),
-        high=np.stack([forecast.quantile(high)[:steps] for forecast in forecasts]),
+        mean=np.stack([piece.mean for piece in forecasts])[:, :steps],
+        low=np.stack(low)[:, :steps],
+        high=np.stack(high)[:, :steps],
         history_s=observed.start_s,
         history=observed.values,
         unit=series.unit,
@@ -155,25 +155,24 @@ def naive_comparison(
     own_error = wape([(forecast.actual, forecast.mean) for forecast in forecasts])
     if own_error is None:
         return ""
-    naive_errors = _naive_errors(groups, traffic, window)
+    errors = _naive_errors(groups, traffic, window)
     methods = ", ".join(dict.fromkeys(forecast.method for forecast in forecasts))
     own = f"Off by {own_error:.1%} of demand ({methods})."
-    if not naive_errors:
+    if not errors:
         return f"{own} No naive forecast compares."
-    best = min(naive_errors, key=lambda method: naive_errors[method])
-    best_words = f"{NAIVE[best]} ({naive_errors[best]:.1%})"
-    if own_error > naive_errors[best]:
-        periods = len(window.period_starts_s)
-        verdict = (
-            f"Measured over {periods:,} periods. A backtest shows the cost."
-            if method_asked == AUTO
-            else f"Choose forecast.method {best}, or auto."
-        )
-        return f"{WORSE} {best_words}. {own} {verdict}"
+    best = min(errors, key=lambda method: errors[method])
+    best_words = f"{NAIVE[best]} ({errors[best]:.1%})"
+    if own_error > errors[best]:
+        remedy = f"Choose forecast.method {best}, or auto."
+        if method_asked == AUTO:
+            periods = len(window.period_starts_s)
+            remedy = f"Measured over {periods:,} periods. A backtest shows the cost."
+        return f"{WORSE} {best_words}. {own} {remedy}"
     if methods == best:
         return f"{own} No naive forecast is better."
-    is_better = own_error <= (1 - NEGLIGIBLE) * naive_errors[best]
-    return f"{own} {'Better than' if is_better else NO_BETTER} {best_words}."
+    if own_error <= (1 - NEGLIGIBLE) * errors[best]:
+        return f"{own} Better than {best_words}."
+    return f"{own} {NO_BETTER} {best_words}."
 
 
 def _naive_errors(groups: Sequence[Group], traffic: Traffic, window: Window) -> dict[str, float]:

@@ -42,11 +42,7 @@ def trace_series(trace: StoredTrace, bin_s: float) -> list[DemandSeries]:
             # A request trace rarely begins and ends on a bin edge, so drop the two partial bins.
             edge = 1 if by_request and len(values) > 2 else 0
             binned = DemandSeries(
-                key=SeriesKey(
-                    columns.model or ("" if by_request else columns.name) or LABEL_ALL,
-                    columns.region or LABEL_ALL,
-                    columns.tier or LABEL_ALL,
-                ),
+                key=_key_of(columns, by_request),
                 start_s=columns.start_s + edge * columns.bin_s,
                 bin_s=columns.bin_s,
                 values=values[edge : len(values) - edge],
@@ -58,6 +54,13 @@ def trace_series(trace: StoredTrace, bin_s: float) -> list[DemandSeries]:
     if not series:
         raise NotReady(f"Trace {trace.name} has neither requests nor tokens to forecast.")
     return series
+
+
+def _key_of(columns: DemandColumns, by_request: bool) -> SeriesKey:
+    """Return the labels of a series; the name of one in a demand file may replace its model."""
+    name = "" if by_request else columns.name
+    model = columns.model or name or LABEL_ALL
+    return SeriesKey(model, columns.region or LABEL_ALL, columns.tier or LABEL_ALL)
 
 
 def _level_error(columns: DemandColumns, one_in: float) -> float:

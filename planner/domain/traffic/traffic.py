@@ -190,6 +190,7 @@ def _in_cell(trace: Trace, cells: int, rng: np.random.Generator) -> BoolArray:
 class _Sources:
     """The sources of a scenario as read, and sentences on what they change or assume."""
 
+    settings: TrafficSettings
     template: Trace  # empty, with the scenario's names
     files: tuple[StoredTrace, ...]  # of all sources
     measured: list[MeasuredSource] = field(default_factory=list)  # logs of requests
@@ -202,14 +203,9 @@ class _Sources:
         return [*self.binned, *self.measured]
 
     @property
-    def first_start_s(self) -> float:
-        """Return the earliest start of a source, in epoch s."""
-        return min(source.start_s for source in self.all)
-
-    @property
-    def first_end_s(self) -> float:
-        """Return the earliest end of a source, in epoch s."""
-        return min(source.end_s for source in self.all)
+    def span_s(self) -> tuple[float, float]:
+        """Return the earliest start and the earliest end of a source, in epoch s."""
+        return min(source.start_s for source in self.all), min(source.end_s for source in self.all)
 
 
 def traffic_and_window(
@@ -234,12 +230,11 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
     rng = generator(settings.seed, Stream.SOURCES)
     sources = _read_sources(settings, traces, rng)
     clock = _common_clock(sources.files)
-    _draw_described(sources, settings, clock, rng)
+    _draw_described(sources, clock, rng)
     logs = [log.trace for log in sources.measured]
     trace = merge(logs, replay=MEASURED) if logs else sources.template
-    sources.notes.extend(_prefix_notes(settings, trace, sources))
-    demand = _total_demand(settings, sources)
-    demand = _with_calendar(demand, settings, clock, sources.notes)
+    sources.notes.extend(_prefix_notes(sources, trace))
+    demand = _with_calendar(_total_demand(sources), sources, clock)
     lengths = [_sample_lengths(m, trace, sources, rng) for m in range(len(settings.models))]
     return Traffic(
         models=settings.models,
@@ -263,11 +258,10 @@ def _read_sources(
     settings: TrafficSettings, traces: dict[str, StoredTrace], rng: np.random.Generator
 ) -> _Sources:
     """Return the logs and counts of the sources that name a trace, with notes on them."""
+    template = empty_trace(settings.models, settings.regions, settings.tiers)
     used = {source.trace for source in settings.sources if source.launch is None}
-    sources = _Sources(
-        empty_trace(settings.models, settings.regions, settings.tiers),
-        files=tuple(stored for key, stored in traces.items() if key in used),
-    )
+    files = tuple(stored for key, stored in traces.items() if key in used)
+    sources = _Sources(settings, template, files)
     read_once = cache(read_whole_demand)  # several sources may name one trace
     for index, source in enumerate(settings.sources):
         if source.launch is not None:
@@ -275,15 +269,15 @@ def _read_sources(
         stored = traces[source.trace or ""]
         where = f"traffic.sources[{index}]"
         if stored.kind == "requests":
-            _add_log(sources, settings, source, stored, where, rng)
+            _add_log(sources, source, stored, where, rng)
         else:
             columns, absent = read_once(stored.store)
             sources.notes.extend(f"{stored.name}: {words}" for words in absent)
-            _add_counts(sources, settings, source, stored, columns, where)
+            _add_counts(sources, source, stored, columns, where)
         if source.scale != 1:
             name = f"{source.series} of {stored.name}" if source.series else stored.name
             sources.notes.append(f"{name} is scaled to {source.scale:g} times its requests.")
-    for stored in sources.files:
+    for stored in files:
         sources.notes.extend(f"{stored.name}: {words}" for words in stored.assumptions)
     return sources
 
@@ -302,31 +296,29 @@ def _common_clock(files: Sequence[StoredTrace]) -> str:
     return clocks.pop() if clocks else UTC_CLOCK
 
 
-def _with_calendar(
-    demand: Demand, settings: TrafficSettings, clock: str, notes: list[str]
-) -> Demand:
-    """Return ``demand`` with its holidays; append notes on them and on ends of months.
+def _with_calendar(demand: Demand, sources: _Sources, clock: str) -> Demand:
+    """Return ``demand`` with its holidays; add notes on them and on ends of months.
 
     Raises ScenarioError if the scenario names holidays and the traffic has no calendar times.
     """
+    holidays = sources.settings.holidays
     if clock != UTC_CLOCK:
-        if settings.holidays:
+        if holidays:
             raise ScenarioError(
                 "forecast.holidays: the traffic has no calendar times, only seconds from its "
                 "start. Leave the holidays out."
             )
         return demand
-    notes += _month_end_note(demand)
-    if not settings.holidays:
+    sources.notes.extend(_month_end_note(demand))
+    if not holidays:
         return replace(demand, holidays=Holidays(calendar=True))
     begin, end = demand.start_s, demand.end_s
-    notes.append(holidays_in_words(settings.holidays, begin, end))
-    return replace(demand, holidays=holidays_of(settings.holidays, begin, end))
+    sources.notes.append(holidays_in_words(holidays, begin, end))
+    return replace(demand, holidays=holidays_of(holidays, begin, end))
 
 
 def _add_counts(
     sources: _Sources,
-    settings: TrafficSettings,
     source: Source,
     stored: StoredTrace,
     columns: list[DemandColumns],
@@ -336,20 +328,15 @@ def _add_counts(
 
     ``source`` is its source in the scenario, with the key ``where`` for errors.
     """
-    known = [bins_before(series, settings.until_s) for series in columns]
+    known = [bins_before(series, sources.settings.until_s) for series in columns]
     counted = binned_sources(sources.template, source, known, where)
     sampling = _sampling_variance(source, stored)
-    for series in _in_wanted_bins(counted, settings, stored.name, sources.notes):
+    for series in _in_wanted_bins(counted, sources, stored.name):
         sources.binned.append(replace(series, sampling=sampling))
 
 
 def _add_log(
-    sources: _Sources,
-    settings: TrafficSettings,
-    stated: Source,
-    stored: StoredTrace,
-    where: str,
-    rng: np.random.Generator,
+    sources: _Sources, stated: Source, stored: StoredTrace, where: str, rng: np.random.Generator
 ) -> None:
     """Add the requests of the log ``stored`` to ``sources``, and notes on prefixes of its prompts.
 
@@ -357,39 +344,42 @@ def _add_log(
     is on and the log has sessions but no blocks, each prompt is assumed to begin with the session's
     earlier turns.
     """
-    sampled, name = stored.sample > 1, stored.name
-    columns = read_requests(stored.store, READ)
+    settings, columns = sources.settings, read_requests(stored.store, READ)
     source = stated.model_copy(update={"scale": stated.scale * stored.sample})
+    sampled = stored.sample > 1
     requests = measured_source(sources.template, source, columns, where, rng, sampled=sampled)
     if settings.prefix_caching and requests.blocks is None and requests.session is not None:
         requests = replace(requests, blocks=blocks_of_sessions(requests))
-        sources.notes.append(f"{name}: {GROWING}")
+        sources.notes.append(f"{stored.name}: {GROWING}")
     if columns.hash_ids is not None and not isinstance(requests.blocks, PrefixBlocks):
         reason = "it is scaled" if source.scale != 1 else "its hash_ids fit no size of blocks"
-        sources.notes.append(f"{name}: its hash_ids are not used, since {reason}.")
+        sources.notes.append(f"{stored.name}: its hash_ids are not used, since {reason}.")
     measured = MeasuredSource(requests, *span(columns), _sampling_variance(stated, stored))
     sources.measured.append(requests_before(measured, settings.until_s))
 
 
 def _in_wanted_bins(
-    sources: list[BinnedSource], settings: TrafficSettings, file: str, notes: list[str]
+    series_of_file: list[BinnedSource], sources: _Sources, file: str
 ) -> list[BinnedSource]:
     """Return the series of a file in bins no longer than the scenario's.
 
-    If any series had longer bins, append a note on the interpolation.
+    If any series had longer bins, add a note on the interpolation.
     """
-    wanted_s = settings.bin_s or settings.period_s
+    wanted_s = sources.settings.bin_s or sources.settings.period_s
     if wanted_s is None:
-        return sources
-    columns = [with_shorter_bins(source.columns, wanted_s) for source in sources]
+        return series_of_file
+    cut = [
+        replace(series, columns=with_shorter_bins(series.columns, wanted_s))
+        for series in series_of_file
+    ]
     # ``with_shorter_bins`` returns the same object if nothing changes.
-    if any(new is not old.columns for old, new in zip(sources, columns, strict=True)):
-        longest_s = max(source.columns.bin_s for source in sources)
-        notes.append(
+    if any(new.columns is not old.columns for new, old in zip(cut, series_of_file, strict=True)):
+        longest_s = max(series.columns.bin_s for series in series_of_file)
+        sources.notes.append(
             f"{file}: bins of {longest_s:,g} s are interpolated in bins of {wanted_s:,g} s. Real "
             "demand varies more within them."
         )
-    return [replace(old, columns=new) for old, new in zip(sources, columns, strict=True)]
+    return cut
 
 
 def _sampling_variance(source: Source, stored: StoredTrace) -> float:
@@ -400,20 +390,19 @@ def _sampling_variance(source: Source, stored: StoredTrace) -> float:
     return source.scale * (stored.sample - 1.0)
 
 
-def _draw_described(
-    sources: _Sources, settings: TrafficSettings, clock: str, rng: np.random.Generator
-) -> None:
+def _draw_described(sources: _Sources, clock: str, rng: np.random.Generator) -> None:
     """Add the sources that the scenario only describes (launches), with counts drawn at random.
 
     They last from the earliest start to the earliest end of the other ``sources``. Notes say which
     counts are drawn.
     """
+    settings = sources.settings
     if sources.binned:
         sources.notes.append(COUNTED)
     span_s, bin_s = None, settings.bin_s
     if sources.all:
-        start_s, end_s = sources.first_start_s, sources.first_end_s
-        span_s, bin_s = (start_s, end_s), _bin_width(settings, end_s - start_s, sources.binned)
+        span_s = start_s, end_s = sources.span_s
+        bin_s = _bin_width(settings, end_s - start_s, sources.binned)
     launched = []
     for index, source in enumerate(settings.sources):
         if source.launch is not None:
@@ -450,24 +439,25 @@ def merge(parts: Sequence[Trace], replay: str) -> Trace:
     return replace(merged, start_s=start_s, provenance=replay)
 
 
-def _total_demand(settings: TrafficSettings, sources: _Sources) -> Demand:
-    """Return the demand of all sources in bins of one width; append a note on its end.
+def _total_demand(sources: _Sources) -> Demand:
+    """Return the demand of all sources in bins of one width; add a note on its end.
 
     It lasts from the earliest start of the sources to their earliest end, or to ``traffic.until``.
     Raises ScenarioError if the sources have no time in common, or if the bins are too few or too
     many.
     """
-    if not sources.binned and not any(len(source.trace) for source in sources.measured):
+    until_s, binned = sources.settings.until_s, sources.binned
+    if not binned and not any(len(log.trace) for log in sources.measured):
         raise ScenarioError("traffic.sources: no request is left. Check series and scale.")
-    start_s, end_s = _common_span(sources, settings.until_s)
-    bin_s = _bin_width(settings, end_s - start_s, sources.binned)
+    start_s, end_s = _common_span(sources)
+    bin_s = _bin_width(sources.settings, end_s - start_s, binned)
     edge_s = float(np.floor(start_s / bin_s) * bin_s)
     # A log may end shortly before its last bin does.
-    missing_share = PART if settings.until_s is None and not sources.binned else 1e-9
+    missing_share = PART if until_s is None and not binned else 1e-9
     bins = int((end_s - edge_s) / bin_s + missing_share)
     _check_bins(bins, bin_s, end_s - start_s, sources.template)
-    if settings.until_s is not None:
-        sources.notes.append(cutoff_note(settings.until_s, sources.first_end_s, bin_s))
+    if until_s is not None:
+        sources.notes.append(cutoff_note(until_s, sources.span_s[1], bin_s))
     elif any(source.end_s >= end_s + bin_s for source in sources.all):
         sources.notes.append("The study ends where the first of its sources ends.")
     return _sum_of_demands(_demands(sources, edge_s, bin_s, bins), edge_s, bin_s, bins)
@@ -485,13 +475,13 @@ def _demands(sources: _Sources, edge_s: float, bin_s: float, bins: int) -> list[
     ]
 
 
-def _common_span(sources: _Sources, until_s: float | None) -> tuple[float, float]:
-    """Return the earliest start and the earliest end of ``sources``, or ``until_s`` as the end.
+def _common_span(sources: _Sources) -> tuple[float, float]:
+    """Return the earliest start and the earliest end of ``sources``, or ``until`` as the end.
 
     All are epoch seconds. Raises ScenarioError if the sources have no time in common.
     """
-    starts = [source.start_s for source in sources.all]
-    end_s = first_end_s = sources.first_end_s
+    starts, until_s = [source.start_s for source in sources.all], sources.settings.until_s
+    first_end_s = end_s = sources.span_s[1]
     if until_s is not None:
         check_data_age(until_s, end_s)
         end_s = until_s
@@ -531,14 +521,16 @@ def _bin_width(settings: TrafficSettings, span_s: float, binned: Sequence[Binned
     """
     widths = [source.columns.bin_s for source in binned]
     # The least common multiple of the widths of all files, to the millisecond; 1 s without files.
-    common_s = float(np.lcm.reduce([max(1, round(1000 * w)) for w in widths] or [1000])) / 1000
+    milliseconds = [max(1, round(1000 * width)) for width in widths] or [1000]
+    common_s = float(np.lcm.reduce(milliseconds)) / 1000
     width_s = settings.bin_s
     if width_s is None:
         usual_s = _usual_bin_s(span_s)
         width_s = max(common_s, min(usual_s, settings.period_s or usual_s))
         width_s = float(np.ceil(width_s / common_s - 1e-9) * common_s)
     for width in widths:
-        if abs(width_s / width - round(width_s / width)) > 1e-6 or width_s < width:
+        multiple = width_s / width
+        if abs(multiple - round(multiple)) > 1e-6 or multiple < 1:
             raise ScenarioError(
                 f"traffic.bin_s: {width_s:g} s is not a whole multiple of a source's bin of "
                 f"{width:g} s. Choose {np.ceil(width_s / common_s) * common_s:g}."
@@ -594,15 +586,16 @@ def _month_end_note(demand: Demand) -> list[str]:
     ]
 
 
-def _prefix_notes(settings: TrafficSettings, trace: Trace, sources: _Sources) -> list[str]:
+def _prefix_notes(sources: _Sources, trace: Trace) -> list[str]:
     """Return a note if prefix caches are on but no prefixes are known, or if some are not used."""
+    caching = sources.settings.prefix_caching
     counted = any(isinstance(source.trace.blocks, CachedTokens) for source in sources.measured)
     counted |= any(source.cached_share > 0 for source in sources.binned)
-    if settings.prefix_caching and trace.blocks is None and not counted:
+    if caching and trace.blocks is None and not counted:
         return ["Prefix caches are on but unused: no source has hash_ids or cached tokens."]
     if not counted:
         return []
-    if not settings.prefix_caching:
+    if not caching:
         return [
             "The sources count cached prompt tokens, and serving has no prefix caches: every "
             "prompt is computed in full. Set serving.prefix_caching to use the caches."

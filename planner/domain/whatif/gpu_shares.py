@@ -22,14 +22,14 @@ def capacities_for(
     ``shares`` are by GPU type. Owned and spot GPUs share the limit in the proportion of the plan
     with the ``peaks``.
     """
-    by_region, limits = _by_region(peaks), dict[str, Any]()
+    by_region = _by_region(peaks)
+    limits: dict[str, Any] = {}
     for region in scenario.regions:
-        rows = by_region.get(region.name, [])
+        rows, where = by_region.get(region.name, []), f"regions[{region.name}]"
         for gpu, share in shares.items():
             used = {row.spot: row.most for row in rows if row.gpu == gpu}
             allowed = floor(share * rows[0].of_all + ROUNDING) if rows else 0
             on_spot = floor(allowed * used.get(True, 0) / max(1, sum(used.values())))
-            where = f"regions[{region.name}]"
             if gpu in region.capacity:
                 most = int(region.capacity[gpu])
                 limits[f"{where}.capacity[{gpu}]"] = min(most, allowed - on_spot)
