@@ -116,33 +116,21 @@ def run(
     begun = time.perf_counter()
     scenario = _scenario_of_past_window(with_seed(scenario, options.seed), options.days)
     study = study_of(scenario, traces, user_facts, part(progress, 0.0, 0.1))
-    if study.window.ahead:
-        raise ScenarioError(
-            "horizon.start: a backtest needs past traffic, and the window is in the future. Leave "
-            "it out, or give days."
-        )
-    goals = {tier.name: tier.attainment for tier in study.hardware.tiers if not tier.deferrable}
-    if not by_model_and_region(study.traffic, set(goals)):
-        raise ScenarioError("traffic: no interactive tier has any demand; nothing is forecast.")
+    goals = _goals(study)
     methods: tuple[str, ...] = options.methods or (*DEFAULT, scenario.forecast.method)
     # The verdict needs the last value and the perfect forecast as references.
     names = list(dict.fromkeys([*methods, SAME_AS_NOW, PERFECT]))
     replayed_requests = len(study.trace) * REPLAYS_PER_FORECASTER * len(names)
     by_replay = not options.by_coverage and replayed_requests <= MOST_REPLAYED
     forecaster = partial(_forecaster_or_reason, study, scenario.seed, by_replay=by_replay)
-    outcomes = parts.map(
-        [Part(f"Backtest: {name}", partial(forecaster, name)) for name in names],
-        part(progress, 0.1, 0.7),
-        at_once=1,
-    )
-    rows = {row.facts.method: row for row in outcomes if isinstance(row, Forecaster)}
-    left_out = [outcome for outcome in outcomes if isinstance(outcome, str)]
+    backtests = [Part(f"Backtest: {name}", partial(forecaster, name)) for name in names]
+    outcomes: list[Forecaster | Baseline | str] = [
+        *parts.map(backtests, part(progress, 0.1, 0.7), at_once=1)
+    ]
+    rows = _forecasters(outcomes)
     if not rows:
-        raise Infeasible(" ".join(left_out))
-    cost_usd = {row.facts.method: row.usd for row in rows.values() if row.usd is not None}
-    cost_usd.pop(PERFECT, None)  # it cannot be deployed, so it cannot be the best
-    best = min(cost_usd, key=lambda name: cost_usd[name]) if cost_usd else None
-    baselines: list[Baseline] = []
+        raise Infeasible(" ".join(_reasons(outcomes)))
+    best = _cheapest(rows)
     if not options.by_coverage:
         # By coverage, nothing is simulated yet: confirm the two plans that the verdict compares.
         to_confirm = () if by_replay else (best, SAME_AS_NOW)
@@ -153,15 +141,12 @@ def run(
             baseline_names(options.reactive, tune=by_replay),
             tune=by_replay,
         )
-        for outcome in parts.map(simulations, part(progress, 0.7, 1.0)):
-            if isinstance(outcome, Forecaster):
-                rows[outcome.facts.method] = outcome
-            elif isinstance(outcome, Baseline):
-                baselines.append(outcome)
-            else:
-                left_out.append(outcome)
+        outcomes += parts.map(simulations, part(progress, 0.7, 1.0))
+        rows = _forecasters(outcomes)
     parts.close()
+    baselines = [outcome for outcome in outcomes if isinstance(outcome, Baseline)]
     matched_on = REPLAY if by_replay else COVERAGE
+    is_confirmed = not by_replay and not options.by_coverage
     result = BacktestResult(
         frame=frame_of(study),
         verdict=verdict([*rows.values()], baselines),
@@ -170,16 +155,46 @@ def run(
         best=best,
         methods={name: ForecasterFigures.of(row) for name, row in rows.items()},
         beside={row.name: row for row in baselines},
-        left_out=tuple(left_out),
-        how=CONFIRMED_WORDS
-        if not by_replay and not options.by_coverage
-        else METHOD_WORDS[matched_on],
+        left_out=tuple(_reasons(outcomes)),
+        how=CONFIRMED_WORDS if is_confirmed else METHOD_WORDS[matched_on],
         seconds=time.perf_counter() - begun,
     )
     tables = {"methods": flat_table([*result.methods.values()])}
     if baselines:
         tables["beside"] = flat_table([*result.beside.values()])
     return Outcome(result, tables)
+
+
+def _goals(study: Study) -> dict[str, float]:
+    """Return the target attainment of each interactive tier, by name.
+
+    Raises ScenarioError if the window is after the traffic, or if no interactive tier has demand.
+    """
+    if study.window.ahead:
+        raise ScenarioError(
+            "horizon.start: a backtest needs past traffic, and the window is in the future. Leave "
+            "it out, or give days."
+        )
+    goals = {tier.name: tier.attainment for tier in study.hardware.tiers if not tier.deferrable}
+    if not by_model_and_region(study.traffic, set(goals)):
+        raise ScenarioError("traffic: no interactive tier has any demand; nothing is forecast.")
+    return goals
+
+
+def _forecasters(outcomes: Sequence[Forecaster | Baseline | str]) -> dict[str, Forecaster]:
+    """Return the forecasters among the outcomes by method; a later outcome replaces a former."""
+    return {row.facts.method: row for row in outcomes if isinstance(row, Forecaster)}
+
+
+def _reasons(outcomes: Sequence[Forecaster | Baseline | str]) -> list[str]:
+    """Return the sentences among the outcomes, on what is left out."""
+    return [outcome for outcome in outcomes if isinstance(outcome, str)]
+
+
+def _cheapest(rows: Mapping[str, Forecaster]) -> str | None:
+    """Return the forecaster with the cheapest plan that can be deployed; None without any cost."""
+    costs = {name: row.usd for name, row in rows.items() if row.usd is not None and name != PERFECT}
+    return min(costs, key=lambda name: costs[name], default=None)
 
 
 def _simulations(

@@ -55,6 +55,7 @@ from planner.domain.serialise import OPTIONAL
 from planner.domain.sources import Fact, facts_of
 from planner.domain.traffic.known_lengths import requested_tiers
 from planner.domain.traffic.traffic import Traffic, traffic_and_window
+from planner.domain.traffic.window import Window
 from planner.errors import Infeasible
 from planner.inputs.scenario.build import Hardware, build_hardware
 from planner.inputs.scenario.schema import Scenario
@@ -190,11 +191,7 @@ def run(
     by_window: over_time.OverTime | None = None
     tables = tables_of(cases)
     if options.over_time != OFF:
-        method = METHOD if scenario.forecast.method == "auto" else scenario.forecast.method
-        tracked = TrackedTraffic(
-            hardware, traffic, *window.observed_s, options.levels, options.over_time, method,
-            scenario.fleet.startup_s, scenario.seed,
-        )  # fmt: skip
+        tracked = _tracked_traffic(scenario, options, hardware, traffic, window)
         by_window, tables["courses"] = over_time.plan_windows(
             chosen, tracked, part(progress, shared_end, 0.95)
         )
@@ -231,6 +228,17 @@ def run(
         seconds=time.perf_counter() - begun,
     )
     return Outcome(result, tables)
+
+
+def _tracked_traffic(
+    scenario: Scenario, options: Options, hardware: Hardware, traffic: Traffic, window: Window
+) -> TrackedTraffic:
+    """Return the traffic that plans follow window by window, and what they know of it."""
+    method = METHOD if scenario.forecast.method == "auto" else scenario.forecast.method
+    return TrackedTraffic(
+        hardware, traffic, *window.observed_s, options.levels, options.over_time, method,
+        scenario.fleet.startup_s, scenario.seed,
+    )  # fmt: skip
 
 
 def _solved_cases(
