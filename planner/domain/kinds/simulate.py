@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from pydantic import Field
 
+from planner.domain.formats import figure
 from planner.domain.module_figures import ModuleFigures
 from planner.domain.options import PolicyKey, RunOptions, Seed
 from planner.domain.outcome import REQUESTS, Outcome, Traces
@@ -84,7 +85,7 @@ def run(
             frame=frame_of(study, kept=options.requests),
             figures=replay,
             comparison=comparison,
-            headline=f"{replay.label}: {replay.summary.gpu_hours:,.1f} GPU-hours.",
+            headline=f"{replay.label}: {figure(replay.summary.cost_usd, '$')}.",
             modules=module_figures([replay]),
             seconds=time.perf_counter() - begun,
         ),

@@ -1,10 +1,12 @@
 """Show runs: the list, one run from queue to results, its cancellation and its downloads."""
 
+from datetime import timedelta
 from typing import Any
 
 from django.contrib import messages
 from django.http import FileResponse, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils import timezone
 from django.utils.text import slugify
 from django.views.decorators.http import require_POST, require_safe
 
@@ -36,15 +38,30 @@ from planner.web.pages.run_comparison import page_context
 from planner.web.paging import page_of
 from planner.web.request import Request, TemplateContext
 
+RECENT = timedelta(days=1)  # failures since then are pointed out
+
 
 @require_safe
 def listing(request: Request) -> HttpResponse:
     rows = runs_with_answers().filter(sweep=None)  # the page of a sweep lists its own runs
     if (kind := request.GET.get("kind", "")) in Run.Kind.values:
         rows = rows.filter(kind=kind)
+    if (state := request.GET.get("state", "")) in Run.State.values:
+        rows = rows.filter(state=state)
     if (scenario := request.GET.get("scenario", "")).isdigit():
         rows = rows.filter(scenario=int(scenario))
-    context = {"page": page_of(request, rows), "kinds": Run.Kind.choices, "kind": kind}
+    runs = Run.objects.filter(sweep=None)
+    failed = runs.filter(state=Run.State.FAILED, finished_at__gte=timezone.now() - RECENT)
+    context = {
+        "page": page_of(request, rows),
+        "filters": [
+            ("kind", "Kind of run", "All kinds", kind, Run.Kind.choices),
+            ("state", "State", "All states", state, Run.State.choices),
+        ],
+        "kind": kind,
+        "active": runs.filter(state__in=Run.ACTIVE_STATES).count(),
+        "failed": failed.count(),
+    }
     return render(request, "web/runs.html", context)
 
 
