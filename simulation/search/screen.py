@@ -80,18 +80,17 @@ def speeds_of(instances: Sequence[Instance], requests: Requests) -> Speeds:
     decode at once. Speeds are computed at ``KNOTS`` of them per profile, and interpolated for the
     others.
     """
-    # Instances may differ in their start time only, and then share their speeds.
+    # Instances may differ in their start time only, and then share their speeds. The list keeps
+    # the curves, so that no two of them have the same id.
+    curves = [instance.profile.curve for instance in instances]
     by_key: dict[tuple[int, int, int, int], tuple[FloatArray, ...]] = {}
     rows = []
-    for instance in instances:
-        profile = instance.profile
-        speed_key = (
-            id(profile.curve), profile.max_batch, profile.max_batch_tokens,
-            profile.kv_capacity_tokens,
-        )  # fmt: skip
-        if speed_key not in by_key:
-            by_key[speed_key] = _speeds_at_knots(profile, requests)
-        rows.append(by_key[speed_key])
+    for instance, curve in zip(instances, curves, strict=True):
+        p = instance.profile
+        key = (id(curve), p.max_batch, p.max_batch_tokens, p.kv_capacity_tokens)
+        if key not in by_key:
+            by_key[key] = _speeds_at_knots(p, requests)
+        rows.append(by_key[key])
     limit, decode_s, prompt_s, extra_s = (np.array(column) for column in zip(*rows, strict=True))
     points = np.linspace(0.0, 1.0, POINTS)
     n = np.where(limit >= 1.0, np.maximum(limit, 1.0) ** points, np.nan)
@@ -132,12 +131,7 @@ def aggregated_loads(speeds: Speeds, requests: Requests) -> Loads:
     # The number of sequences exceeds its mean n by ``excess`` at the tier's attainment.
     n, excess = speeds.n, tail * np.sqrt(SMOOTHED * speeds.n)
     gaps = requests.osl - 1.0
-    gap, rate = speeds.decode, np.zeros_like(n)
-    for _ in range(STEPS):
-        rate_at_gap = n / np.maximum(speeds.prompt + gaps * gap, NEVER)
-        # The mean with the last rate damps the iteration.
-        rate = rate_at_gap if not rate.any() else (rate + rate_at_gap) / 2.0
-        gap = speeds.decode / np.maximum(1.0 - rate * speeds.extra, 1.0 - BUSIEST)
+    rate, gap = _rate_and_gap(speeds, gaps)
     busy = rate * speeds.extra
     full = (n + excess > speeds.limit[:, None]) & (n < speeds.limit[:, None])
     # Time that more prompts than the mean, which a sequence meets by chance, add to its mean gap.
@@ -154,6 +148,20 @@ def aggregated_loads(speeds: Speeds, requests: Requests) -> Loads:
     waits_for_place = full | (n >= speeds.limit[:, None]) if limited else False
     overloaded = (busy >= BUSIEST) | waits_for_place
     return Loads(np.where(overloaded, 0.0, rate), ttft, gap * slowdown + noise)
+
+
+def _rate_and_gap(speeds: Speeds, gaps: float) -> tuple[FloatArray, FloatArray]:
+    """Return the requests/s that keep n sequences running, and the mean gap between their tokens.
+
+    A request has ``gaps`` of them. Both results are ``[instance, POINTS]``.
+    """
+    gap, rate = speeds.decode, np.zeros_like(speeds.n)
+    for _ in range(STEPS):
+        rate_at_gap = speeds.n / np.maximum(speeds.prompt + gaps * gap, NEVER)
+        # The mean with the last rate damps the iteration.
+        rate = rate_at_gap if not rate.any() else (rate + rate_at_gap) / 2.0
+        gap = speeds.decode / np.maximum(1.0 - rate * speeds.extra, 1.0 - BUSIEST)
+    return rate, gap
 
 
 def decode_loads(speeds: Speeds, instances: Sequence[Instance], requests: Requests) -> Loads:

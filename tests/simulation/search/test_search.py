@@ -54,6 +54,11 @@ def instance(
     return Instance(replace(GPU, name=gpu), where, ("vllm",), profile, price, KvLink(1e5, 5e10))
 
 
+def test_each_linear_profile_has_its_own_speeds() -> None:
+    both = speeds_of([instance(alpha_ms=10.0), instance(alpha_ms=4.0)], WANTED)
+    assert both.decode[0, 0] > 2 * both.decode[1, 0]
+
+
 def test_points_of_a_front_are_those_that_nothing_beats() -> None:
     draw = np.random.default_rng(0)
     for _ in range(20):
