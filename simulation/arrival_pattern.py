@@ -31,7 +31,7 @@ class ArrivalPattern:
         requests of each block are evenly spread, the arrivals are therefore a Poisson process.
         """
         block_sizes = np.diff(self.start)
-        arrivals: list[FloatArray] = []
+        arrivals = [np.zeros(0)]
         drawn, end_s = 0, 0.0
         while drawn < n:
             # Draw a batch of blocks, one after the other, each with a random length.
@@ -39,14 +39,11 @@ class ArrivalPattern:
             counts = block_sizes[blocks]
             lengths_s = rng.gamma(counts)
             ends_s = end_s + np.cumsum(lengths_s)
-            # Position of each request in its block, block by block.
-            places = [self.place[self.start[b] : self.start[b + 1]] for b in blocks]
-            begins_s = np.concatenate([[end_s], ends_s[:-1]])
-            arrivals.append(
-                np.repeat(begins_s, counts) + np.concatenate(places) * np.repeat(lengths_s, counts)
-            )
+            begins_s = np.repeat([end_s, *ends_s[:-1]], counts)  # of the block of each request
+            places = np.concatenate([self.place[self.start[b] : self.start[b + 1]] for b in blocks])
+            arrivals.append(begins_s + places * np.repeat(lengths_s, counts))
             drawn, end_s = drawn + int(counts.sum()), float(ends_s[-1])
-        return np.concatenate(arrivals)[:n] if arrivals else np.zeros(0)
+        return np.concatenate(arrivals)[:n]
 
 
 def pattern_of(
@@ -62,15 +59,10 @@ def pattern_of(
     since_start = (np.asarray(arrival_s, np.float64) - start_s) / block_s  # in blocks
     interval = np.floor(since_start).astype(np.int64)
     order = np.lexsort((since_start, interval, series))
-    interval, series = interval[order], series[order]
-    position = since_start[order] - interval
-
+    position = since_start[order] - interval[order]
     # A block is an interval of one series: number of each request's block, and size of each block.
-    begins_block = np.ones(len(interval), np.bool_)
-    begins_block[1:] = (np.diff(interval) != 0) | (np.diff(series) != 0)
-    block = np.cumsum(begins_block) - 1
+    block = _numbers_of_runs(interval[order], series[order])
     size = np.bincount(block, minlength=1)
-
     large_blocks = np.flatnonzero(size >= LEAST)
     if not len(large_blocks):
         return None
@@ -79,6 +71,13 @@ def pattern_of(
     is_kept[large_blocks[::stride]] = True
     starts = np.concatenate([[0], np.cumsum(size[is_kept])])
     return ArrivalPattern(position[is_kept[block]], starts)
+
+
+def _numbers_of_runs(interval: IntArray, series: IntArray) -> IntArray:
+    """Return the number of each request's run of equal ``interval`` and ``series``, from 0 on."""
+    begins = np.ones(len(interval), np.bool_)
+    begins[1:] = (np.diff(interval) != 0) | (np.diff(series) != 0)
+    return np.asarray(np.cumsum(begins) - 1)
 
 
 def dispersion(arrival_s: FloatArray, scale_s: float, block_s: float) -> float:
@@ -90,12 +89,12 @@ def dispersion(arrival_s: FloatArray, scale_s: float, block_s: float) -> float:
     than two times ``scale_s``.
     """
     bins_per_block = int(block_s // scale_s)
-    blocks = int(arrival_s[-1] // block_s) if len(arrival_s) else 0
+    blocks = int(arrival_s.max(initial=0.0) // block_s)
     if bins_per_block < 2 or not blocks:
         return float("nan")
     block = np.floor(arrival_s / block_s).astype(np.int64)
     bin_in_block = np.floor((arrival_s - block * block_s) / scale_s).astype(np.int64)
     inside = (block < blocks) & (bin_in_block < bins_per_block)
-    bins = block[inside] * bins_per_block + bin_in_block[inside]
+    bins = (block * bins_per_block + bin_in_block)[inside]
     counts = np.bincount(bins, minlength=blocks * bins_per_block).reshape(blocks, bins_per_block)
     return float(counts.var(axis=1, ddof=1).sum() / counts.mean(axis=1).sum())

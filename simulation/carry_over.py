@@ -29,17 +29,18 @@ def in_flight(before: Trace, ttft_s: FloatArray, tbt_s: FloatArray, start_s: flo
     gap = np.maximum(tbt_s[before.model], 1e-9)
     tokens_done = np.where(since_first > 0, 1 + np.floor(since_first / gap), 0)
     remaining = before.output_tokens - np.minimum(tokens_done, before.output_tokens)
-    is_unfinished = (age > 0) & (remaining >= 1)
-    unfinished = replace(
+    blocks = None
+    if isinstance(before.blocks, CachedTokens):
+        blocks = CachedTokens(np.where(tokens_done > 0, 0, before.blocks.tokens))
+    changed = replace(
         before,
         input_tokens=np.where(tokens_done > 0, 1, before.input_tokens),
         output_tokens=np.maximum(remaining, 1).astype(np.int32),
-        blocks=CachedTokens(np.where(tokens_done > 0, 0, before.blocks.tokens))
-        if isinstance(before.blocks, CachedTokens)
-        else None,
+        blocks=blocks,
         session=None,
         think_s=None,
-    ).rows(is_unfinished)
+    )
+    unfinished = changed.rows((age > 0) & (remaining >= 1))
     return replace(unfinished, arrival_s=np.zeros(len(unfinished)), start_s=start_s)
 
 
@@ -64,18 +65,12 @@ def own_work_after(result: Replay, carried: Trace) -> AfterWindow:
 
     Each pool keeps the share of its model's output tokens that are not theirs.
     """
-    carried_output = np.bincount(carried.model, carried.output_tokens, len(carried.models))
-    carried_tokens = dict(zip(carried.models, carried_output.tolist(), strict=True))
     after, models = result.after, np.array([pool.model for pool in result.fleet.pools])
     own_share = np.ones(len(models))  # [pools]
-    for model in set(models.tolist()):
+    for code, model in enumerate(carried.models):
+        carried_tokens = float(carried.output_tokens[carried.model == code].sum(dtype=np.int64))
         output_tokens = float(after.output_tokens[models == model].sum())
         if output_tokens > 0:
-            carried_share = carried_tokens.get(model, 0.0) / output_tokens
-            own_share[models == model] = max(0.0, 1.0 - carried_share)
-    parts = {
-        column.name: getattr(after, column.name) * own_share
-        for column in fields(AfterWindow)
-        if column.name != "until_s"
-    }
-    return replace(after, **parts)
+            own_share[models == model] = max(0.0, 1.0 - carried_tokens / output_tokens)
+    columns = [column.name for column in fields(AfterWindow) if column.name != "until_s"]
+    return replace(after, **{name: getattr(after, name) * own_share for name in columns})

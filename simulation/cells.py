@@ -40,8 +40,11 @@ OBSERVED_TOTALS = (
     "ready", "starting", "draining", "waiting", "input_tps", "deferred", "spare", "asked_tps",
 )  # fmt: skip
 SIGNAL_TOTALS = ("prefill_tps", "decode_tps", "evicted_tps", "preemptions", "failed")
-# Fields of a series that do not add up over cells.
+# Fields of a series that do not add up over cells, and of the tables of a result that do.
 MEANS = ("interval_s", "utilisation", "batch", "sm_activity", "hit_rate")
+SERIES_TOTALS = tuple(field.name for field in fields(PoolSeries) if field.name not in MEANS)
+TOTALS = tuple(field.name for field in fields(PoolTotals))
+AFTER_TOTALS = tuple(field.name for field in fields(AfterWindow) if field.name != "until_s")
 
 
 def per_cell(counts: IntArray, cells: int) -> IntArray:
@@ -74,23 +77,21 @@ def simulate_cell(
     (``carry_over.in_flight``). They are served, but are not in the result. Streams and traces with
     prompt blocks ignore them. ``watch`` counts late requests and may end the replay.
     """
-    cell_fleet = fleet
-    if cells > 1:
-        cell_fleet = replace(fleet, pools=tuple(_cell_pool(pool, cells) for pool in fleet.pools))
-    cell_policy = policy if cells == 1 else _FleetPolicyInCell(policy, fleet, cells)
     is_stream = is_long(len(trace)) and not keep
     if is_stream or isinstance(trace.blocks, PrefixBlocks) or not len(trace):
         carried = None
     left_out = 0 if carried is None else len(carried)
     if watch is not None:
         watch.expect(count_by_tier(trace, fleet), left_out)
-    simulate_cell_trace: Callable[..., Replayed] = simulate_long_trace if is_stream else simulate
-    if brief and not is_stream and trace.session is None:
+    simulate_cell_trace: Callable[..., Replayed] = simulate
+    if is_stream:
+        simulate_cell_trace = simulate_long_trace
+    elif brief and trace.session is None:
         simulate_cell_trace = partial(simulate_briefly, carried=left_out)
     result = simulate_cell_trace(
         trace if carried is None else join_traces([carried, trace]),
-        cell_fleet,
-        cell_policy,
+        fleet if cells == 1 else _cell_fleet(fleet, cells),
+        policy if cells == 1 else _FleetPolicyInCell(policy, fleet, cells),
         seed=seed,
         duration_s=duration_s,
         interval_s=interval_s,
@@ -102,6 +103,11 @@ def simulate_cell(
     elif carried is not None:
         result = replace(result, after=own_work_after(result, carried))
     return result if cells == 1 else _scale_to_fleet(result, fleet, cells)
+
+
+def _cell_fleet(fleet: Fleet, cells: int) -> Fleet:
+    """Return the fleet of one cell."""
+    return replace(fleet, pools=tuple(_cell_pool(pool, cells) for pool in fleet.pools))
 
 
 def _cell_pool(pool: Pool, cells: int) -> Pool:
@@ -142,18 +148,20 @@ class _FleetPolicyInCell(Wrapper):
 
     def decide(self, observation: Observation) -> Actions:
         """Show the policy the whole fleet, and return its actions for one cell."""
-        whole_fleet = _multiply_fields(observation, self._cells, OBSERVED_TOTALS)
+        cells = self._cells
+        whole_fleet = _multiply_fields(observation, cells, OBSERVED_TOTALS)
         if whole_fleet.signals is not None:
-            signals: Signals = _multiply_fields(whole_fleet.signals, self._cells, SIGNAL_TOTALS)
+            signals: Signals = _multiply_fields(whole_fleet.signals, cells, SIGNAL_TOTALS)
             whole_fleet = replace(whole_fleet, signals=signals)
         actions = actions_of(self._policy.decide(whole_fleet))
-        keep = None if actions.keep_lent is None else per_cell(actions.keep_lent, self._cells)
-        moves = None
-        if actions.moves is not None:  # to the nearest number of each cell
-            moves = (actions.moves + self._cells // 2) // self._cells
-        targets, tokens = per_cell(actions.targets, self._cells), actions.release_tokens
-        tokens = None if tokens is None else tokens / self._cells
-        return replace(actions, targets=targets, keep_lent=keep, moves=moves, release_tokens=tokens)
+        keep, moves, tokens = actions.keep_lent, actions.moves, actions.release_tokens
+        return replace(
+            actions,
+            targets=per_cell(actions.targets, cells),
+            keep_lent=None if keep is None else per_cell(keep, cells),
+            moves=None if moves is None else (moves + cells // 2) // cells,  # to the nearest number
+            release_tokens=None if tokens is None else tokens / cells,
+        )
 
 
 def _scale_to_fleet(cell_result: Replayed, fleet: Fleet, cells: int) -> Replayed:
@@ -162,15 +170,12 @@ def _scale_to_fleet(cell_result: Replayed, fleet: Fleet, cells: int) -> Replayed
         replace(pool, initial=cell_pool.initial * cells)
         for pool, cell_pool in zip(fleet.pools, cell_result.fleet.pools, strict=True)
     )
-    series = tuple(field.name for field in fields(PoolSeries) if field.name not in MEANS)
-    totals = tuple(field.name for field in fields(PoolTotals))
-    after = tuple(field.name for field in fields(AfterWindow) if field.name != "until_s")
     return replace(
         cell_result,
         fleet=replace(fleet, pools=pools),
-        series=_multiply_fields(cell_result.series, cells, series),
-        totals=_multiply_fields(cell_result.totals, cells, totals),
-        after=_multiply_fields(cell_result.after, cells, after),
+        series=_multiply_fields(cell_result.series, cells, SERIES_TOTALS),
+        totals=_multiply_fields(cell_result.totals, cells, TOTALS),
+        after=_multiply_fields(cell_result.after, cells, AFTER_TOTALS),
         reject_reasons={why: count * cells for why, count in cell_result.reject_reasons.items()},
         cells=cells,
     )

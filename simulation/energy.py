@@ -55,13 +55,9 @@ class PoolEnergy:
 
 def pool_energy(result: Replay, p: int) -> PoolEnergy:
     """Return the energy, emissions and electricity cost of the pool with index ``p``."""
-    pool, series = result.fleet.pools[p], result.series
+    pool, seconds = result.fleet.pools[p], _interval_lengths(result)
     region = next(region for region in result.fleet.regions if region.name == pool.region)
-    seconds, after = _interval_lengths(result), result.after
-    # Instance-seconds in each interval of the window, and in one more after it.
-    window = (series.ready[p] + series.starting[p] + series.draining[p]) * seconds
-    running = np.append(window, after.kept_s[p])
-    busy = np.append(series.busy[p] * seconds, after.prefill_s[p] + after.decode_s[p])
+    running, busy = _instance_seconds(result, p, seconds)
     watts = _busy_watts(result, p, busy)
     factor = pool.gpus_per_instance * region.pue / KWH_J  # kWh per watt and instance-second
     # By interval of the window, and in one more after it.
@@ -69,12 +65,10 @@ def pool_energy(result: Replay, p: int) -> PoolEnergy:
     host = factor * running * pool.host_w
     before_gpu = factor * float(result.totals.before_s[p]) * pool.gpu.idle_w
     before_host = factor * float(result.totals.before_s[p]) * pool.host_w
-    busy_in_window = float(busy[:-1].sum())
-    mean_busy_w = float(watts[:-1] @ busy[:-1]) / busy_in_window if busy_in_window else 0.0
     window_kwh = (gpu + host)[:-1]
-    before_kwh, after_kwh = before_gpu + before_host, float(gpu[-1] + host[-1])
+    energy = window_kwh, before_gpu + before_host, float(gpu[-1] + host[-1])
     return PoolEnergy(
-        busy_w=mean_busy_w,
+        busy_w=_mean_busy_w(watts[:-1], busy[:-1]),
         watts=window_kwh * KWH_J / seconds,
         gpu_kwh=gpu[:-1],
         host_kwh=host[:-1],
@@ -82,9 +76,29 @@ def pool_energy(result: Replay, p: int) -> PoolEnergy:
         before_host_kwh=before_host,
         after_gpu_kwh=float(gpu[-1]),
         after_host_kwh=float(host[-1]),
-        carbon_kg=_all_carbon_kg(window_kwh, before_kwh, after_kwh, region, result),
-        electricity_usd=_electricity_usd(window_kwh, before_kwh, after_kwh, region, result),
+        carbon_kg=_all_carbon_kg(*energy, region, result),
+        electricity_usd=_electricity_usd(*energy, region, result),
     )
+
+
+def _instance_seconds(
+    result: Replay, p: int, interval_lengths_s: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the seconds of running instances and of busy ones, ``[intervals + 1]`` each.
+
+    The last value is for the time after the window.
+    """
+    series, after = result.series, result.after
+    running = (series.ready[p] + series.starting[p] + series.draining[p]) * interval_lengths_s
+    busy = series.busy[p] * interval_lengths_s
+    busy_after = after.prefill_s[p] + after.decode_s[p]
+    return np.append(running, after.kept_s[p]), np.append(busy, busy_after)
+
+
+def _mean_busy_w(watts: FloatArray, busy_s: FloatArray) -> float:
+    """Return the mean of ``watts`` weighted by busy seconds; 0 without them."""
+    total_s = float(busy_s.sum())
+    return float(watts @ busy_s) / total_s if total_s else 0.0
 
 
 def _interval_lengths(result: Replay) -> FloatArray:
@@ -135,12 +149,12 @@ def _busy_watts(result: Replay, p: int, busy_s: FloatArray) -> FloatArray:
     ``busy_s [intervals + 1]`` are busy seconds. In both arrays, the last value is for the time
     after the window.
     """
-    pool, series, after = result.fleet.pools[p], result.series, result.after
     in_window, after_window = _constant_watts(result, p)
     watts = np.append(np.full(len(busy_s) - 1, in_window), after_window)
-    iterations = np.append(series.iterations[p], after.iterations[p])
+    iterations = np.append(result.series.iterations[p], result.after.iterations[p])
     ran = (iterations > 0) & (busy_s > 0)
-    if pool.power is None or not ran.any():
+    power = result.fleet.pools[p].power
+    if power is None or not ran.any():
         return watts
     contexts, outputs, pairs, inputs = result.attention(p)
     context = float(contexts / outputs)  # mean KV tokens that an output token attends to
@@ -150,9 +164,10 @@ def _busy_watts(result: Replay, p: int, busy_s: FloatArray) -> FloatArray:
     # low in the next one. Intervals without an end of an iteration get the mean power.
     iterations = iterations[ran]
     seconds = busy_s[ran] / iterations
-    decodes = np.append(series.output_tokens[p], after.output_tokens[p])[ran] / iterations
-    prompt = np.append(series.input_tokens[p], after.input_tokens[p])[ran] / iterations
-    per_iteration = pool.power.watts(seconds, decodes, decodes * context, prompt, prompt * keys)
+    output_tokens = np.append(result.series.output_tokens[p], result.after.output_tokens[p])
+    input_tokens = np.append(result.series.input_tokens[p], result.after.input_tokens[p])
+    decodes, prompt = output_tokens[ran] / iterations, input_tokens[ran] / iterations
+    per_iteration = power.watts(seconds, decodes, decodes * context, prompt, prompt * keys)
     watts[:] = np.average(per_iteration, weights=seconds * iterations)
     watts[ran] = per_iteration
     return watts

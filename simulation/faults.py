@@ -32,6 +32,8 @@ EVENT = np.dtype(
     align=True,
 )
 
+EventRow = tuple[float, int, int, int, float, float]  # the fields of ``EVENT``
+
 
 @dataclass(frozen=True, slots=True)
 class Crash:
@@ -117,31 +119,41 @@ def check_faults(
     if retries < 0 or retries > 100:
         raise SimulationError("retries of requests whose replica failed must be 0 to 100.")
     for i, fault in enumerate(faults):
-        name = f"Fault {i + 1} ({type(fault).__name__})"
-        pool_indices = getattr(fault, "pools", None)
-        if isinstance(fault, Crash | SlowInstance):
-            pool_indices = (fault.pool,)
-        if any(not 0 <= p < pools for p in pool_indices or ()):
-            raise SimulationError(f"{name}: its pool must be 0 to {pools - 1}.")
-        if isinstance(fault, Crash | SlowInstance) and fault.instance < 0:
-            raise SimulationError(f"{name}: its replica must be 0 or more.")
-        if isinstance(fault, Crash) and not 0 <= fault.at_s < np.inf:
-            raise SimulationError(f"{name}: at_s must be a number of seconds >= 0.")
-        lasting = SlowInstance | RegionOutage | ControllerOutage
-        if isinstance(fault, lasting) and not 0 <= fault.from_s < fault.to_s:
-            raise SimulationError(f"{name}: needs 0 <= from_s < to_s.")
-        if isinstance(fault, SlowInstance) and not 0 < fault.factor < np.inf:
-            raise SimulationError(f"{name}: its factor must be above 0.")
-        if isinstance(fault, RegionOutage) and fault.region not in regions:
-            raise SimulationError(
-                f"{name}: region {fault.region!r} is not known. Use one of {', '.join(regions)}."
-            )
-        if isinstance(fault, RandomCrashes) and not 0 <= fault.per_instance_hour < np.inf:
-            raise SimulationError(f"{name}: per_instance_hour must be >= 0.")
-        if isinstance(fault, FailedStarts) and (
-            not 0 <= fault.probability <= 1 or any(n < 1 for n in fault.nth)
-        ):
-            raise SimulationError(f"{name}: probability is 0 to 1, nth counts from 1.")
+        problem = _wrong_target(fault, pools, regions) or _wrong_number(fault)
+        if problem:
+            raise SimulationError(f"Fault {i + 1} ({type(fault).__name__}): {problem}")
+
+
+def _wrong_target(fault: Fault, pools: int, regions: tuple[str, ...]) -> str:
+    """Return what is wrong with the pool, replica or region of a fault; "": nothing."""
+    pool_indices = getattr(fault, "pools", None) or ()
+    if isinstance(fault, Crash | SlowInstance):
+        pool_indices = (fault.pool,)
+    if any(not 0 <= p < pools for p in pool_indices):
+        return f"its pool must be 0 to {pools - 1}."
+    if isinstance(fault, Crash | SlowInstance) and fault.instance < 0:
+        return "its replica must be 0 or more."
+    if isinstance(fault, RegionOutage) and fault.region not in regions:
+        return f"region {fault.region!r} is not known. Use one of {', '.join(regions)}."
+    return ""
+
+
+def _wrong_number(fault: Fault) -> str:
+    """Return what is wrong with the times and rates of a fault; "": nothing."""
+    if isinstance(fault, Crash) and not 0 <= fault.at_s < np.inf:
+        return "at_s must be a number of seconds >= 0."
+    lasting = SlowInstance | RegionOutage | ControllerOutage
+    if isinstance(fault, lasting) and not 0 <= fault.from_s < fault.to_s:
+        return "needs 0 <= from_s < to_s."
+    if isinstance(fault, SlowInstance) and not 0 < fault.factor < np.inf:
+        return "its factor must be above 0."
+    if isinstance(fault, RandomCrashes) and not 0 <= fault.per_instance_hour < np.inf:
+        return "per_instance_hour must be >= 0."
+    if isinstance(fault, FailedStarts) and (
+        not 0 <= fault.probability <= 1 or min(fault.nth, default=1) < 1
+    ):
+        return "probability is 0 to 1, nth counts from 1."
+    return ""
 
 
 def fault_events(
@@ -157,7 +169,7 @@ def fault_events(
     instances of each pool: each of them may crash. Raises ``SimulationError`` if more than
     MAX_CRASHES crashes of a pool are expected.
     """
-    rows: list[tuple[float, int, int, int, float, float]] = []  # the fields of ``EVENT``
+    rows: list[EventRow] = []
     for i, fault in enumerate(faults):
         if isinstance(fault, Crash):
             rows.append((fault.at_s, CRASH, fault.pool, -1 - fault.instance, 0.0, 1.0))
@@ -170,33 +182,34 @@ def fault_events(
             rows.append((fault.from_s, OUTAGE, region, 0, 0.0, 1.0))
             rows.append((fault.to_s, RESTORE, region, 0, 0.0, 1.0))
         elif isinstance(fault, RandomCrashes):
-            for p in range(len(maxima)) if fault.pools is None else fault.pools:
-                rng = np.random.default_rng([seed, i, p])
-                expected = fault.per_instance_hour * int(maxima[p]) * duration_s / HOUR_S
-                if expected > MAX_CRASHES:
-                    raise SimulationError(
-                        f"Fault {i + 1} (RandomCrashes): about {expected:,.0f} crashes of a pool "
-                        f"are expected in the window; {MAX_CRASHES:,} are allowed: lower the rate "
-                        "or the pool's maximum, or shorten the window."
-                    )
-                crashes = _draw_crashes(expected, int(maxima[p]), duration_s, rng)
-                rows += [(time_s, CRASH, p, slot, 0.0, 1.0) for time_s, slot in crashes]
+            rows += _random_crashes(fault, i, maxima, duration_s, seed)
     in_window = [row for row in rows if row[0] < duration_s or row[1] in (RECOVER, RESTORE)]
     return np.array(sorted(in_window), EVENT)
 
 
-def _draw_crashes(
-    expected: float, slots: int, duration_s: float, rng: np.random.Generator
-) -> list[tuple[float, int]]:
-    """Draw the random crashes of a pool: pairs of a time in seconds and the slot that crashes.
+def _random_crashes(
+    fault: RandomCrashes, i: int, maxima: npt.NDArray[np.int64], duration_s: float, seed: int
+) -> list[EventRow]:
+    """Draw the crashes of fault ``i``, which follow a Poisson process.
 
-    ``expected`` is their mean number over all ``slots``. They follow a Poisson process. A crash of
-    a slot without an instance has no effect.
+    A crash of a slot without an instance has no effect.
     """
-    count = int(rng.poisson(expected))
-    times_s = rng.uniform(0, duration_s, count)
-    crashed_slots = rng.integers(slots, size=count)
-    return list(zip(times_s.tolist(), crashed_slots.tolist(), strict=True))
+    rows: list[EventRow] = []
+    for p in range(len(maxima)) if fault.pools is None else fault.pools:
+        slots = int(maxima[p])
+        expected = fault.per_instance_hour * slots * duration_s / HOUR_S
+        if expected > MAX_CRASHES:
+            raise SimulationError(
+                f"Fault {i + 1} (RandomCrashes): about {expected:,.0f} crashes of a pool "
+                f"are expected in the window; {MAX_CRASHES:,} are allowed: lower the rate "
+                "or the pool's maximum, or shorten the window."
+            )
+        rng = np.random.default_rng([seed, i, p])
+        count = int(rng.poisson(expected))
+        times_s = rng.uniform(0, duration_s, count).tolist()
+        crashed_slots = rng.integers(slots, size=count).tolist()
+        rows += [(times_s[n], CRASH, p, crashed_slots[n], 0.0, 1.0) for n in range(count)]
+    return rows
 
 
 def failing_starts(faults: tuple[Fault, ...], pools: int, seed: int) -> npt.NDArray[np.bool_]:

@@ -145,6 +145,10 @@ class Pool:
     def gpus_per_instance(self) -> int:
         return self.profile.tp
 
+    def gpu_hours(self, instance_s: float) -> float:
+        """Return the GPU-hours of ``instance_s`` seconds of an instance."""
+        return instance_s / HOUR_S * self.gpus_per_instance
+
     @property
     def usd_above_mean(self) -> FloatArray:
         """Return the price of a GPU by UTC hour less its mean, ``[24]``."""
@@ -237,18 +241,17 @@ class Fleet:
     retries: int = 1
 
     def __post_init__(self) -> None:
-        region_names = {region.name for region in self.regions}
+        regions = tuple(region.name for region in self.regions)
         for pool in self.pools:
-            if pool.region not in region_names:
+            if pool.region not in regions:
                 raise SimulationError(f"Pool of {pool.model}: region {pool.region!r} is not known.")
         self._check_roles()
         self._check_tiers()
         for pool in self.pools:
             check_start(f"Pool of {pool.model} in {pool.region}", pool.start_up)
         check_registration(self.registration)
-        regions = tuple(region.name for region in self.regions)
         check_faults(self.faults, self.retries, len(self.pools), regions)
-        if self.latency_s.shape != (len(self.regions), len(self.regions)):
+        if self.latency_s.shape != (len(regions), len(regions)):
             raise SimulationError("Fleet latency must be a square of regions by regions.")
         latency = np.array(self.latency_s, dtype=np.float64)
         # A frozen dataclass does not protect its arrays.
@@ -277,19 +280,7 @@ class Fleet:
 
     def _check_roles(self) -> None:
         """Raise ``SimulationError`` for invalid routing, roles or links."""
-        routing = self.routing
-        for value, allowed in ((routing.sees, ROUTER_INPUTS), (routing.endpoint, ENDPOINTS)):
-            if value not in allowed:
-                choices = " or ".join(allowed)
-                raise SimulationError(f"Routing cannot go by {value!r}. Use {choices}.")
-        for name in (self.routing.instance, self.routing.decode):
-            if name not in ROUTERS:
-                raise SimulationError(f"There is no router {name!r}. Use {', '.join(ROUTERS)}.")
-        if self.routing.decode == "prefix-aware":
-            raise SimulationError(
-                "Routing to decode replicas: prompts are computed before. Choose another router "
-                "than prefix-aware."
-            )
+        self._check_routing()
         roles = {(pool.model, pool.region, pool.role) for pool in self.pools}
         for pool in self.pools:
             pool_name = f"Pool of {pool.model} in {pool.region}"
@@ -308,6 +299,22 @@ class Fleet:
             self._check_serving(pool, pool_name)
             if pool.link and not min(pool.link.bytes_s, pool.link.shared_bytes_s) > 0:
                 raise SimulationError(f"{pool_name}: its link needs a bandwidth above 0.")
+
+    def _check_routing(self) -> None:
+        """Raise ``SimulationError`` for invalid routing."""
+        routing = self.routing
+        for value, allowed in ((routing.sees, ROUTER_INPUTS), (routing.endpoint, ENDPOINTS)):
+            if value not in allowed:
+                choices = " or ".join(allowed)
+                raise SimulationError(f"Routing cannot go by {value!r}. Use {choices}.")
+        for name in (routing.instance, routing.decode):
+            if name not in ROUTERS:
+                raise SimulationError(f"There is no router {name!r}. Use {', '.join(ROUTERS)}.")
+        if routing.decode == "prefix-aware":
+            raise SimulationError(
+                "Routing to decode replicas: prompts are computed before. Choose another router "
+                "than prefix-aware."
+            )
 
     @staticmethod
     def _check_serving(pool: Pool, pool_name: str) -> None:

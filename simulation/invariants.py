@@ -142,33 +142,34 @@ def _check_hours(result: Replay, last_s: float) -> None:
     seconds.
     """
     series, totals = result.series, result.totals
-    intervals = series.ready.shape[1]
-    starts = np.arange(intervals) * series.interval_s
+    starts = np.arange(series.ready.shape[1]) * series.interval_s
     width = np.minimum(starts + series.interval_s, result.duration_s) - starts
-    alive = (series.ready + series.draining) @ width
+    on = series.ready + series.draining
     working = totals.prefill_s + totals.decode_s
-    _require(
-        _nearly_equal(totals.idle_s + working, alive), "idle and busy hours differ from the series"
-    )
+    agree = _nearly_equal(totals.idle_s + working, on @ width)
+    _require(agree, "idle and busy hours differ from the series")
     _require(_nearly_equal(series.busy @ width, working), "busy hours differ from the series")
     _require(_nearly_equal(series.starting @ width, totals.starting_s), "starting hours differ")
     _require(_nearly_equal(series.lent @ width, totals.donated_s), "donated hours differ")
-    _require(series.busy <= series.ready + series.draining + TOLERANCE, "more busy than there are")
+    _require(series.busy <= on + TOLERANCE, "more busy than there are")
     _require(series.utilisation <= 1.0 + TOLERANCE, "more KV in use than there is")
+    _check_work_after(result, last_s)
+    paid_starts = totals.before_s > 0
+    _require(~paid_starts | (totals.starts.sum(axis=1) > 0), "starts were paid, none made")
+    least_s = np.min([totals.starting_s, totals.idle_s, totals.prefill_s])
+    _require(least_s >= -TOLERANCE, "hours are negative")
+
+
+def _check_work_after(result: Replay, last_s: float) -> None:
+    """Check that work after the window and its pay agree with the time of the last token."""
     after = result.after
     work_s = after.prefill_s + after.decode_s
     paid_s = after.kept_s + TOLERANCE * (1 + after.kept_s)
     _require(work_s <= paid_s, "work after the window is not paid")
-    _require(
-        (work_s > 0) | (after.kept_s == 0), "an instance without work is paid after the window"
-    )
+    is_right = (work_s > 0) | (after.kept_s == 0)
+    _require(is_right, "an instance without work is paid after the window")
     finished_without_work = last_s > result.duration_s and not work_s.sum() > 0
     _require(not finished_without_work, "requests finished after the window for nothing")
-    _require(
-        (totals.before_s == 0) | (totals.starts.sum(axis=1) > 0), "starts were paid, none made"
-    )
-    negative = min(getattr(totals, k).min() for k in ("starting_s", "idle_s", "prefill_s"))
-    _require(negative >= -TOLERANCE, "hours are negative")
 
 
 def _nearly_equal(a: FloatArray, b: FloatArray) -> BoolArray:

@@ -11,14 +11,12 @@ import numpy as np
 
 from simulation.arrays import Array, BoolArray, FloatArray, IntArray, count_codes
 from simulation.energy import PoolEnergy, hours_of, pool_energy
-from simulation.fleet import HOUR_S, Tier
+from simulation.fleet import HOUR_S, Pool, Tier
 from simulation.percentiles import percentiles
 from simulation.results import (
     COMPLETED,
     NOT_DUE,
-    REJECTED,
     SOURCES,
-    UNFINISHED,
     Replay,
     RequestLog,
     SimulationResult,
@@ -27,6 +25,9 @@ from simulation.trace import Trace
 
 COUNTS = (  # fields that add up over groups of requests
     "arrived", "completed", "rejected", "unfinished", "not_due", "input_tokens", "output_tokens",
+)  # fmt: skip
+POOL_COUNTS = (  # fields of a PoolSummary that totals have too
+    "iterations", "preemptions", "failures", "failed_starts", "reinstated", "switches", "diverted",
 )  # fmt: skip
 TOTAL_FIELDS = (*COUNTS, "ttft_ms", "tbt_ms", "e2e_ms")  # of a Summary and a GroupSummary
 SPANS = ("ttft", "tbt", "e2e")  # latencies of a request
@@ -185,18 +186,23 @@ def meets_slo(result: SimulationResult) -> BoolArray:
 
 def _hourly_attainment(result: SimulationResult, in_time: BoolArray) -> HourlyAttainment:
     """Return the attainment by hour of arrival; ``in_time`` marks requests within their limits."""
-    trace, tiers = result.trace, len(result.trace.tiers)
     due = np.not_equal(result.requests.outcome, NOT_DUE)
+    arrived = _count_by_hour(result.trace, due)
+    met = _count_by_hour(result.trace, due & in_time)
+    return hourly_attainment(arrived, met, result.trace.tiers, result.fleet.tiers)
+
+
+def _count_by_hour(trace: Trace, rows: BoolArray) -> IntArray:
+    """Return the number of requests in ``rows`` by hour and tier, ``[hours, tiers]``."""
     hours = int(trace.arrival_s[-1] // HOUR_S) + 1 if len(trace) else 1
+    counts = np.zeros((hours, len(trace.tiers)), np.int64)
     # Arrivals are sorted, so the edges of hours replace a division per request.
     edges = np.searchsorted(trace.arrival_s, np.arange(hours + 1) * HOUR_S)
-    arrived, met = np.zeros((2, hours, tiers), np.int64)
     for hour, (begin, end) in enumerate(pairwise(edges)):
-        for tier in range(tiers):
-            of_tier = due[begin:end] & (trace.tier[begin:end] == tier)
-            arrived[hour, tier] = np.count_nonzero(of_tier)
-            met[hour, tier] = np.count_nonzero(of_tier & in_time[begin:end])
-    return hourly_attainment(arrived, met, trace.tiers, result.fleet.tiers)
+        for tier in range(len(trace.tiers)):
+            of_tier = trace.tier[begin:end] == tier
+            counts[hour, tier] = np.count_nonzero(of_tier & rows[begin:end])
+    return counts
 
 
 def hourly_attainment(
@@ -357,22 +363,24 @@ class _Requests:
         One of ``cells`` equal parts of the fleet was simulated, so counts are multiplied by it.
         """
         outcome = self.outcome[rows]
-        counts = self.cells * count_codes(outcome, 4)
-        completed = outcome == COMPLETED
-        # requests not yet due count as neither met nor missed
-        due = int(counts.sum() - counts[NOT_DUE])
+        arrived = self.cells * len(outcome)
+        completed, rejected, unfinished, not_due = (self.cells * count_codes(outcome, 4)).tolist()
+        due = arrived - not_due  # requests not yet due count as neither met nor missed
+        is_completed = outcome == COMPLETED
+        inputs = int(self.input_tokens[rows][is_completed].sum(dtype=np.int64))
+        outputs = int(self.output_tokens[rows][is_completed].sum(dtype=np.int64))
         return GroupSummary(
-            arrived=int(counts.sum()),
-            completed=int(counts[COMPLETED]),
-            rejected=int(counts[REJECTED]),
-            unfinished=int(counts[UNFINISHED]),
+            arrived=arrived,
+            completed=completed,
+            rejected=rejected,
+            unfinished=unfinished,
             attainment=self.cells * int(self.in_time[rows].sum()) / due if due else None,
-            input_tokens=self.cells * int(self.input_tokens[rows][completed].sum(dtype=np.int64)),
-            output_tokens=self.cells * int(self.output_tokens[rows][completed].sum(dtype=np.int64)),
+            input_tokens=self.cells * inputs,
+            output_tokens=self.cells * outputs,
             ttft_ms=_percentiles(self.ttft_s[rows] if "ttft" in spans else NOTHING),
             tbt_ms=_percentiles(self.tbt_s[rows] if "tbt" in spans else NOTHING),
             e2e_ms=_percentiles(self.e2e_s[rows] if "e2e" in spans else NOTHING),
-            not_due=int(counts[NOT_DUE]),
+            not_due=not_due,
         )
 
     def sum_of(self, groups: Sequence[GroupSummary]) -> GroupSummary:
@@ -402,61 +410,60 @@ def _peak_kw(result: Replay, energies: Sequence[PoolEnergy]) -> dict[str, float]
 
 def pool_summary(result: Replay, p: int, energy: PoolEnergy) -> PoolSummary:
     """Return hours, energy and cost of the pool with index ``p``, also outside the window."""
-    pool, totals, series = result.fleet.pools[p], result.totals, result.series
-    after = result.after
-    gpus = pool.gpus_per_instance
+    pool, totals, after = result.fleet.pools[p], result.totals, result.after
     # After the window, instances are paid until their last work (``kept_s``), idle or not.
     worked_s, kept_s = float(after.prefill_s[p] + after.decode_s[p]), float(after.kept_s[p])
     before_s = float(totals.before_s[p])
     starting_s = float(totals.starting_s[p]) + before_s
     idle_s = float(totals.idle_s[p]) + kept_s - worked_s
     busy_s = float(totals.prefill_s[p] + totals.decode_s[p]) + worked_s
-    hours = (starting_s + idle_s + busy_s) / HOUR_S
-    gpu_hours = hours * gpus
-    donated_hours = float(totals.donated_s[p]) / HOUR_S * gpus
+    gpu_hours = pool.gpu_hours(starting_s + idle_s + busy_s)
+    before_gpu_hours, after_gpu_hours = pool.gpu_hours(before_s), pool.gpu_hours(kept_s)
+    donated_hours = pool.gpu_hours(float(totals.donated_s[p]))
     donated_usd = 0.0 if pool.lend_share is None else donated_hours * pool.usd_per_gpu_hour
     earned_usd = donated_usd * (pool.lend_share or 0.0)
-    instances = series.ready[p] + series.starting[p] + series.draining[p]
-    # Time before and after the window is paid at the mean price.
-    hour_of_day = hours_of(len(instances), result.start_s, result.series.interval_s)
-    above_mean_usd_s = float(instances @ pool.usd_above_mean[hour_of_day])
-    above_mean_usd = above_mean_usd_s * gpus * series.interval_s / HOUR_S
-    fleet_usd = gpu_hours * pool.usd_per_gpu_hour + above_mean_usd + donated_usd - earned_usd
+    instances = result.series.ready[p] + result.series.starting[p] + result.series.draining[p]
+    fleet_usd = gpu_hours * pool.usd_per_gpu_hour + _above_mean_usd(result, pool, instances)
     return PoolSummary(
         model=pool.model,
         region=pool.region,
         gpu=pool.gpu.name,
-        gpus_per_instance=gpus,
-        instance_hours=hours,
+        gpus_per_instance=pool.gpus_per_instance,
+        instance_hours=(starting_s + idle_s + busy_s) / HOUR_S,
         gpu_hours=gpu_hours,
-        wasted_gpu_hours=starting_s / HOUR_S * gpus,
-        idle_gpu_hours=idle_s / HOUR_S * gpus,
-        busy_gpu_hours=busy_s / HOUR_S * gpus,
+        wasted_gpu_hours=pool.gpu_hours(starting_s),
+        idle_gpu_hours=pool.gpu_hours(idle_s),
+        busy_gpu_hours=pool.gpu_hours(busy_s),
         donated_gpu_hours=donated_hours,
         energy_kwh=energy.kwh,
         host_energy_kwh=energy.all_host_kwh,
         busy_w_per_gpu=energy.busy_w,
-        cost_usd=fleet_usd + energy.electricity_usd,
+        cost_usd=fleet_usd + donated_usd - earned_usd + energy.electricity_usd,
         electricity_usd=energy.electricity_usd,
         embodied_kg=gpu_hours * pool.embodied_g_per_gpu_hour / 1000,
         lent_usd=earned_usd,
         carbon_kg=energy.carbon_kg,
-        before_gpu_hours=before_s / HOUR_S * gpus,
-        before_cost_usd=before_s / HOUR_S * gpus * pool.usd_per_gpu_hour,
-        after_gpu_hours=kept_s / HOUR_S * gpus,
-        after_cost_usd=kept_s / HOUR_S * gpus * pool.usd_per_gpu_hour,
+        before_gpu_hours=before_gpu_hours,
+        before_cost_usd=before_gpu_hours * pool.usd_per_gpu_hour,
+        after_gpu_hours=after_gpu_hours,
+        after_cost_usd=after_gpu_hours * pool.usd_per_gpu_hour,
         after_energy_kwh=energy.after_kwh,
         peak_instances=float(instances.max()),
-        iterations=int(totals.iterations[p]),
-        preemptions=int(totals.preemptions[p]),
         outside_iterations=int(totals.outside[p]),
         starts=starts_by_source(totals.starts[p]),
-        failures=int(totals.failures[p]),
-        failed_starts=int(totals.failed_starts[p]),
-        reinstated=int(totals.reinstated[p]),
-        switches=int(totals.switches[p]),
-        diverted=int(totals.diverted[p]),
+        **{name: getattr(totals, name)[p].item() for name in POOL_COUNTS},
     )
+
+
+def _above_mean_usd(result: Replay, pool: Pool, instances: FloatArray) -> float:
+    """Return the dollars that the hours of the window cost above the mean price; below 0: less.
+
+    ``instances [intervals]`` are those of the pool. Time outside the window costs the mean price.
+    """
+    interval_s = result.series.interval_s
+    hour_of_day = hours_of(len(instances), result.start_s, interval_s)
+    usd_s = float(instances @ pool.usd_above_mean[hour_of_day])
+    return usd_s * pool.gpus_per_instance * interval_s / HOUR_S
 
 
 def starts_by_source(counts: IntArray) -> dict[str, int]:

@@ -82,6 +82,11 @@ class Observation:
     ttft_counts: IntArray | None = None  # first tokens by TTFT; bounds LATENCY_BOUNDS_S
     tbt_counts: IntArray | None = None  # completed requests by TBT; a tenth of these bounds
 
+    @property
+    def present(self) -> IntArray:
+        """Return the ready and the starting instances, ``[pools]``."""
+        return self.ready + self.starting
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gauge:

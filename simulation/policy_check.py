@@ -6,10 +6,11 @@ raises ``ProtocolBroken`` with the reason.
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.engine.run import simulate
 from simulation.fleet import Fleet, KvLink, Pool, Region, Tier
 from simulation.performance.linear import LinearProfile
@@ -23,6 +24,7 @@ from simulation.policy import (
     Signals,
     actions_of,
 )
+from simulation.results import SimulationResult
 from simulation.trace import Trace
 
 Factory = Callable[[], ScalingPolicy]
@@ -64,6 +66,35 @@ def check(make: Factory, *, fleets: tuple[str, ...] = ("one", "two", "split")) -
             raise ProtocolBroken(f"On the fleet {name!r} it raised {problem!r}.") from problem
 
 
+@dataclass
+class _RandomReadings:
+    """Random readings of a decision, ``[pools]`` each."""
+
+    rng: np.random.Generator
+    ready: IntArray  # ready instances
+    unknown: BoolArray  # pools without measured latencies
+
+    def count(self, most: int) -> IntArray:
+        """Return whole numbers from 0 to ``most``."""
+        return self.rng.integers(0, most + 1, len(self.ready))
+
+    def amount(self, largest: float) -> FloatArray:
+        """Return values from 0 to ``largest``."""
+        return self.rng.uniform(0, largest, len(self.ready))
+
+    def of_ready(self, largest: float, otherwise: float) -> FloatArray:
+        """Return values from 0 to ``largest``; ``otherwise`` for pools without ready instances."""
+        return np.where(self.ready > 0, self.amount(largest), otherwise)
+
+    def measured(self, largest: float) -> FloatArray:
+        """Return values from 0 to ``largest``; NaN where ``unknown``."""
+        return np.where(self.unknown, np.nan, self.amount(largest))
+
+    def histogram(self) -> IntArray:
+        """Return counts of latencies, ``[pools, buckets]``."""
+        return self.rng.integers(0, 9, (len(self.ready), len(LATENCY_BOUNDS_S) + 1))
+
+
 def observations(fleet: Fleet) -> Iterator[Observation]:
     """Yield various observations of a fleet: calm, busy, empty pools, no readings, no signals."""
     pools = len(fleet.pools)
@@ -74,47 +105,51 @@ def observations(fleet: Fleet) -> Iterator[Observation]:
             ready[rng.integers(0, pools)] = 0
         if i % 13 == 0:
             ready[:] = 0
-        has_ready = ready > 0
-        unknown = rng.random(pools) < 0.3
+        readings = _RandomReadings(rng, ready, unknown=rng.random(pools) < 0.3)
+        yield _observation(i, readings, _signals(readings))
 
-        def reading(largest: float, unknown: np.ndarray = unknown) -> np.ndarray:
-            """Return random values from 0 to ``largest`` by pool; NaN where ``unknown``."""
-            return np.where(unknown, np.nan, rng.uniform(0, largest, pools))
 
-        signals = Signals(
-            busy=np.where(has_ready, rng.random(pools), np.nan),
-            sm_activity=np.where(has_ready, rng.random(pools) / 2, np.nan),
-            prefill_tps=np.where(has_ready, rng.uniform(0, 1e4, pools), 0.0),
-            decode_tps=np.where(has_ready, rng.uniform(0, 1e4, pools), 0.0),
-            batch=np.where(has_ready, rng.uniform(0, 8, pools), np.nan),
-            ttft_s=reading(3.0),
-            tbt_s=reading(0.3),
-            late_first=reading(1.0),
-            late_done=reading(1.0),
-            hit_rate=reading(1.0),
-            evicted_tps=rng.uniform(0, 1e3, pools),
-            preemptions=rng.integers(0, 30, pools),
-            failed=rng.integers(0, 2, pools),
-        )
-        yield Observation(
-            time_s=60.0 * (i + 1),
-            ready=ready.astype(np.int64),
-            starting=rng.integers(0, 3, pools),
-            draining=rng.integers(0, 2, pools),
-            utilisation=np.where(has_ready, rng.random(pools), float(i % 2)),
-            waiting=rng.integers(0, 20, pools),
-            input_tps=rng.uniform(0, 1e4, pools),
-            signals=None if i % 7 == 3 else signals,
-            deferred=None if i % 7 == 5 else rng.integers(0, 50, pools),
-            load=np.where(has_ready, 2 * rng.random(pools), float(i % 2)),
-            asked_tps=rng.uniform(0, 1e4, pools),
-            backlog=np.where(has_ready, rng.uniform(0, 1e5, pools), 0.0),
-            fullest=np.where(has_ready, 2 * rng.random(pools), 0.0),
-            longest=np.where(has_ready, rng.uniform(0, 1e4, pools), 0.0),
-            saturation=np.where(has_ready, 2 * rng.random(pools), 0.0),
-            ttft_counts=rng.integers(0, 9, (pools, len(LATENCY_BOUNDS_S) + 1)),
-            tbt_counts=rng.integers(0, 9, (pools, len(LATENCY_BOUNDS_S) + 1)),
-        )
+def _signals(readings: _RandomReadings) -> Signals:
+    """Return random signals."""
+    return Signals(
+        busy=readings.of_ready(1.0, np.nan),
+        sm_activity=readings.of_ready(0.5, np.nan),
+        prefill_tps=readings.of_ready(1e4, 0.0),
+        decode_tps=readings.of_ready(1e4, 0.0),
+        batch=readings.of_ready(8, np.nan),
+        ttft_s=readings.measured(3.0),
+        tbt_s=readings.measured(0.3),
+        late_first=readings.measured(1.0),
+        late_done=readings.measured(1.0),
+        hit_rate=readings.measured(1.0),
+        evicted_tps=readings.amount(1e3),
+        preemptions=readings.count(29),
+        failed=readings.count(1),
+    )
+
+
+def _observation(i: int, readings: _RandomReadings, signals: Signals) -> Observation:
+    """Return random observation ``i``, now and then without signals or deferred requests."""
+    load_without_ready = float(i % 2)
+    return Observation(
+        time_s=60.0 * (i + 1),
+        ready=readings.ready,
+        starting=readings.count(2),
+        draining=readings.count(1),
+        utilisation=readings.of_ready(1.0, load_without_ready),
+        waiting=readings.count(19),
+        input_tps=readings.amount(1e4),
+        signals=None if i % 7 == 3 else signals,
+        deferred=None if i % 7 == 5 else readings.count(49),
+        load=readings.of_ready(2.0, load_without_ready),
+        asked_tps=readings.amount(1e4),
+        backlog=readings.of_ready(1e5, 0.0),
+        fullest=readings.of_ready(2.0, 0.0),
+        longest=readings.of_ready(1e4, 0.0),
+        saturation=readings.of_ready(2.0, 0.0),
+        ttft_counts=readings.histogram(),
+        tbt_counts=readings.histogram(),
+    )
 
 
 def _check_answers(make: Factory, fleet: Fleet, name: str) -> None:
@@ -122,28 +157,11 @@ def _check_answers(make: Factory, fleet: Fleet, name: str) -> None:
 
     ``name`` is that of the fleet.
     """
-    policy, second_policy = make(), make()
+    policy = make()
     seen = list(observations(fleet))
-    first_answers = [_checked_actions(policy.reset(fleet), fleet, name, 0.0)]
-    _checked_actions(second_policy.reset(fleet), fleet, name, 0.0)
-    for observation in seen:
-        before = deepcopy(observation)
-        answer = policy.decide(observation)
-        first_answers.append(_checked_actions(answer, fleet, name, observation.time_s))
-        if not all(
-            np.array_equal(x, y, equal_nan=x.dtype.kind == "f")
-            for x, y in zip(_arrays(before), _arrays(observation), strict=True)
-        ):
-            raise ProtocolBroken(
-                f"On the fleet {name!r} at {observation.time_s:g} s it changed the observation. "
-                "Copy what is to be changed."
-            )
-    for which, other in (("a second policy", second_policy), ("the same one after reset", policy)):
-        answers = [_checked_actions(other.reset(fleet), fleet, name, 0.0)]
-        answers += [
-            _checked_actions(other.decide(observation), fleet, name, observation.time_s)
-            for observation in seen
-        ]
+    first_answers = _answers(policy, fleet, name, seen)
+    for which, other in (("a second policy", make()), ("the same one after reset", policy)):
+        answers = _answers(other, fleet, name, seen)
         for index, (old, new) in enumerate(zip(first_answers, answers, strict=True)):
             if not np.array_equal(old.targets, new.targets):
                 raise ProtocolBroken(
@@ -153,31 +171,43 @@ def _check_answers(make: Factory, fleet: Fleet, name: str) -> None:
                 )
 
 
+def _answers(
+    policy: ScalingPolicy, fleet: Fleet, name: str, seen: list[Observation]
+) -> list[Actions]:
+    """Return the answers of a policy at its start and to each observation in ``seen``.
+
+    Raise ``ProtocolBroken`` if one is invalid, or if the policy changes an observation.
+    """
+    answers = [_checked_actions(policy.reset(fleet), fleet, name, 0.0)]
+    for observation in seen:
+        before = deepcopy(observation)
+        answer = policy.decide(observation)
+        answers.append(_checked_actions(answer, fleet, name, observation.time_s))
+        if not _are_equal(before, observation):
+            raise ProtocolBroken(
+                f"On the fleet {name!r} at {observation.time_s:g} s it changed the observation. "
+                "Copy what is to be changed."
+            )
+    return answers
+
+
+def _are_equal(first: Observation, second: Observation) -> bool:
+    """Return whether two observations have the same arrays."""
+    pairs = zip(_arrays(first), _arrays(second), strict=True)
+    return all(np.array_equal(x, y, equal_nan=True) for x, y in pairs)
+
+
 def _checked_actions(answer: object, fleet: Fleet, name: str, time_s: float) -> Actions:
     """Return the answer of a policy as actions; raise ``ProtocolBroken`` if it is invalid."""
     where = f"On the fleet {name!r} at {time_s:g} s"
     if not isinstance(answer, np.ndarray | Actions):
         raise ProtocolBroken(f"{where} it answered {answer!r}: give an array or Actions.")
     actions = actions_of(answer)
-    pools = len(fleet.pools)
-    for field in fields(Actions):
-        value = getattr(actions, field.name)
-        if value is None or field.name in ("soft_s", "switch_s", "overflow_s"):
-            continue
-        array = np.asarray(value)
-        shape: tuple[int, ...] = (pools,)
-        if field.name == "shares":
-            shape = (len(fleet.models), *fleet.latency_s.shape)
-        elif field.name == "release_tokens":
-            shape = (len(fleet.models), len(fleet.regions))
-        elif field.name == "moves":
-            shape = (pools, pools)
-        if array.shape != shape:
-            raise ProtocolBroken(f"{where} {field.name} has shape {array.shape}, not {shape}.")
-        if array.dtype == object or not np.isfinite(array.astype(float)).all():
-            raise ProtocolBroken(f"{where} {field.name} is not a finite number per pool.")
-        if (array.astype(float) < 0).any():
-            raise ProtocolBroken(f"{where} {field.name} is below 0: {array.tolist()}.")
+    for part in fields(Actions):
+        value = getattr(actions, part.name)
+        if value is not None and not part.name.endswith("_s"):  # those are plain seconds
+            shape = _shape_of(part.name, fleet)
+            _check_array(f"{where} {part.name}", np.asarray(value), shape)
     if not np.issubdtype(np.asarray(actions.targets).dtype, np.integer):
         raise ProtocolBroken(f"{where} targets are not whole numbers.")
     if not actions.soft_s >= 0:
@@ -185,24 +215,48 @@ def _checked_actions(answer: object, fleet: Fleet, name: str, time_s: float) -> 
     return replace(actions, targets=np.array(actions.targets))
 
 
+def _shape_of(field: str, fleet: Fleet) -> tuple[int, ...]:
+    """Return the shape of an array in a ``field`` of ``Actions``."""
+    if field == "shares":
+        return len(fleet.models), len(fleet.regions), len(fleet.regions)
+    if field == "release_tokens":
+        return len(fleet.models), len(fleet.regions)
+    if field == "moves":
+        return len(fleet.pools), len(fleet.pools)
+    return (len(fleet.pools),)
+
+
+def _check_array(what: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
+    """Raise ``ProtocolBroken`` unless ``array`` has this shape and finite numbers of at least 0."""
+    if array.shape != shape:
+        raise ProtocolBroken(f"{what} has shape {array.shape}, not {shape}.")
+    if array.dtype == object or not np.isfinite(array.astype(float)).all():
+        raise ProtocolBroken(f"{what} is not a finite number per pool.")
+    if (array.astype(float) < 0).any():
+        raise ProtocolBroken(f"{what} is below 0: {array.tolist()}.")
+
+
 def _check_replays(make: Factory, fleet: Fleet, name: str) -> None:
     """Check that replays lose no request, and that two replays give the same result."""
-    for kind, trace in (
-        ("burst", _trace(fleet, np.linspace(0, 20, 300))),
-        ("silence", _trace(fleet, np.zeros(0))),
-        ("steady load", _trace(fleet, np.arange(0, WINDOW_S, 0.5))),
+    for kind, arrival_s in (
+        ("burst", np.linspace(0, 20, 300)),
+        ("silence", np.zeros(0)),
+        ("steady load", np.arange(0, WINDOW_S, 0.5)),
     ):
-        first, second = (
-            simulate(trace, fleet, ObservationLog(make(), signals=False), duration_s=WINDOW_S)
-            for _ in range(2)
-        )
+        trace = _trace(fleet, arrival_s)
+        first = _replay(trace, fleet, make())
+        second = _replay(trace, fleet, make())
         if len(first.requests.outcome) != len(trace):
             raise ProtocolBroken(f"A {kind} on the fleet {name!r} lost requests.")
-        if not (
-            np.array_equal(first.requests.outcome, second.requests.outcome)
-            and np.array_equal(first.series.ready, second.series.ready)
-        ):
+        same_outcome = np.array_equal(first.requests.outcome, second.requests.outcome)
+        same_fleet = np.array_equal(first.series.ready, second.series.ready)
+        if not (same_outcome and same_fleet):
             raise ProtocolBroken(f"A {kind} on the fleet {name!r} came out differently twice.")
+
+
+def _replay(trace: Trace, fleet: Fleet, policy: ScalingPolicy) -> SimulationResult:
+    """Return the result of a replay of ``trace`` with a policy."""
+    return simulate(trace, fleet, ObservationLog(policy, signals=False), duration_s=WINDOW_S)
 
 
 def _arrays(observation: Observation) -> list[np.ndarray]:
@@ -217,18 +271,15 @@ def _trace(fleet: Fleet, arrival_s: np.ndarray) -> Trace:
     """Return a trace for the fleet with small requests at ``arrival_s``."""
     n = len(arrival_s)
     index = np.arange(n)
-    models, regions = (tuple(dict.fromkeys(names)) for names in (
-        [pool.model for pool in fleet.pools], [region.name for region in fleet.regions]
-    ))  # fmt: skip
     return Trace(
         arrival_s=np.asarray(arrival_s, np.float64),
         input_tokens=(64 + index % 7 * 32).astype(np.int32),
         output_tokens=(8 + index % 5 * 4).astype(np.int32),
         model=np.zeros(n, np.int16),
-        region=(index % len(regions)).astype(np.int16),
+        region=(index % len(fleet.regions)).astype(np.int16),
         tier=(index % 4 == 3).astype(np.int16),
-        models=models,
-        regions=regions,
+        models=fleet.models,
+        regions=tuple(region.name for region in fleet.regions),
         tiers=tuple(tier.name for tier in fleet.tiers),
         start_s=0.0,
         provenance="synthesised",

@@ -142,9 +142,8 @@ def arrivals_from_bins(
 
     Raises ``SimulationError`` for invalid counts or a dispersion below 1.
     """
-    raw = np.asarray(counts, np.float64)
-    known = np.where(np.isnan(raw), 0.0, raw)
-    if np.any(known < 0) or np.any(known != np.floor(known)) or not np.isfinite(known).all():
+    known = np.nan_to_num(np.asarray(counts, np.float64), nan=0.0, posinf=np.inf)
+    if not (np.isfinite(known) & (known >= 0) & (known == np.floor(known))).all():
         raise SimulationError(
             "Counts per bin must be whole numbers of at least 0, or NaN for gaps."
         )
@@ -152,9 +151,10 @@ def arrivals_from_bins(
         raise SimulationError("bin_s must be positive.")
     per_bin = known.astype(np.int64)
     bins = np.repeat(np.arange(len(per_bin)), per_bin)
-    n = len(bins)
-    poisson = dispersion == 1.0
-    position = rng.random(n) if poisson else _clustered_positions(bins, bin_s, dispersion, rng)
+    if dispersion == 1.0:
+        position = rng.random(len(bins))
+    else:
+        position = _clustered_positions(bins, bin_s, dispersion, rng)
     arrival = start_s + (bins + position) * bin_s
     # Rounding may move the last arrival of a bin to the start of the next one.
     arrival = np.minimum(arrival, np.nextafter(start_s + (bins + 1) * bin_s, -np.inf))
@@ -197,27 +197,38 @@ def _scale_to_totals(
         raise SimulationError(f"Give one {what} token total per bin.")
     tokens = np.rint(np.nan_to_num(totals, nan=-1.0)).astype(np.int64)
     has_total = ~np.isnan(totals)
-    short = has_total & (tokens < counts)
-    if short.any():
-        i = int(np.flatnonzero(short)[0])
+    short = np.flatnonzero(has_total & (tokens < counts))
+    if len(short):
+        i = int(short[0])
         raise SimulationError(
             f"Bin {i} has {counts[i]} requests but {tokens[i]} {what} tokens; every request needs "
             "at least one: correct the total, or leave it out (NaN)."
         )
+    # Tokens beyond the first of each request; never all zero
+    weight = np.asarray(lengths - 1 + 1e-9, np.float64)
+    scaled = 1 + _shares_of_bins(weight, counts, tokens - counts)
+    return np.where(np.repeat(has_total, counts), scaled, lengths).astype(np.int32)
+
+
+def _shares_of_bins(weight: FloatArray, counts: IntArray, tokens: IntArray) -> IntArray:
+    """Return whole numbers in proportion to ``weight [requests]`` that sum to ``tokens [bins]``.
+
+    ``counts [bins]`` are the requests of each bin.
+    """
+    # Round the running sum in a bin, not the numbers, so that these add up to the bin's total.
     used = counts > 0
-    weight = lengths - 1 + 1e-9  # tokens beyond the first of each request; never all zero
-    starts = np.cumsum(counts) - counts
-    sums = np.zeros(len(counts))
-    sums[used] = np.add.reduceat(weight, starts[used]) if used.any() else 0.0
-    extra = np.repeat(tokens - counts, counts)  # tokens of the bin beyond one per request
-    # Round the running sum in a bin, not the lengths, so that these add up to the bin's total.
+    ends = np.cumsum(counts)
+    starts = ends - counts
+    sums = np.ones(len(counts))
+    if used.any():
+        sums[used] = np.add.reduceat(weight, starts[used])
     running = np.cumsum(weight)
     sum_before_bin = np.concatenate([[0.0], running])[starts]
-    running_in_bin = running - np.repeat(sum_before_bin, counts)
-    running_share = running_in_bin / np.repeat(np.where(sums > 0, sums, 1.0), counts)
-    running_tokens = np.rint(np.clip(running_share, 0.0, 1.0) * extra).astype(np.int64)
-    last = np.cumsum(counts)[used] - 1
-    running_tokens[last] = extra[last]
-    scaled = np.diff(running_tokens, prepend=0)
-    scaled[starts[used]] = running_tokens[starts[used]]
-    return np.where(np.repeat(has_total, counts), 1 + scaled, lengths).astype(np.int32)
+    running_share = (running - np.repeat(sum_before_bin, counts)) / np.repeat(sums, counts)
+    of_bin = np.repeat(tokens, counts)
+    running_tokens = np.rint(np.clip(running_share, 0.0, 1.0) * of_bin).astype(np.int64)
+    last = ends[used] - 1
+    running_tokens[last] = of_bin[last]
+    shares = np.diff(running_tokens, prepend=0)
+    shares[starts[used]] = running_tokens[starts[used]]
+    return np.asarray(shares)

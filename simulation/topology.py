@@ -59,11 +59,11 @@ class Topology:
             # A repeated first entry means two parents.
             if len(np.unique(pairs[0])) != pairs.shape[1]:
                 raise SimulationError(f"Topology: a {below} lies under two of {above}.")
-        if len(self) and (self.gpus.min() < 1 or self.gpu.min() < 0):
+        if self.gpus.min(initial=1) < 1 or self.gpu.min(initial=0) < 0:
             raise SimulationError("Topology: every node needs a GPU type and at least one GPU.")
-        if len(self) and self.gpu.max() >= len(self.gpu_types):
+        if self.gpu.max(initial=-1) >= len(self.gpu_types):
             raise SimulationError("Topology: a node has a GPU type that is not listed.")
-        if len(self) and self.centre.max() >= len(self.centres):
+        if self.centre.max(initial=-1) >= len(self.centres):
             raise SimulationError("Topology: a node lies in a data centre that is not listed.")
 
     def __len__(self) -> int:
@@ -126,22 +126,26 @@ def build_topology(
             f"The network has places for {node_count:,} nodes and {MOST_NODES:,} are allowed. "
             "Lower S2 switches, S1 switches, racks or nodes per rack."
         )
-    columns: list[tuple[int, int, int, int, int]] = []  # rack, s1, s2, centre, gpu
-    racks = s1s = s2s = 0
+    # Rack, s1, s2, centre and gpu of the nodes of each data centre
+    columns = [np.zeros((5, 0), np.int64)]
+    racks = s1s = s2s = 0  # of the data centres before
     for c, (name, shape, nodes) in enumerate(centres):
         if sum(nodes) > shape.nodes:
             raise SimulationError(
                 f"The topology of {name} has places for {shape.nodes:,} nodes and its GPUs need "
                 f"{sum(nodes):,}. Add S2 switches, S1 switches, racks or nodes per rack."
             )
-        for position, gpu in sorted(_node_positions(shape, np.array(nodes, np.int64))):
-            rack = position // shape.nodes_per_rack
-            s1 = rack // shape.racks_per_s1
-            columns.append((racks + rack, s1s + s1, s2s + s1 // shape.s1_per_s2, c, gpu))
-        racks += shape.s2 * shape.s1_per_s2 * shape.racks_per_s1
-        s1s += shape.s2 * shape.s1_per_s2
+        placed = sorted(_node_positions(shape, np.array(nodes, np.int64)))
+        position, gpu = np.array(placed, np.int64).reshape(-1, 2).T
+        rack = position // shape.nodes_per_rack
+        s1 = rack // shape.racks_per_s1
+        s2 = s1 // shape.s1_per_s2
+        centre = np.full(len(placed), c)
+        columns.append(np.stack([racks + rack, s1s + s1, s2s + s2, centre, gpu]))
         s2s += shape.s2
-    in_rack, in_s1, in_s2, in_centre, of_gpu = np.array(columns, np.int64).reshape(-1, 5).T
+        s1s += shape.s2 * shape.s1_per_s2
+        racks += shape.s2 * shape.s1_per_s2 * shape.racks_per_s1
+    in_rack, in_s1, in_s2, in_centre, of_gpu = np.concatenate(columns, axis=1)
     return Topology(
         gpu_types=tuple(gpu_types),
         centres=tuple(name for name, _, _ in centres),
@@ -163,27 +167,28 @@ def _node_positions(shape: Shape, remaining: IntArray) -> list[tuple[int, int]]:
     parent already has are skipped. Nodes without a block go to any free position.
     """
     filled: list[tuple[int, int]] = []
-    mixed_s2 = shape.s2 - shape.mixed_s1 if shape.mixed_s2 is None else shape.mixed_s2
     per_s2 = shape.s1_per_s2 * shape.nodes_per_s1
     for s2 in range(shape.s2):
-        # Positions in a block of one type, and in the parent that mixes blocks
-        if s2 < shape.mixed_s1:
-            block, parent = shape.nodes_per_rack, shape.nodes_per_s1
-        elif s2 < shape.mixed_s1 + mixed_s2:
-            block, parent = shape.nodes_per_s1, per_s2
-        else:
-            block, parent = per_s2, per_s2
+        block, parent = _block_and_parent(shape, s2)
         for start in range(s2 * per_s2, (s2 + 1) * per_s2, block):
             if start % parent == 0:
-                types_in_parent: set[int] = set()
-            other_types = np.array(
-                [0 if t in types_in_parent else n for t, n in enumerate(remaining)]
-            )
-            gpu = int(np.argmax(other_types if other_types.any() else remaining))
+                candidates = remaining.copy()  # nodes of the types that the parent does not have
+            gpu = int(np.argmax(candidates if candidates.any() else remaining))
             count = min(block, int(remaining[gpu]))
             filled += [(start + i, gpu) for i in range(count)]
             remaining[gpu] -= count
-            types_in_parent.add(gpu)
+            candidates[gpu] = 0
     free = sorted(set(range(shape.nodes)) - {position for position, _ in filled})
     types_left = np.repeat(np.arange(len(remaining)), remaining).tolist()
     return filled + list(zip(free, types_left, strict=False))
+
+
+def _block_and_parent(shape: Shape, s2: int) -> tuple[int, int]:
+    """Return the positions in a block of one GPU type, and in its parent, which mixes blocks."""
+    per_s2 = shape.s1_per_s2 * shape.nodes_per_s1
+    mixed_s2 = shape.s2 - shape.mixed_s1 if shape.mixed_s2 is None else shape.mixed_s2
+    if s2 < shape.mixed_s1:
+        return shape.nodes_per_rack, shape.nodes_per_s1
+    if s2 < shape.mixed_s1 + mixed_s2:
+        return shape.nodes_per_s1, per_s2
+    return per_s2, per_s2

@@ -13,6 +13,17 @@ import numpy.typing as npt
 from simulation.arrays import BoolArray, CodeArray, FloatArray, Int32Array, IntArray
 from simulation.errors import SimulationError
 
+COLUMN_TYPES: dict[str, npt.DTypeLike] = {
+    "arrival_s": np.float64,
+    "input_tokens": np.int32,
+    "output_tokens": np.int32,
+    "model": np.int16,
+    "region": np.int16,
+    "tier": np.int16,
+    "session": np.int32,
+    "think_s": np.float64,
+}
+
 
 def _freeze(record: object, name: str, kind: npt.DTypeLike) -> None:
     """Replace the field ``name`` of a frozen dataclass by a read-only view of type ``kind``.
@@ -112,27 +123,14 @@ class Trace:
     think_s: FloatArray | None = None
 
     def __post_init__(self) -> None:
-        kinds = {
-            "arrival_s": np.float64,
-            "input_tokens": np.int32,
-            "output_tokens": np.int32,
-            "model": np.int16,
-            "region": np.int16,
-            "tier": np.int16,
-        }
-        for name, kind in kinds.items():
-            _freeze(self, name, kind)
-            if getattr(self, name).shape != (len(self.arrival_s),):
-                raise SimulationError(f"Trace column {name} must have one value per request.")
-        if self.session is not None:
-            _freeze(self, "session", np.int32)
-            if len(self.session) != len(self.arrival_s):
-                raise SimulationError("Trace column session must have one value per request.")
-        if self.think_s is not None:
-            _freeze(self, "think_s", np.float64)
-            if len(self.think_s) != len(self.arrival_s) or not np.all(self.think_s >= 0):
-                raise SimulationError("Trace column think_s must be at least 0 for every request.")
-        if self.blocks is not None and len(self.blocks) != len(self.arrival_s):
+        for name, kind in COLUMN_TYPES.items():
+            if getattr(self, name) is not None:
+                _freeze(self, name, kind)
+                if getattr(self, name).shape != (len(self),):
+                    raise SimulationError(f"Trace column {name} must have one value per request.")
+        if self.think_s is not None and not np.all(self.think_s >= 0):
+            raise SimulationError("Trace column think_s must be at least 0 for every request.")
+        if self.blocks is not None and len(self.blocks) != len(self):
             raise SimulationError("A trace's blocks must have one list per request.")
         if np.any(self.arrival_s[1:] < self.arrival_s[:-1]):
             raise SimulationError("Trace arrivals must not decrease. Sort the requests first.")

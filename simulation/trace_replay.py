@@ -167,11 +167,10 @@ def due_and_late(result: Replayed) -> tuple[IntArray, IntArray]:
         due[tier_index] = counts.sum(axis=1) - counts[:, NOT_DUE]
         late[tier_index] = result.tally.missed_by_tier(len(tier_index))
         return due, late
-    trace, log = result.trace, result.requests
+    trace, tiers = result.trace, len(result.trace.tiers)
     tier_index = _tier_indices(trace.tiers, result.fleet)
-    is_due = np.not_equal(log.outcome, NOT_DUE)
+    is_due = np.not_equal(result.requests.outcome, NOT_DUE)
     is_late = is_due & ~meets_slo(result)
-    due[tier_index], late[tier_index] = (
-        np.bincount(trace.tier[rows], minlength=len(tier_index)) for rows in (is_due, is_late)
-    )
+    due[tier_index] = np.bincount(trace.tier[is_due], minlength=tiers)
+    late[tier_index] = np.bincount(trace.tier[is_late], minlength=tiers)
     return due, late

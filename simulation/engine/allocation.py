@@ -1,6 +1,7 @@
 """The state of a simulation before time 0, made from a trace and a fleet."""
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ from simulation.engine.state import (
 from simulation.errors import SimulationError
 from simulation.faults import failing_starts
 from simulation.fleet import BATCHING, ROUTERS, SCHEDULERS, WHEN_FULL, Fleet, Pool, Tier
+from simulation.performance.curves import packed_curves
 from simulation.performance.profile import iteration_s
 from simulation.policy import LATENCY_BOUNDS_S
 from simulation.results import UNFINISHED
@@ -64,11 +66,11 @@ def allocate(
     not fit in memory.
     """
     pools_by_service = services(fleet)
-    n = len(trace)
     requests, accepted, largest = request_records(trace, fleet, pools_by_service)
     pools, curves = _pool_records(fleet)
+    pools["needed"] = np.minimum(pools["longest"], limits.tokens if limits else largest)
     slots = int(pools["maximum"].sum())
-    batch = max(1, min(int(pools["max_batch"].max()), limits.requests if limits else n))
+    batch = max(1, min(int(pools["max_batch"].max()), limits.requests if limits else len(trace)))
     # Fail with a remedy here instead of running out of memory below.
     if slots * batch > MAX_BATCH_PLACES:
         raise SimulationError(
@@ -76,89 +78,74 @@ def allocate(
             f"{MAX_BATCH_PLACES:,} places in batches are allowed: lower the capacity or the "
             "maximum of pools, or max_batch."
         )
-    cached = np.array([pool.prefix_cache for pool in fleet.pools])
-    blocks = trace.blocks if isinstance(trace.blocks, PrefixBlocks) else None
-    caching = blocks is not None and bool(cached.any())  # whether any pool keeps prompt blocks
-    if blocks is not None and caching:
-        pools["blocks"] = np.where(cached, pools["kv_capacity"] // blocks.block_tokens + 1, 0)
-    pools["counted_hits"] = cached & isinstance(trace.blocks, CachedTokens)
-    caches, nodes, buckets = allocate_caches(pools, slots, blocks.block_tokens if blocks else 1)
-    tier_rank, tier_limit = _tier_ranks(fleet.tiers)
-    tier_gap = _limits_by_tier(tier.tbt_s for tier in fleet.tiers)
-    tier_end = _limits_by_tier(tier.e2e_s for tier in fleet.tiers)
-    all_fcfs = all(pool.scheduler == "fcfs" for pool in fleet.pools)
-    pools["needed"] = np.minimum(pools["longest"], limits.tokens if limits else largest)
     clock = _clock_record(fleet)
     clock["unfinished"], clock["sessions"] = accepted, trace.session is not None
     clock["duration"], clock["interval"] = duration_s, interval_s
     clock["groups"] = pools["group"].max(initial=-1) + 1
-    n_regions, n_services, n_tiers = len(fleet.regions), len(pools_by_service), len(fleet.tiers)
-    endpoints = [  # their pools, by service, then by region
-        [p for p in service_pools if pools["region"][p] == region]
-        for service_pools in pools_by_service.values()
-        for region in range(n_regions)
-    ]
-    services_by_pool = [
-        [i for i, service_pools in enumerate(pools_by_service.values()) if p in service_pools]
-        for p in range(len(pools))
-    ]
-    pools["service_count"] = [len(indices) for indices in services_by_pool]
-    pools["services"] = np.cumsum(pools["service_count"]) - pools["service_count"]
+    intervals = int(np.ceil(duration_s / interval_s - 1e-9))
+    all_fcfs = all(pool.scheduler == "fcfs" for pool in fleet.pools)
+    queues = 2 if all_fcfs else 2 * len(fleet.tiers) + 1  # of an instance
     return State(
         clock=clock,
         requests=requests,
         instances=np.zeros(slots, INSTANCE),
         pools=pools,
         curves=curves,
-        series=np.zeros((ROWS, len(pools), int(np.ceil(duration_s / interval_s - 1e-9)) + 1)),
+        series=np.zeros((ROWS, len(pools), intervals + 1)),
         batch=np.zeros((slots, _places_per_instance(batch)), np.int64),
-        queues=np.full((slots, 2 if all_fcfs else 2 * n_tiers + 1, 2), -1, np.int32),
+        queues=np.full((slots, queues, 2), -1, np.int32),
         ranking=np.full(int(2 * pools["width"].sum()), np.array((NEVER, np.inf), RANKED)),
         event_time=np.zeros(max(slots, 1)),
         event_slot=np.zeros(max(slots, 1), np.int32),
         event_place=np.full(max(slots, 1), -1, np.int32),
-        delivery_time=np.zeros(max(n, 1)),
-        delivery_request=np.zeros(max(n, 1), np.int64),
+        delivery_time=np.zeros(max(len(trace), 1)),
+        delivery_request=np.zeros(max(len(trace), 1), np.int64),
         latency=np.array(fleet.latency_s, np.float64, order="C"),
         region_order=_regions_by_latency(fleet.latency_s),
-        endpoint_start=np.cumsum([0, *map(len, endpoints)], dtype=np.int64),
-        endpoint_pools=np.array([p for endpoint in endpoints for p in endpoint], np.int64),
-        pool_services=np.array([i for indices in services_by_pool for i in indices], np.int64),
-        service_model=np.array(
-            [
-                -1 if service.takes_over else fleet.models.index(service.model)
-                for service in pools_by_service
-            ],
-            np.int64,
-        ),
-        shares=np.zeros((n_services, n_regions, n_regions)),
-        owed=np.zeros((n_services, n_regions, n_regions)),
-        asked_tokens=np.zeros((n_services, n_regions), np.int64),
-        handover=_handover_services(pools_by_service),
-        router_queue=np.full((n_services, 2), -1, np.int64),
-        router_waiting=np.zeros((n_services, n_regions), np.int64),
-        deferred=np.full((n_services, n_regions, n_tiers, 2), -1, np.int64),
-        deferred_count=np.zeros(n_services, np.int64),
-        deferred_home=np.zeros((n_services, n_regions), np.int64),
-        release_tokens=np.full((n_services, n_regions), np.inf),
-        released_tokens=np.zeros((n_services, n_regions)),
-        deferrable=np.array([tier.deferrable for tier in fleet.tiers], bool),
-        priority_after=np.array([tier.urgent_after_s for tier in fleet.tiers], np.float64),
         started=np.zeros((len(pools), 4), np.int64),
         start_fails=failing_starts(fleet.faults, len(pools), seed),
-        tier_rank=tier_rank,
-        tier_limit=tier_limit,
-        tier_gap=tier_gap,
-        tier_end=tier_end,
         latency_bounds=LATENCY_BOUNDS_S.copy(),
         latency_counts=np.zeros((2, len(pools), len(LATENCY_BOUNDS_S) + 1), np.int64),
-        caches=caches,
-        nodes=nodes,
-        buckets=buckets,
-        prefix_start=np.array(blocks.start if blocks and caching else [0], np.int64),
-        prefix_ids=np.array(blocks.ids if blocks and caching else [], np.int32),
         turns=_turns(trace),
+        **_prefix_tables(trace, fleet, pools),
+        **_service_tables(fleet, pools, pools_by_service),
+        **_tier_tables(fleet.tiers),
     )
+
+
+def _prefix_tables(trace: Trace, fleet: Fleet, pools: Array) -> dict[str, Array]:
+    """Return the tables of ``State`` for prefix caches, and fill their columns of ``pools``."""
+    cached = np.array([pool.prefix_cache for pool in fleet.pools])
+    pools["counted_hits"] = cached & isinstance(trace.blocks, CachedTokens)
+    block_tokens, starts, ids = 1, np.zeros(1, np.int64), np.zeros(0, np.int32)
+    if isinstance(trace.blocks, PrefixBlocks):
+        block_tokens = trace.blocks.block_tokens
+        if cached.any():  # else no pool keeps prompt blocks
+            pools["blocks"] = np.where(cached, pools["kv_capacity"] // block_tokens + 1, 0)
+            starts, ids = trace.blocks.start, trace.blocks.ids
+    caches, nodes, buckets = allocate_caches(pools, int(pools["maximum"].sum()), block_tokens)
+    return {
+        "caches": caches,
+        "nodes": nodes,
+        "buckets": buckets,
+        "prefix_start": np.array(starts, np.int64),
+        "prefix_ids": np.array(ids, np.int32),
+    }
+
+
+def _tier_tables(tiers: Sequence[Tier]) -> dict[str, Array]:
+    """Return the tables of ``State`` by tier."""
+    limit = _limits_by_tier(tier.ttft_s for tier in tiers)
+    rank = np.empty(len(tiers), np.int64)  # by TTFT limit; 0: the strictest
+    rank[np.argsort(limit, kind="stable")] = np.arange(len(tiers))
+    return {
+        "deferrable": np.array([tier.deferrable for tier in tiers], bool),
+        "priority_after": np.array([tier.urgent_after_s for tier in tiers], np.float64),
+        "tier_rank": rank,
+        "tier_limit": limit,
+        "tier_gap": _limits_by_tier(tier.tbt_s for tier in tiers),
+        "tier_end": _limits_by_tier(tier.e2e_s for tier in tiers),
+    }
 
 
 def _clock_record(fleet: Fleet) -> Array:
@@ -219,17 +206,6 @@ def _places_per_instance(batch: int) -> int:
     return 8 * (lines + 1 - lines % 2)
 
 
-def _tier_ranks(tiers: tuple[Tier, ...]) -> tuple[Array, Array]:
-    """Return the rank of each tier by TTFT limit (0: the strictest), and the limits in seconds.
-
-    Both are ``[tier]``. inf: no limit.
-    """
-    limit = _limits_by_tier(tier.ttft_s for tier in tiers)
-    rank = np.empty(len(tiers), np.int64)
-    rank[np.argsort(limit, kind="stable")] = np.arange(len(tiers))
-    return rank, limit
-
-
 def _limits_by_tier(seconds: Iterable[float | None]) -> Array:
     """Return the limits as an array ``[tier]``, with inf for None (no limit)."""
     return np.array([np.inf if limit is None else limit for limit in seconds], np.float64)
@@ -249,24 +225,63 @@ class Service(NamedTuple):
 
 def services(fleet: Fleet) -> dict[Service, tuple[int, ...]]:
     """Return every service of a fleet with the indices of the pools that provide it."""
-    # By model: the tiers that each set of pools accepts.
-    tiers_by_pools: dict[str, dict[tuple[int, ...], tuple[str, ...]]] = {}
-    for tier in fleet.tiers:
-        for model in dict.fromkeys(pool.model for pool in fleet.pools):
-            of_model = tiers_by_pools.setdefault(model, {})
-            accepting = tuple(
-                p
-                for p, pool in enumerate(fleet.pools)
-                if pool.model == model and pool.takes(tier.name)
-            )
-            of_model[accepting] = (*of_model.get(accepting, ()), tier.name)
+    tier_sets = {model: _tier_sets(fleet, model) for model in fleet.models}
     pools_by_service: dict[Service, tuple[int, ...]] = {}
     for p, pool in enumerate(fleet.pools):
-        for accepting, tiers in tiers_by_pools.get(pool.model, {}).items():
-            if p in accepting:
+        for tiers in tier_sets[pool.model]:
+            if pool.takes(tiers[0]):
                 service = Service(pool.model, pool.role == "decode", tiers)
                 pools_by_service[service] = (*pools_by_service.get(service, ()), p)
     return pools_by_service
+
+
+def _tier_sets(fleet: Fleet, model: str) -> list[tuple[str, ...]]:
+    """Return the sets of tiers that the same pools of a model accept."""
+    pools = [pool for pool in fleet.pools if pool.model == model]
+    tiers_by_pools: dict[tuple[bool, ...], tuple[str, ...]] = {}
+    for tier in fleet.tiers:
+        accepting = tuple(pool.takes(tier.name) for pool in pools)
+        tiers_by_pools[accepting] = (*tiers_by_pools.get(accepting, ()), tier.name)
+    return list(tiers_by_pools.values())
+
+
+def _service_tables(
+    fleet: Fleet, pools: Array, pools_by_service: dict[Service, tuple[int, ...]]
+) -> dict[str, Array]:
+    """Return the tables of ``State`` by service, and fill their columns of ``pools``."""
+    count, regions, tiers = len(pools_by_service), len(fleet.regions), len(fleet.tiers)
+    endpoints = [  # their pools, by service, then by region
+        [p for p in service_pools if pools["region"][p] == region]
+        for service_pools in pools_by_service.values()
+        for region in range(regions)
+    ]
+    services_by_pool = [
+        [i for i, service_pools in enumerate(pools_by_service.values()) if p in service_pools]
+        for p in range(len(pools))
+    ]
+    pools["service_count"] = [len(indices) for indices in services_by_pool]
+    pools["services"] = np.cumsum(pools["service_count"]) - pools["service_count"]
+    models = [
+        -1 if service.takes_over else fleet.models.index(service.model)
+        for service in pools_by_service
+    ]
+    return {
+        "endpoint_start": np.cumsum([0, *map(len, endpoints)], dtype=np.int64),
+        "endpoint_pools": np.array(list(chain(*endpoints)), np.int64),
+        "pool_services": np.array(list(chain(*services_by_pool)), np.int64),
+        "service_model": np.array(models, np.int64),
+        "shares": np.zeros((count, regions, regions)),
+        "owed": np.zeros((count, regions, regions)),
+        "asked_tokens": np.zeros((count, regions), np.int64),
+        "handover": _handover_services(pools_by_service),
+        "router_queue": np.full((count, 2), -1, np.int64),
+        "router_waiting": np.zeros((count, regions), np.int64),
+        "deferred": np.full((count, regions, tiers, 2), -1, np.int64),
+        "deferred_count": np.zeros(count, np.int64),
+        "deferred_home": np.zeros((count, regions), np.int64),
+        "release_tokens": np.full((count, regions), np.inf),
+        "released_tokens": np.zeros((count, regions)),
+    }
 
 
 def _handover_services(pools_by_service: dict[Service, tuple[int, ...]]) -> Array:
@@ -305,29 +320,33 @@ def request_records(
     ``services(fleet)``.
     """
     check_count(len(trace))
-    first_service = np.full((len(trace.models), len(trace.tiers)), -1, np.int16)
-    for i, service in enumerate(pools_by_service):
-        if not service.takes_over:
-            models = [name == service.model for name in trace.models]
-            tiers = [name in service.tiers for name in trace.tiers]
-            first_service[np.ix_(models, tiers)] = i
     longest, context = _service_limits(fleet, pools_by_service)
-    has_pools = [any(pool.model == name for pool in fleet.pools) for name in trace.models]
-    requests, empty = np.empty(len(trace), REQUEST), _empty_record().view(np.uint64)
     tables = ServiceTables(
-        first_service,
+        _first_services(trace, pools_by_service),
         _indices(trace.regions, [region.name for region in fleet.regions]),
         _indices(trace.tiers, [tier.name for tier in fleet.tiers]),
-        np.array(has_pools, np.bool_),
+        np.array([name in fleet.models for name in trace.models], np.bool_),
         context,
         longest,
     )
+    requests, empty = np.empty(len(trace), REQUEST), _empty_record().view(np.uint64)
     # Compiled code copies the empty record in words of 8 bytes.
     words = requests.view(np.uint64).reshape(len(trace), empty.size)
     accepted, largest = fill_records(requests, words, empty, columns_of(trace), tables)
     if isinstance(trace.blocks, CachedTokens):
         requests["known_cached"] = trace.blocks.tokens
     return requests, accepted, largest
+
+
+def _first_services(trace: Trace, pools_by_service: Iterable[Service]) -> Array:
+    """Return the index of the service that a request gets first, ``[model, tier]``; -1: none."""
+    first_service = np.full((len(trace.models), len(trace.tiers)), -1, np.int16)
+    for i, service in enumerate(pools_by_service):
+        if not service.takes_over:
+            models = [name == service.model for name in trace.models]
+            tiers = [name in service.tiers for name in trace.tiers]
+            first_service[np.ix_(models, tiers)] = i
+    return first_service
 
 
 def _service_limits(
@@ -341,17 +360,17 @@ def _service_limits(
     longest, context = np.zeros((2, len(pools_by_service) + 1, len(fleet.regions)), np.int64)
     names = [region.name for region in fleet.regions]
     for i, pools in enumerate(pools_by_service.values()):
-        for home, p in ((home, p) for home in range(len(fleet.regions)) for p in pools):
+        for p in pools:
             pool = fleet.pools[p]
-            if np.isfinite(fleet.latency_s[home, names.index(pool.region)]):
-                longest[i, home] = max(longest[i, home], _longest_request(pool))
-                context[i, home] = max(context[i, home], pool.max_context or NO_LIMIT)
+            reached = np.isfinite(fleet.latency_s[:, names.index(pool.region)])  # [home region]
+            longest[i, reached] = np.maximum(longest[i, reached], _longest_request(pool))
+            context[i, reached] = np.maximum(context[i, reached], pool.max_context or NO_LIMIT)
     handovers = _handover_services(pools_by_service)[:, DECODE_SERVICE]
-    for i, (handover, pools) in enumerate(zip(handovers, pools_by_service.values(), strict=True)):
+    for i, pools in enumerate(pools_by_service.values()):
         if any(fleet.pools[p].role == "prefill" for p in pools):
             # A request must also fit into the decode pool that takes over.
-            longest[i] = np.minimum(longest[i], longest[handover])
-            context[i] = np.minimum(context[i], context[handover])
+            longest[i] = np.minimum(longest[i], longest[handovers[i]])
+            context[i] = np.minimum(context[i], context[handovers[i]])
     return longest, context
 
 
@@ -413,25 +432,25 @@ def _pool_records(fleet: Fleet) -> tuple[Array, Array]:
         row["region"] = regions.index(pool.region)
         row["minimum"], row["maximum"] = pool.minimum, pool.maximum
     pools["slowdown"], pools["prompt_limit"] = 1.0, NO_LIMIT
-    # Codes that are equal for pools with equal values.
-    for name, values_by_pool in (
-        ("model", [pool.model for pool in fleet.pools]),
-        ("architecture", [pool.architecture for pool in fleet.pools]),
-        ("hardware", [(p.region, p.gpu.name, p.spot, p.gpus_per_instance) for p in fleet.pools]),
-    ):
-        pools[name] = [list(values_by_pool).index(value) for value in values_by_pool]
-    # An unnamed architecture must not match another unnamed one.
-    pools["architecture"][[not pool.architecture for pool in fleet.pools]] = -1
+    _set_equal_codes(pools, fleet)
     _set_groups(pools, fleet)
     pools["width"] = [1 << max(int(maximum) - 1, 0).bit_length() for maximum in pools["maximum"]]
     # A binary tree over ``width`` leaves takes 2 * width entries.
     pools["tree"] = 2 * (np.cumsum(pools["width"]) - pools["width"])
     pools["ranked"] = pools["router"] == PREFIX_AWARE
     pools["first_slot"] = np.cumsum(pools["maximum"]) - pools["maximum"]
-    packed = np.zeros((len(curves), max(len(values) for values in curves.values())))
-    for packed_row, values in zip(packed, curves.values(), strict=True):
-        packed_row[: len(values)] = values
-    return pools, packed
+    return pools, packed_curves(list(curves.values()))
+
+
+def _set_equal_codes(pools: Array, fleet: Fleet) -> None:
+    """Fill the codes that are equal for pools with the same model, architecture or hardware."""
+    models = [pool.model for pool in fleet.pools]
+    architectures = [pool.architecture for pool in fleet.pools]
+    hardware = [(p.region, p.gpu.name, p.spot, p.gpus_per_instance) for p in fleet.pools]
+    pools["model"] = [models.index(model) for model in models]
+    pools["hardware"] = [hardware.index(each) for each in hardware]
+    # An unnamed architecture must not match another unnamed one.
+    pools["architecture"] = [architectures.index(name) if name else -1 for name in architectures]
 
 
 def _set_profile(row: Any, pool: Pool) -> None:

@@ -39,11 +39,7 @@ class Actor:
         state, fleet = self._state, self._fleet
         # Limits and speeds come first, so that runs that start now already use them.
         if actions.speed is not None:
-            if not np.all((actions.speed > 0) & np.isfinite(actions.speed)):
-                raise SimulationError("A policy's speeds must be above 0: 1 is the profile's.")
-            entry_points.set_speed(
-                state.handle, _pool_array(actions.speed, np.float64, fleet, "speed"), now
-            )
+            _set_speeds(state, fleet, actions.speed, now)
         if actions.max_batch is not None or actions.kv_share is not None:
             _limit_batches(state, fleet, actions, now)
         if actions.link_share is not None:
@@ -53,18 +49,24 @@ class Actor:
             self._set_shares(actions.shares)
         if actions.release_tokens is not None:
             _limit_releases(state, fleet, actions.release_tokens)
+        self._scale(actions, now)
+        if actions.moves is not None and actions.moves.any():
+            moves = _checked_moves(actions.moves, fleet)
+            entry_points.switch(state.handle, moves, float(actions.switch_s), now)
+        if actions.prompt_chunk is not None:
+            _divert_prompts(state, fleet, actions)
+
+    def _scale(self, actions: Actions, now: float) -> None:
+        """Start and remove instances, or lend them, to reach the targets."""
+        fleet = self._fleet
         lend, keep = self._no_lending, self._keep_all_lent
         if actions.lend is not None:
             lend = _pool_array(actions.lend, np.bool_, fleet, "lend")
         if actions.keep_lent is not None:
             keep = _pool_array(actions.keep_lent, np.int64, fleet, "keep_lent")
         targets = _pool_array(actions.targets, np.int64, fleet, "instance count")
-        entry_points.scale(state.handle, targets, self._soft_seconds(actions), lend, keep, now)
-        if actions.moves is not None and actions.moves.any():
-            moves = _checked_moves(actions.moves, fleet)
-            entry_points.switch(state.handle, moves, float(actions.switch_s), now)
-        if actions.prompt_chunk is not None:
-            _divert_prompts(state, fleet, actions)
+        soft_s = self._soft_seconds(actions)
+        entry_points.scale(self._state.handle, targets, soft_s, lend, keep, now)
 
     def _soft_seconds(self, actions: Actions) -> FloatArray:
         """Return the seconds for which each pool can restore a removed instance, ``[pool]``."""
@@ -151,6 +153,14 @@ def _limit_links(state: State, fleet: Fleet, stated: FloatArray) -> None:
     for p, pool in enumerate(fleet.pools):
         if pool.link is not None:
             state.pools[p]["link"] = pool.link.bytes_s * shares[p]
+
+
+def _set_speeds(state: State, fleet: Fleet, speed: FloatArray, now: float) -> None:
+    """Set the factor on the speed of iterations of each pool, ``[pool]``, from ``now`` on."""
+    if not np.all((speed > 0) & np.isfinite(speed)):
+        raise SimulationError("A policy's speeds must be above 0: 1 is the profile's.")
+    speeds = _pool_array(speed, np.float64, fleet, "speed")
+    entry_points.set_speed(state.handle, speeds, now)
 
 
 def _limit_batches(state: State, fleet: Fleet, actions: Actions, now: float) -> None:

@@ -64,13 +64,11 @@ def pool_series(
     ``waiting`` and ``held`` are queue lengths at the ends of the intervals (``run_window``).
     """
     series = state.series[:, :, :-1]  # the last column counts everything after the window
-    intervals = series.shape[2]
-    starts = np.arange(intervals) * interval_s
+    starts = np.arange(series.shape[2]) * interval_s
     width = np.minimum(starts + interval_s, duration_s) - starts
     capacity = series[S_READY] * state.pools["kv_capacity"][:, None]
     serving = series[S_READY] + series[S_DRAINING]
-    tokens = series[S_INPUT] + series[S_OUTPUT]
-    computing = np.minimum(tokens * state.pools["token_s"][:, None], series[S_BUSY])
+    computing_s = (series[S_INPUT] + series[S_OUTPUT]) * state.pools["token_s"][:, None]
     looked_up = series[S_LOOKED_UP]
     return PoolSeries(
         interval_s=interval_s,
@@ -83,7 +81,7 @@ def pool_series(
         waiting=waiting,
         held=held,
         batch=_share(series[S_BATCH], series[S_BUSY]),
-        sm_activity=_share(computing, serving),
+        sm_activity=_share(np.minimum(computing_s, series[S_BUSY]), serving),
         iterations=series[S_ITERATIONS].copy(),
         arrived_tokens=series[S_ARRIVED].copy(),
         input_tokens=series[S_INPUT].copy(),

@@ -94,7 +94,7 @@ class TimeAdvance:
         limits = self._unlimited if hold.limits is None else hold.limits
         targets = np.ascontiguousarray(hold.targets, np.int64)
         read = entry_points.hold(self._state.handle, until, timing, reading, targets, guard, limits)
-        self._report_progress(min(until, self._duration_s) / self._duration_s)
+        self._report_progress(until / self._duration_s)
         return bool(read)
 
     def _advance_with_refills(self, until: float) -> None:
@@ -235,16 +235,18 @@ def check_inputs(
             "Latency between regions must be a number of seconds >= 0: infinite where no request "
             "may go, finite within one."
         )
-    for kind, names, known_names in (
-        ("region", regions, [region.name for region in fleet.regions]),
-        ("tier", tiers, [tier.name for tier in fleet.tiers]),
-    ):
-        for name in names:
-            if name not in known_names:
-                raise SimulationError(
-                    f"The trace's {kind} {name!r} is not in the fleet. "
-                    f"Add it, or map it to one of {', '.join(known_names)}."
-                )
+    _check_names("region", regions, [region.name for region in fleet.regions])
+    _check_names("tier", tiers, [tier.name for tier in fleet.tiers])
+
+
+def _check_names(kind: str, names: Sequence[str], known_names: Sequence[str]) -> None:
+    """Raise ``SimulationError`` if the trace has a region or tier that the fleet lacks."""
+    for name in names:
+        if name not in known_names:
+            raise SimulationError(
+                f"The trace's {kind} {name!r} is not in the fleet. "
+                f"Add it, or map it to one of {', '.join(known_names)}."
+            )
 
 
 def _requests_in_window(

@@ -141,19 +141,16 @@ class Layout:
         with. Weights on the host cross to the GPU in every pass. A pass may ignore copies, so
         copies never slow the instance.
         """
-        n = self.home.size
         pass_time_s = self.pass_s(profile, batch)
-        crossing_s = self.gamma(profile, batch) * pass_time_s / n
+        home_layer_s = pass_time_s / self.home.size
+        crossing_s = self.gamma(profile, batch) * pass_time_s / self.home.size
+        crossings = self._crossings(state)
         speeds = self.device_speeds(busy)
-        crossings = float((state.kv_home != state.home).sum())
-        crossings += float((state.ffn_home != state.home).sum())
-        # Crossings between devices at home are part of ``pass_s``, so only further ones count.
-        crossings += float((np.diff(state.home) != 0).sum() - (np.diff(self.home) != 0).sum())
         attention = self._attention_time_share(batch)
         # [n] time of a layer on its devices over that on an idle own device
         slowdown = attention / speeds[state.home] + (1.0 - attention) / speeds[state.ffn_home]
         offloaded_s = state.offloaded_bytes / HOST_BYTES_S
-        layers_s = float((pass_time_s / n * slowdown).sum())
+        layers_s = float((home_layer_s * slowdown).sum())
         without_copies_s = layers_s + crossing_s * crossings + offloaded_s
         if not state.replicated.any():
             return pass_time_s / without_copies_s
@@ -164,6 +161,15 @@ class Layout:
         with_copies_s = layers_s + crossing_s * crossings + offloaded_s
         # Copies are optional in each pass, so the faster way counts.
         return pass_time_s / min(with_copies_s, without_copies_s)
+
+    def _crossings(self, state: Instance) -> float:
+        """Return how often a pass crosses between devices beyond the placement at home.
+
+        Copies are left out. Crossings between devices at home are part of ``pass_s``.
+        """
+        parts_away = (state.kv_home != state.home).sum() + (state.ffn_home != state.home).sum()
+        borders = (np.diff(state.home) != 0).sum() - (np.diff(self.home) != 0).sum()
+        return float(parts_away + borders)
 
     def problem(
         self,

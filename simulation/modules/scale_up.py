@@ -157,6 +157,18 @@ def _integer_program(
     layer i has a further copy k. Variables of a block are in order of layers, then d or k.
     """
     n, devices = problem.home.size, problem.free_bytes.size
+    saved = np.array([1.0 / (k + 1) - 1.0 / (k + 2) for k in range(devices - 1)])
+    cost = np.r_[np.zeros(n * devices), np.full(n * devices, problem.gamma), -np.tile(saved, n)]
+    upper = np.ones(cost.size)
+    upper[np.arange(n) * devices + problem.home] = 0.0  # the home of a layer has the original
+    high = np.r_[problem.fitting_copies, np.full(n * devices, np.inf), np.zeros(n)]
+    matrix = _constraint_matrix(n, devices)
+    constraint = scipy.optimize.LinearConstraint(matrix, np.zeros(high.size), high)
+    return cost, constraint, upper
+
+
+def _constraint_matrix(n: int, devices: int) -> "scipy.sparse.csr_array":
+    """Return the rows of the constraints for ``n`` layers, over the variables of the program."""
     eye, kron = scipy.sparse.eye_array, scipy.sparse.kron
     all_copies = eye(n * devices)
     copy_of_layer_before = kron(eye(n, k=-1), eye(devices))
@@ -170,12 +182,4 @@ def _integer_program(
         # A layer has as many further copies as devices with one.
         [copies_of_layer, None, -further_of_layer],
     ]
-    high = np.r_[problem.fitting_copies, np.full(n * devices, np.inf), np.zeros(n)]
-    constraint = scipy.optimize.LinearConstraint(
-        scipy.sparse.block_array(rows, format="csr"), np.zeros(high.size), high
-    )
-    saved = np.array([1.0 / (k + 1) - 1.0 / (k + 2) for k in range(devices - 1)])
-    cost = np.r_[np.zeros(n * devices), np.full(n * devices, problem.gamma), -np.tile(saved, n)]
-    upper = np.ones(cost.size)
-    upper[np.arange(n) * devices + problem.home] = 0.0  # the home of a layer has the original
-    return cost, constraint, upper
+    return scipy.sparse.block_array(rows, format="csr")

@@ -29,6 +29,7 @@ SEQUENCES = np.unique(
 CHUNKS = np.unique(
     np.concatenate([_OCTAVES, [48.0, 96, 192, 384, 768, 1536, 3072, 6144, 12288, 24576]])
 )
+DECODE_AXES, PROMPT_AXES = ("decodes", "logits"), ("prefill", "logits")  # of operators
 
 
 def keys_knots(longest: int) -> FloatArray:
@@ -71,37 +72,49 @@ def compile_graph(
     all_tokens = iteration(decodes=tokens[:, None])
     decodes = iteration(decodes=sequences[:, None], decode_context=sequences[:, None] * keys)
     chunks = iteration(prefill_tokens=prompt[:, None], prefill_pairs=prompt[:, None] * keys)
-
-    def part(
-        x: FloatArray, y: FloatArray, axes: tuple[str, ...], iteration: Iteration,
-        timing: Timing = timing, constant_s: float = 0.0,
-    ) -> Part:  # fmt: skip
-        """Return a part of the curve: the seconds of operators on ``axes``, plus ``constant_s``."""
-        on_axes = [operator for operator in graph.operators if operator.axis in axes]
-        seconds = total_s(on_axes, iteration, timing) + constant_s
-        if is_measured is None:
-            return Part(x, y, seconds)
-        all_measured = np.ones(seconds.shape, np.bool_)
-        for operator in on_axes:
-            measured = is_measured(operator, iteration)
-            if measured is not None:
-                all_measured &= measured
-        # Where nothing was measured, the lower limit exceeds the upper one, and no y is inside.
-        lowest, highest = (y, y) if y.size > 1 else (np.full(1, -ANY), np.full(1, ANY))
-        low, high = np.where(all_measured, lowest, ANY), np.where(all_measured, highest, -ANY)
-        return Part(x, y, seconds, low.min(axis=1), high.max(axis=1))
-
-    # In a mixed iteration the output head reads its weights once, but both parts count it.
+    # The output head is part of decodes and of prompts. In a mixed iteration it reads its weights
+    # once, but both parts count it.
+    on_tokens = [operator for operator in graph.operators if operator.axis == "tokens"]
+    on_decodes = [operator for operator in graph.operators if operator.axis in DECODE_AXES]
+    on_prompts = [operator for operator in graph.operators if operator.axis in PROMPT_AXES]
     output_heads = [operator for operator in graph.operators if operator.axis == "logits"]
-    output_head_s = total_s(output_heads, iteration(prefill_tokens=1.0), timing)
-    on_decodes = ("decodes", "logits")
+    seconds = total_s(on_tokens, all_tokens, timing) + overhead_s
+    dense = _part(tokens, np.zeros(1), seconds, _all_measured(on_tokens, all_tokens, is_measured))
+    measured = _all_measured(on_decodes, decodes, is_measured)
+    decode = _part(sequences, keys, total_s(on_decodes, decodes, timing), measured)
+    beside = None
+    if mixed:
+        beside = _part(sequences, keys, total_s(on_decodes, decodes, mixed), measured)
+    measured = _all_measured(on_prompts, chunks, is_measured)
+    prefill = _part(prompt, keys, total_s(on_prompts, chunks, timing), measured)
+    overlap_s = total_s(output_heads, iteration(prefill_tokens=1.0), timing)
     return grid(
-        dense=part(tokens, np.zeros(1), ("tokens",), all_tokens, constant_s=overhead_s),
-        decode=part(sequences, keys, on_decodes, decodes),
-        beside=part(sequences, keys, on_decodes, decodes, mixed) if mixed else None,
-        prefill=part(prompt, keys, ("prefill", "logits"), chunks),
-        overlap_s=float(output_head_s),
+        dense=dense, decode=decode, beside=beside, prefill=prefill, overlap_s=float(overlap_s)
     )
+
+
+def _all_measured(
+    operators: Iterable[Operator], iteration: Iteration, is_measured: WasMeasured | None
+) -> BoolArray | None:
+    """Return the mask of iterations in which all ``operators`` were measured; None: no limit."""
+    if is_measured is None:
+        return None
+    all_measured = np.ones(iteration.decodes.shape, np.bool_)
+    for operator in operators:
+        measured = is_measured(operator, iteration)
+        if measured is not None:
+            all_measured &= measured
+    return all_measured
+
+
+def _part(x: FloatArray, y: FloatArray, seconds: FloatArray, measured: BoolArray | None) -> Part:
+    """Return a part of the curve, with the range of y in which ``measured [x, y]`` is True."""
+    if measured is None:
+        return Part(x, y, seconds)
+    # Where nothing was measured, the lower limit exceeds the upper one, and no y is inside.
+    lowest, highest = (y, y) if y.size > 1 else (np.full(1, -ANY), np.full(1, ANY))
+    low, high = np.where(measured, lowest, ANY), np.where(measured, highest, -ANY)
+    return Part(x, y, seconds, low.min(axis=1), high.max(axis=1))
 
 
 def total_s(operators: Iterable[Operator], iteration: Iteration, timing: Timing) -> FloatArray:

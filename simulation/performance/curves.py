@@ -93,6 +93,14 @@ class Part:
 NOTHING = Part(np.zeros(1), np.zeros(1), np.zeros((1, 1)))
 
 
+def packed_curves(curves: Sequence[FloatArray]) -> FloatArray:
+    """Return the values of several curves as rows, padded with 0 to the longest."""
+    packed = np.zeros((len(curves), max(len(values) for values in curves)))
+    for row, values in zip(packed, curves, strict=True):
+        row[: len(values)] = values
+    return packed
+
+
 def linear(
     alpha_s: float,
     beta_s: float,
@@ -129,14 +137,12 @@ def grid(
     header = np.zeros(HEADER)
     header[:3] = GRID, overlap_s, mixed
     body: list[FloatArray] = []
-    offset = HEADER
     parts = {DENSE: dense, DECODE: decode, PREFILL: prefill, BESIDE: beside}
     for header_index, part in parts.items():
-        if part is None:
-            continue
-        header[header_index : header_index + 3] = offset, part.x.size, part.y.size
-        body += [part.x, part.y, part.seconds.ravel(), part.low, part.high]
-        offset = HEADER + sum(array.size for array in body)
+        if part is not None:
+            offset = HEADER + sum(array.size for array in body)
+            header[header_index : header_index + 3] = offset, part.x.size, part.y.size
+            body += [part.x, part.y, part.seconds.ravel(), part.low, part.high]
     return Curve(np.concatenate([header, *body]))
 
 

@@ -139,11 +139,10 @@ class GemmTable:
         # The four measured neighbours: n and k at or below, and at or above, the product's.
         low_n, high_n = _neighbours(np.unique([size[0] for size in self.curves]), n)
         low_k, high_k = _neighbours(np.unique([size[1] for size in self.curves]), k)
-        corners = []
-        for size in product((int(low_n), int(high_n)), (int(low_k), int(high_k))):
-            if size not in self.curves:
-                return None
-            corners.append(self.curves[size])
+        sizes = list(product((int(low_n), int(high_n)), (int(low_k), int(high_k))))
+        if not all(size in self.curves for size in sizes):
+            return None
+        corners = [self.curves[size] for size in sizes]
         n_share, k_share = _log_position(low_n, high_n, n), _log_position(low_k, high_k, k)
         weights = np.outer((1 - n_share, n_share), (1 - k_share, k_share)).ravel()
         log_seconds = np.tensordot(weights, [np.log(corner.at(m)) for corner in corners], 1)
@@ -176,6 +175,18 @@ def _log_position(low: float, high: float, value: float) -> float:
     if low == high:
         return 0.0
     return float(np.clip(np.log(value / low) / np.log(high / low), 0.0, 1.0))
+
+
+def _prompts_of_chunks(tokens: FloatArray, keys: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the number and length of whole prompts that take as long as chunks of ``tokens``.
+
+    A causal prompt of n tokens has n / 2 keys per token. A chunk after others has more ``keys``. It
+    takes the time of the whole prompt with the same number of pairs.
+    """
+    length = np.maximum(2.0 * keys, 1.0)
+    complete = tokens >= length
+    length = np.where(complete, length, np.sqrt(np.maximum(tokens * length, 1.0)))
+    return np.where(complete, tokens / length, 1.0), length
 
 
 AttentionKey = tuple[str, int, int, int]  # precision of the KV cache, head dim, heads, kv heads
@@ -248,21 +259,15 @@ class Kernels:
             for (precision, head_dim, heads, kv_heads), table in tables.items()
             if (precision, head_dim, kv_heads) == shape
         }
-        heads = np.array(sorted(by_heads))
-        if not heads.size or not heads[0] <= operator.heads <= heads[-1]:
-            return None
         # Measured numbers of query heads at or around the operator's
-        fewer = int(heads[np.searchsorted(heads, operator.heads, side="right") - 1])
-        more = int(heads[np.searchsorted(heads, operator.heads)])
+        fewer = max((heads for heads in by_heads if heads <= operator.heads), default=None)
+        more = min((heads for heads in by_heads if heads >= operator.heads), default=None)
+        if fewer is None or more is None:
+            return None
         if operator.axis == "decodes":
             batch, length = rows, np.maximum(keys, 1.0)
         else:
-            # A causal prompt of n tokens has n / 2 keys per token. A chunk after others has more
-            # keys. It takes the time of the whole prompt with the same number of pairs.
-            length = np.maximum(2.0 * keys, 1.0)
-            complete = rows >= length
-            length = np.where(complete, length, np.sqrt(np.maximum(rows * length, 1.0)))
-            batch = np.where(complete, rows / length, 1.0)
+            batch, length = _prompts_of_chunks(rows, keys)
         seconds_fewer, inside_fewer = by_heads[fewer].at(batch, length)
         seconds_more, inside_more = by_heads[more].at(batch, length)
         share = _log_position(fewer, more, operator.heads)
@@ -284,32 +289,38 @@ class Kernels:
 
 def kernels(gpu: str, source: str, rows: Iterable[KernelRows]) -> Kernels:
     """Build tables from the measured rows of one GPU type."""
-    rows_by_operator: dict[str, list[KernelRows]] = defaultdict(list)
+    by_operator: dict[str, list[KernelRows]] = defaultdict(list)
     for measured in rows:
-        rows_by_operator[measured.op].append(measured)
+        by_operator[measured.op].append(measured)
     gemms: dict[str, dict[tuple[int, int], TimeCurve]] = defaultdict(dict)
-    for (precision, n, k), curve in _curves(rows_by_operator["gemm"], ("n", "k"), "m").items():
+    for (precision, n, k), curve in _curves(by_operator["gemm"], ("n", "k"), "m").items():
         gemms[precision][n, k] = curve
-    collectives: dict[tuple[str, int], list[TimeCurve]] = defaultdict(list)  # by implementation
-    for kind in COLLECTIVES:
-        for implementation in rows_by_operator[kind]:
-            curves = _curves([implementation], ("gpus",), "message_bytes")
-            for (_, gpus), curve in curves.items():
-                collectives[kind, gpus].append(curve)
-    elementwise_rows = [measured for op in ELEMENTWISE for measured in rows_by_operator[op]]
+    elementwise_rows = [measured for op in ELEMENTWISE for measured in by_operator[op]]
+    elementwise = _curves(elementwise_rows, ("k", "n"), "m")
     return Kernels(
         gpu=gpu,
         source=source,
         gemm={precision: GemmTable(curves) for precision, curves in gemms.items()},
-        prefill=_attention(rows_by_operator["attention_prefill"], "isl"),
-        decode=_attention(rows_by_operator["attention_decode"], "context"),
-        beside=_attention([_medians(m) for m in rows_by_operator["attention_beside"]], "context"),
-        experts=_curves(rows_by_operator["experts"], EXPERT_COLUMNS, "tokens"),
-        elementwise={
-            (k, n): curve for (_, k, n), curve in _curves(elementwise_rows, ("k", "n"), "m").items()
-        },
-        collectives=collectives,
+        prefill=_attention(by_operator["attention_prefill"], "isl"),
+        decode=_attention(by_operator["attention_decode"], "context"),
+        beside=_attention([_medians(m) for m in by_operator["attention_beside"]], "context"),
+        experts=_curves(by_operator["experts"], EXPERT_COLUMNS, "tokens"),
+        elementwise={(k, n): curve for (_, k, n), curve in elementwise.items()},
+        collectives=_collectives(by_operator),
     )
+
+
+def _collectives(
+    by_operator: Mapping[str, list[KernelRows]],
+) -> dict[tuple[str, int], list[TimeCurve]]:
+    """Return a curve for each implementation of a collective, by kind and number of GPUs."""
+    collectives: dict[tuple[str, int], list[TimeCurve]] = defaultdict(list)
+    for kind in COLLECTIVES:
+        for implementation in by_operator[kind]:
+            curves = _curves([implementation], ("gpus",), "message_bytes")
+            for (_, gpus), curve in curves.items():
+                collectives[kind, gpus].append(curve)
+    return collectives
 
 
 def _group_rows(

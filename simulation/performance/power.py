@@ -130,18 +130,14 @@ def load(
     decode = iteration(batch, context)
     prefill = iteration(0.0 * batch, 0.0, tokens, pairs)
     zero = np.zeros_like(time)
-    expert_bytes, balance, has_experts = zero, zero + 1.0, False
-    for operator in graph.operators:
-        if isinstance(operator, Experts):
-            has_experts = True
-            expert_bytes = expert_bytes + operator.count * operator.work(decode).weight_bytes
-            balance = _balance(operator, operator.distinct(decode))
+    experts = [operator for operator in graph.operators if isinstance(operator, Experts)]
+    expert_bytes, balance = zero, zero + 1.0
+    for operator in experts:
+        expert_bytes = expert_bytes + operator.count * operator.work(decode).weight_bytes
+        balance = _balance(operator, operator.distinct(decode))
     stages = graph.arrangement.pp  # the graph counts all stages, a GPU runs one
     if block_scaled is None:
-        # fp4 weights on GPUs without a 4-bit peak, and fp8 weights in Triton. DeepSeek's models
-        # (with latent attention) and AMD's GPUs have kernels of their own.
-        triton = precision == "fp8" and not graph.shape.kv_lora_rank and gpu.vendor != "AMD"
-        block_scaled = triton or (precision == "fp4" and not gpu.peak_flops.get("fp4"))
+        block_scaled = _is_block_scaled(graph, gpu)
     return Load(
         seconds=time,
         weight_bytes=(graph.total("weight_bytes", decode) - expert_bytes) / stages,
@@ -152,11 +148,23 @@ def load(
         balance=balance,
         bandwidth_bytes_s=zero + bandwidth,
         peak_flops=zero + peak,
-        experts=zero + has_experts,
-        block_experts=zero + (has_experts and block_scaled),
+        experts=zero + bool(experts),
+        block_experts=zero + bool(experts and block_scaled),
         attention_dp=zero + (graph.arrangement.attention_dp > 1),
         linked=zero + (graph.arrangement.gpus > 1),
     )
+
+
+def _is_block_scaled(graph: OperatorGraph, gpu: GpuSpec) -> bool:
+    """Return whether the kernel of experts converts their weights.
+
+    It does with fp4 weights on GPUs without a 4-bit peak, and with fp8 weights in Triton.
+    DeepSeek's models (with latent attention) and AMD's GPUs have kernels of their own.
+    """
+    precision = graph.arrangement.weights
+    if precision == "fp8":
+        return not graph.shape.kv_lora_rank and gpu.vendor != "AMD"
+    return precision == "fp4" and not gpu.peak_flops.get("fp4")
 
 
 def share_of_tdp(model: PowerModel, load: Load) -> FloatArray:
@@ -169,26 +177,31 @@ def share_of_tdp(model: PowerModel, load: Load) -> FloatArray:
     rest_s = load.seconds * (1.0 - prefill_share)
     most_bytes = rest_s * load.bandwidth_bytes_s
     weight_traffic = (load.weight_bytes + model.expert_bytes * load.expert_bytes) / most_bytes
-    # Share of the rest in which no kernel runs
-    slack = np.where(load.block_experts > 0, BLOCK_SLACK, ROUTED_SLACK)
-    moved_bytes = load.weight_bytes + slack * load.expert_bytes + load.cache_bytes
-    at_peaks_s = moved_bytes / load.bandwidth_bytes_s + load.decode_flops / load.peak_flops
-    gap = np.maximum(1.0 - SLACK * at_peaks_s / rest_s, 0.0)
+    cache_traffic = load.cache_bytes / most_bytes
+    computing = load.decode_flops / (rest_s * load.peak_flops)
     dynamic = (
         model.memory * weight_traffic**model.memory_exponent
-        + model.cache * (load.cache_bytes / most_bytes) ** model.memory_exponent
-        + model.compute * (load.decode_flops / (rest_s * load.peak_flops)) ** model.compute_exponent
+        + model.cache * cache_traffic**model.memory_exponent
+        + model.compute * computing**model.compute_exponent
         + model.experts * load.experts
         + model.block_experts * load.block_experts
         + model.attention_dp * load.attention_dp
         + model.link * load.linked
         - model.imbalance * (1.0 - load.balance)
-        - model.gap * gap
+        - model.gap * _gap_share(load, rest_s)
     )
     uncapped = np.maximum(model.floor + dynamic, 0.5 * model.floor)
     decode = (uncapped**-SHARPNESS + model.cap**-SHARPNESS) ** (-1.0 / SHARPNESS)
     prefill = np.maximum(model.prefill, decode)
     return np.asarray(prefill_share * prefill + (1.0 - prefill_share) * decode)
+
+
+def _gap_share(load: Load, rest_s: FloatArray) -> FloatArray:
+    """Return the share of ``rest_s`` in which no kernel runs (G of the module's formula)."""
+    slack = np.where(load.block_experts > 0, BLOCK_SLACK, ROUTED_SLACK)
+    moved_bytes = load.weight_bytes + slack * load.expert_bytes + load.cache_bytes
+    at_peaks_s = moved_bytes / load.bandwidth_bytes_s + load.decode_flops / load.peak_flops
+    return np.asarray(np.maximum(1.0 - SLACK * at_peaks_s / rest_s, 0.0))
 
 
 def watts(model: PowerModel, gpu: GpuSpec, load: Load) -> FloatArray:

@@ -20,12 +20,13 @@ tokens and one sequence. So a table is filled as follows.
 keys or context from any row.
 """
 
+from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from simulation.arrays import FloatArray
+from simulation.arrays import BoolArray, FloatArray
 from simulation.errors import SimulationError
 from simulation.performance.curves import ANY, Curve, Part, grid
 from simulation.performance.monotone import finer, interpolate, isotonic, medians, rising
@@ -73,13 +74,7 @@ def _prefill(rows: BenchmarkRows) -> Part:
     families = _share_points(_families(points, seconds, weights))
     knots = finer(np.unique(np.concatenate([family.tokens for family in families])), STEPS)
     keys = np.unique(np.concatenate([family.keys for family in families]))
-
-    # Seconds and keys of each family at each knot, ``[families, knots]``. A knot uses the families
-    # that reach it, or else the nearest one.
-    first = np.array([family.tokens[0] for family in families])[:, None]
-    last = np.array([family.tokens[-1] for family in families])[:, None]
-    distance = np.log(np.maximum(first / knots, knots / last))  # 0 or less within a family
-    is_used = distance <= np.maximum(distance.min(axis=0), 1e-9)
+    is_used = _reaches(families, knots)
     seconds_at = np.array([f.at(np.clip(knots, f.tokens[0], f.tokens[-1])) for f in families])
     keys_at = np.array([np.interp(knots, family.tokens, family.keys) for family in families])
 
@@ -97,6 +92,17 @@ def _prefill(rows: BenchmarkRows) -> Part:
     keys = np.append(keys, 2 * keys[-1])
     table = np.column_stack([table, table[:, -1]])
     return Part(knots, keys, table, low=low, high=high)
+
+
+def _reaches(families: list[PrefillPoints], knots: FloatArray) -> BoolArray:
+    """Return whether a family reaches a knot of tokens, ``[families, knots]``.
+
+    A knot that none reaches counts as reached by the nearest family.
+    """
+    first = np.array([family.tokens[0] for family in families])[:, None]
+    last = np.array([family.tokens[-1] for family in families])[:, None]
+    distance = np.log(np.maximum(first / knots, knots / last))  # 0 or less within a family
+    return np.asarray(distance <= np.maximum(distance.min(axis=0), 1e-9))
 
 
 def _sizes(*columns: FloatArray, seconds: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -154,25 +160,30 @@ def _share_points(families: list[PrefillPoints]) -> list[PrefillPoints]:
     """
     result = []
     for family in families:
-        added: dict[float, list[float]] = {}  # log seconds of other families, by tokens
+        added: dict[float, list[float]] = defaultdict(list)  # log seconds of others, by tokens
         for other in families:
-            common = np.intersect1d(family.tokens, other.tokens)
-            if other is family or common.size < 2:
-                continue
-            missing = np.setdiff1d(other.tokens, family.tokens)
-            missing = missing[(missing > common[0]) & (missing < common[-1])]
-            log_ratio = np.log(family.at(common) / other.at(common))
-            log_ratio_at_missing = np.interp(np.log(missing), np.log(common), log_ratio)
-            log_seconds = np.log(other.at(missing)) + log_ratio_at_missing
-            for tokens, seconds in zip(missing.tolist(), log_seconds.tolist(), strict=True):
-                added.setdefault(tokens, []).append(seconds)
-        tokens = np.append(family.tokens, list(added))
+            if other is not family:
+                for tokens, log_seconds in _points_from(other, family):
+                    added[tokens].append(log_seconds)
+        all_tokens = np.append(family.tokens, list(added))
         logs = np.append(np.log(family.seconds), [np.mean(logs) for logs in added.values()])
-        keys = np.interp(tokens, family.tokens, family.keys)
-        result.append(
-            _rising_points(tokens, keys, logs, np.append(family.weights, np.ones(len(added))))
-        )
+        keys = np.interp(all_tokens, family.tokens, family.keys)
+        weights = np.append(family.weights, np.ones(len(added)))
+        result.append(_rising_points(all_tokens, keys, logs, weights))
     return result
+
+
+def _points_from(other: PrefillPoints, family: PrefillPoints) -> list[tuple[float, float]]:
+    """Return tokens and log seconds of the points that ``other`` adds to ``family``."""
+    common = np.intersect1d(family.tokens, other.tokens)
+    if common.size < 2:
+        return []
+    missing = np.setdiff1d(other.tokens, family.tokens)
+    missing = missing[(missing > common[0]) & (missing < common[-1])]
+    log_ratio = np.log(family.at(common) / other.at(common))
+    log_ratio_at_missing = np.interp(np.log(missing), np.log(common), log_ratio)
+    log_seconds = np.log(other.at(missing)) + log_ratio_at_missing
+    return list(zip(missing.tolist(), log_seconds.tolist(), strict=True))
 
 
 def _decode(rows: BenchmarkRows) -> Part:
@@ -184,8 +195,7 @@ def _decode(rows: BenchmarkRows) -> Part:
         )
     contexts = _knots(rows.context)
     distance = np.abs(np.log(rows.context)[:, None] - np.log(contexts))
-    nearest_context = distance.argmin(axis=1)
-    points, seconds, counts = _sizes(rows.batch, nearest_context, seconds=rows.tbt_s)
+    points, seconds, counts = _sizes(rows.batch, distance.argmin(axis=1), seconds=rows.tbt_s)
     batches, row = np.unique(points[:, 0], return_inverse=True)
     cells = row, points[:, 1].astype(int)  # measured ones of arrays [batches, contexts]
 
@@ -196,10 +206,9 @@ def _decode(rows: BenchmarkRows) -> Part:
     by_knot = np.maximum.accumulate(by_knot, axis=1)  # cubics of two columns may cross
 
     # The measured contexts at each batch.
-    measured = np.zeros(by_batch.shape, np.bool_)
-    measured[cells] = True
-    low = np.where(measured, contexts, np.inf).min(axis=1) / NEAR
-    high = np.where(measured, contexts, -np.inf).max(axis=1) * NEAR
+    low, high = np.full(batches.size, np.inf), np.full(batches.size, -np.inf)
+    np.minimum.at(low, cells[0], contexts[cells[1]] / NEAR)
+    np.maximum.at(high, cells[0], contexts[cells[1]] * NEAR)
     # Add knots at twice the measured range with slopes that keep time rising in both sizes. At the
     # added batch, low > high: no context was measured there.
     return Part(

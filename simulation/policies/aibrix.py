@@ -169,26 +169,28 @@ class PodAutoscaler(ScalingPolicy):
     def decide(self, observation: Observation) -> IntArray:
         """Return each pool's stabilised recommendation by its metric, within its limits."""
         values = per_instance(self.metric, observation, self._kv)
-        now, present = observation.time_s, observation.ready + observation.starting
-        fewest, most = self._limits(now)
-        targets = present.copy()
-        for p, value in enumerate(values):
-            replicas = int(present[p])
-            if not fewest[p] <= replicas <= most[p]:
-                # Return to the limits, whatever the metric says.
-                targets[p] = min(max(replicas, fewest[p]), most[p])
-            elif replicas and np.isfinite(value):
-                self._values[p].append((now, float(value)))
-                requested, window_mean = self._recommended_replicas(p, now, replicas)
-                requested = min(max(requested, fewest[p]), most[p])
-                if self.pending_guard:
-                    requested = replicas_with_pending(
-                        self.strategy, requested, window_mean, float(self._target[p]),
-                        int(observation.ready[p]), replicas,
-                    )  # fmt: skip
-                allowed = self._apply_cooldowns(p, now, replicas, requested)
-                targets[p] = min(max(allowed, fewest[p]), most[p])
+        targets = observation.present
+        fewest, most = self._limits(observation.time_s)
+        for p, value in enumerate(values.tolist()):
+            replicas, least = int(targets[p]), fewest[p]
+            # Outside its limits a pool returns to them, whatever the metric says.
+            if least <= replicas <= most[p] and replicas and np.isfinite(value):
+                self._values[p].append((observation.time_s, value))
+                requested = self._requested(p, observation, replicas, least, most[p])
+                replicas = self._apply_cooldowns(p, observation.time_s, replicas, requested)
+            targets[p] = min(max(replicas, least), most[p])
         return targets
+
+    def _requested(
+        self, p: int, observation: Observation, replicas: int, least: int, most: int
+    ) -> int:
+        """Return the replicas that pool ``p`` requests by its metric, before the cooldowns."""
+        requested, mean = self._recommended_replicas(p, observation.time_s, replicas)
+        requested = min(max(requested, least), most)
+        if not self.pending_guard:
+            return requested
+        target, ready = float(self._target[p]), int(observation.ready[p])
+        return replicas_with_pending(self.strategy, requested, mean, target, ready, replicas)
 
     def gauge(self, observation: Observation) -> Gauge:
         """Return the metric of each pool, and its target with the tolerances as thresholds."""
@@ -248,12 +250,10 @@ class PodAutoscaler(ScalingPolicy):
         while recent[0][0] <= now - max(self.up_cooldown_s, self.down_cooldown_s, 1e-9):
             recent.popleft()
         # A window of 0 s has the present recommendation alone.
-        in_up_window, in_down_window = (
-            [count for at_s, count in recent if at_s > now - window_s] or [requested]
-            for window_s in (self.up_cooldown_s, self.down_cooldown_s)
-        )
+        up = [count for at_s, count in recent if at_s > now - self.up_cooldown_s] or [requested]
+        down = [count for at_s, count in recent if at_s > now - self.down_cooldown_s] or [requested]
         if self.holds:  # the smallest recommendation limits scale-out, the largest scale-in
-            return min(max(replicas, min(in_up_window)), max(in_down_window))
+            return min(max(replicas, min(up)), max(down))
         if requested == replicas:
             return replicas
-        return max(in_up_window) if requested > replicas else min(in_down_window)
+        return max(up) if requested > replicas else min(down)

@@ -5,20 +5,20 @@ which a batch changes in a step. And throughput is compared with the previous on
 batch is full, since otherwise throughput just follows the load.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
 
-from simulation.arrays import IntArray
+from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet
 from simulation.performance.profile import iteration_s
-from simulation.policies.parts.endpoints import Endpoints, cheapest_first, initial_counts
+from simulation.policies.parts.endpoints import Endpoints, cheapest_first, count_in, initial_counts
 from simulation.policies.parts.stability import ROUNDING
 from simulation.policies.parts.tier_pools import BATCH, INTERACTIVE, pool_kind
-from simulation.policy import Actions, Observation, ScalingPolicy
+from simulation.policy import Actions, Observation, ScalingPolicy, Signals
 
 DAY_S = 86_400.0
 FULL = 0.9  # share of the largest batch above which the mean batch is full
@@ -56,41 +56,23 @@ class Chiron(ScalingPolicy):
 
     def reset(self, fleet: Fleet) -> IntArray:
         """Group pools by their tiers, and read the limits; return the first counts."""
+        pools = len(fleet.pools)
         self._fleet, self._endpoints = fleet, Endpoints(fleet)
         kinds = [pool_kind(pool, fleet) for pool in fleet.pools]
-        # Interactive and mixed pools of each model and region.
-        self._latency_pools: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
-        for model_and_region in dict.fromkeys((pool.model, pool.region) for pool in fleet.pools):
-            pools_here = [
-                p for p, q in enumerate(fleet.pools) if (q.model, q.region) == model_and_region
-            ]
-            interactive = [p for p in pools_here if kinds[p] == INTERACTIVE]
-            mixed = [p for p in pools_here if kinds[p] not in (INTERACTIVE, BATCH)]
-            self._latency_pools.append(
-                (cheapest_first(fleet, interactive), cheapest_first(fleet, mixed))
-            )
-        # Batch pools of each model and group of regions that share requests, with their queue.
-        batch_pools: dict[tuple[str, int], list[int]] = {}
-        for p, (pool, island) in enumerate(zip(fleet.pools, fleet.islands.tolist(), strict=True)):
-            if kinds[p] == BATCH:
-                batch_pools.setdefault((pool.model, island), []).append(p)
-        self._batch_pools = [cheapest_first(fleet, pools) for pools in batch_pools.values()]
+        self._latency_pools = _latency_pools(fleet, kinds)
+        self._batch_pools = _batch_pools(fleet, kinds)
         self._queues: list[deque[list[float]]] = [deque() for _ in self._batch_pools]
         self._max_batch = np.array([pool.profile.max_batch for pool in fleet.pools], np.float64)
         self._batch_limits = self._max_batch.copy()  # what ``tune_batch`` changes
-        self._throughput = np.zeros(len(fleet.pools))  # tokens/s per instance, last decision
-        self._tbt = np.array([_tbt_limit(fleet, p) for p in range(len(fleet.pools))])
-        batch_tiers = [tier for tier in fleet.tiers if tier.deferrable]
-        limits = [limit for t in batch_tiers for limit in (t.e2e_s, t.ttft_s) if limit is not None]
-        self._deadline_s = min(limits, default=DAY_S)
-        self._isl, self._osl = np.broadcast_to(
-            np.asarray(self.lengths, np.float64), (len(fleet.pools), 2)
-        ).T
+        self._throughput = np.zeros(pools)  # tokens/s per instance, last decision
+        self._tbt = np.array([_tbt_limit(fleet, p) for p in range(pools)])
+        self._deadline_s = _tightest_deadline_s(fleet)
+        self._isl, self._osl = np.broadcast_to(np.asarray(self.lengths, np.float64), (pools, 2)).T
         return initial_counts(fleet)
 
     def decide(self, observation: Observation) -> Actions:
         """Scale interactive and mixed pools by region, then batch pools by queue."""
-        targets = observation.ready + observation.starting
+        targets = observation.present
         for interactive, mixed in self._latency_pools:
             self._scale_interactive(targets, interactive, mixed, observation)
         for pools, queue in zip(self._batch_pools, self._queues, strict=True):
@@ -112,14 +94,13 @@ class Chiron(ScalingPolicy):
         present number, one instance is removed. Without instances, one starts if a request waits.
         """
         pools = [*interactive, *mixed]
-        present = int(targets[pools].sum())
-        if observation.signals is None or not observation.ready[pools].any():
+        present, ready = count_in(targets, pools), observation.ready[pools]
+        if observation.signals is None or not ready.any():
             if not present and observation.waiting[pools].any():
                 self._endpoints.move(targets, interactive or mixed, 1)
             return
         busy = np.nan_to_num(observation.signals.busy[pools])
-        running = float((busy * observation.ready[pools]).sum())
-        needed = max(1, ceil(running / self.theta - ROUNDING))
+        needed = max(1, ceil(float((busy * ready).sum()) / self.theta - ROUNDING))
         if needed > present:
             self._endpoints.move(targets, interactive or mixed, needed - present)
         elif needed < present and not self._endpoints.move(targets, interactive, -1):
@@ -137,24 +118,28 @@ class Chiron(ScalingPolicy):
         ``pools`` are those of regions that share a queue. ``queue`` has the requests that wait for
         them, as in ``_update_queue``.
         """
-        now, pool_list = observation.time_s, list(pools)
+        pool_list = list(pools)
         deferred = 0 if observation.deferred is None else int(observation.deferred[pools[0]])
-        self._update_queue(queue, deferred + int(observation.waiting[pool_list].sum()), now)
-        present = int(targets[pool_list].sum())
-        if not queue:
-            idle = not (observation.utilisation[pool_list] > 0).any()
-            if idle and present:
-                self._endpoints.move(targets, pools, -present)
-            return
-        rps = self._requests_s(pools[0])
+        waiting = count_in(observation.waiting, pool_list)
+        self._update_queue(queue, deferred + waiting, observation.time_s)
+        present = count_in(targets, pool_list)
+        if queue:
+            needed = self._instances_for_deadlines(queue, pools[0], observation.time_s)
+            if needed > present:
+                self._endpoints.move(targets, pools, needed - present)
+        elif present and not (observation.utilisation[pool_list] > 0).any():
+            self._endpoints.move(targets, pools, -present)
+
+    def _instances_for_deadlines(self, queue: deque[list[float]], p: int, now: float) -> int:
+        """Return the instances of pool ``p`` that complete each group of ``queue`` in time."""
+        rps = self._requests_s(p)
         due, needed = 0.0, 1
         for queued_s, count in queue:
             due += count  # requests of this group and of those before it
             # A missed deadline counts as one at the next decision.
             left_s = max(queued_s + self._deadline_s - now, self.interval_s)
             needed = max(needed, ceil(due / (rps * left_s) - ROUNDING))
-        if needed > present:
-            self._endpoints.move(targets, pools, needed - present)
+        return needed
 
     @staticmethod
     def _update_queue(queue: deque[list[float]], queued: int, now: float) -> None:
@@ -197,21 +182,58 @@ class Chiron(ScalingPolicy):
         """
         signals = observation.signals
         if signals is not None:
-            with np.errstate(invalid="ignore", divide="ignore"):
-                tbt_ratio = np.nan_to_num(signals.tbt_s / self._tbt)
-                throughput = signals.decode_tps / np.maximum(observation.ready, 1)
-                full = signals.batch >= FULL * self._batch_limits
-                # A full batch that serves less than before is too large.
-                throughput_ratio = np.where(
-                    full & (throughput > 0), self._throughput / throughput, 0.0
-                )
-            pressure = np.maximum(tbt_ratio, throughput_ratio)
-            served = (observation.ready > 0) & (signals.decode_tps > 0)
-            factor = np.where(pressure < 1, self.grow, np.where(pressure > 1, self.shrink, 1.0))
+            throughput = signals.decode_tps / np.maximum(observation.ready, 1)
+            pressure = self._backpressure(signals, throughput)
+            factor = np.select([pressure < 1, pressure > 1], [self.grow, self.shrink], 1.0)
             changed = np.clip(self._batch_limits * factor, 1.0, self._max_batch)
+            served = (observation.ready > 0) & (signals.decode_tps > 0)
             self._batch_limits = np.where(served, changed, self._batch_limits)
             self._throughput = np.where(served, throughput, self._throughput)
         return np.floor(self._batch_limits).astype(np.int64)
+
+    def _backpressure(self, signals: Signals, throughput: FloatArray) -> FloatArray:
+        """Return the backpressure ``[pools]``; instances serve ``throughput`` tokens/s each."""
+        full = signals.batch >= FULL * self._batch_limits
+        with np.errstate(invalid="ignore", divide="ignore"):
+            tbt_ratio = np.nan_to_num(signals.tbt_s / self._tbt)
+            # A full batch that serves less than before is too large.
+            throughput_ratio = self._throughput / throughput
+        throughput_ratio = np.where(full & (throughput > 0), throughput_ratio, 0.0)
+        return np.asarray(np.maximum(tbt_ratio, throughput_ratio))
+
+
+def _latency_pools(
+    fleet: Fleet, kinds: Sequence[str]
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Return the interactive and the mixed pools of each model and region, by ``kinds [pools]``."""
+    groups: dict[tuple[str, str], tuple[list[int], list[int]]] = {}
+    for p, pool in enumerate(fleet.pools):
+        interactive, mixed = groups.setdefault((pool.model, pool.region), ([], []))
+        if kinds[p] == INTERACTIVE:
+            interactive.append(p)
+        elif kinds[p] != BATCH:
+            mixed.append(p)
+    return [
+        (cheapest_first(fleet, interactive), cheapest_first(fleet, mixed))
+        for interactive, mixed in groups.values()
+    ]
+
+
+def _batch_pools(fleet: Fleet, kinds: Sequence[str]) -> list[tuple[int, ...]]:
+    """Return the batch pools of each model and group of regions that share requests."""
+    groups: dict[tuple[str, int], list[int]] = defaultdict(list)
+    islands = fleet.islands.tolist()
+    for p, pool in enumerate(fleet.pools):
+        if kinds[p] == BATCH:
+            groups[pool.model, islands[p]].append(p)
+    return [cheapest_first(fleet, pools) for pools in groups.values()]
+
+
+def _tightest_deadline_s(fleet: Fleet) -> float:
+    """Return the tightest limit of the deferrable tiers in seconds, else a day."""
+    batch_tiers = [tier for tier in fleet.tiers if tier.deferrable]
+    limits = [limit for tier in batch_tiers for limit in (tier.e2e_s, tier.ttft_s)]
+    return min((limit for limit in limits if limit is not None), default=DAY_S)
 
 
 def _tbt_limit(fleet: Fleet, p: int) -> float:

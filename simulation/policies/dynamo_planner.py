@@ -44,20 +44,17 @@ def engine_rps(
     decode engine ``itl_s`` (the limit of TBT), and one that does both must meet both. If no batch
     meets the SLO, the result is the largest over all batches, as in the source.
     """
-    budget, isl, osl = profile.max_batch_tokens, max(1.0, isl), max(1.0, osl)
+    isl, osl = max(1.0, isl), max(1.0, osl)
     if role == "prefill":
-        largest_batch = 1 if isl > budget else min(profile.max_batch, int(budget // isl))
-        batch = np.arange(1, max(largest_batch, 1) + 1)
-        prefill_s = _prompt_s(profile, np.asarray(isl * batch, np.float64), isl, 0, 0)
-        return _best_rps(batch / prefill_s, prefill_s <= ttft_s)
-    context = isl + osl // 2
+        return _prefill_rps(profile, isl, ttft_s)
+    budget, context = profile.max_batch_tokens, isl + osl // 2
     largest_batch = min(profile.max_batch, int(profile.kv_capacity_tokens // context))
-    if role == "both":
-        largest_batch = min(largest_batch, budget - 1)
-    batch = np.unique(np.linspace(1, max(largest_batch, 1), BATCHES).astype(np.int64))
-    # Prompt tokens per iteration: each sequence that ends is replaced by a new prompt.
-    prompt_tokens = np.zeros(len(batch))
-    if role == "both":
+    if role == "decode":
+        batch = _batch_sizes(largest_batch)
+        prompt_tokens = np.zeros(len(batch))
+    else:
+        batch = _batch_sizes(min(largest_batch, budget - 1))
+        # Prompt tokens per iteration: each sequence that ends is replaced by a new prompt.
         prompt_tokens = np.ceil(batch * isl / osl)
     fits = (batch == 1) | (prompt_tokens <= budget - batch)
     step_s = iteration_s(profile, batch, batch * context, prompt_tokens, prompt_tokens * isl / 2)
@@ -66,6 +63,19 @@ def engine_rps(
         prefill_s = _prompt_s(profile, prompt_tokens + isl, isl, batch, batch * context)
         meets_slo &= prefill_s <= ttft_s
     return _best_rps(np.where(fits, batch / (osl * step_s), 0.0), meets_slo)
+
+
+def _prefill_rps(profile: Profile, isl: float, ttft_s: float) -> float:
+    """Return ``engine_rps`` of a prefill engine."""
+    largest_batch = max(1, min(profile.max_batch, int(profile.max_batch_tokens // isl)))
+    batch = np.arange(1, largest_batch + 1)
+    prefill_s = _prompt_s(profile, np.asarray(isl * batch, np.float64), isl, 0, 0)
+    return _best_rps(batch / prefill_s, prefill_s <= ttft_s)
+
+
+def _batch_sizes(largest: int) -> IntArray:
+    """Return the batch sizes from 1 to ``largest`` that are tried, at most BATCHES of them."""
+    return np.unique(np.linspace(1, max(largest, 1), BATCHES).astype(np.int64))
 
 
 def _best_rps(rps: FloatArray, meets_slo: BoolArray) -> float:
@@ -155,15 +165,11 @@ def fit_to_budget(
     proportion, to at least ``least`` each.
     """
 
-    def price(counts: Sequence[int]) -> float:
-        """Return the cost of ``counts`` replicas."""
-        return sum(n * replica_cost for n, replica_cost in zip(counts, cost, strict=True))
-
     def distance(counts: Sequence[int]) -> int:
         """Return by how many replicas ``counts`` differ from the requested ones."""
         return sum(abs(target - count) for target, count in zip(requested, counts, strict=True))
 
-    total = price(current)
+    total = _price(current, cost)
     if total > budget + ROUNDING:
         return tuple(max(least, int(count * budget / total)) for count in current)
     pairs = list(zip(current, requested, strict=True))
@@ -172,8 +178,13 @@ def fit_to_budget(
     if total >= budget - ROUNDING and grows and not shrinks:
         return tuple(current)
     choices = [range(min(pair), max(pair) + 1) for pair in pairs]  # of each pool
-    affordable = [counts for counts in product(*choices) if price(counts) <= budget + ROUNDING]
+    affordable = [n for n in product(*choices) if _price(n, cost) <= budget + ROUNDING]
     return min(affordable, key=distance, default=tuple(current))
+
+
+def _price(counts: Sequence[int], cost: Sequence[float]) -> float:
+    """Return the cost of ``counts`` replicas, each at the ``cost`` of one."""
+    return sum(n * replica_cost for n, replica_cost in zip(counts, cost, strict=True))
 
 
 @dataclass(eq=False)
@@ -256,7 +267,7 @@ class DynamoPlanner(ScalingPolicy):
 
     def decide(self, observation: Observation) -> IntArray:
         """Return the targets, ``[pools]``: by predicted demand for ``sla``, else by engine load."""
-        targets = observation.ready + observation.starting
+        targets = observation.present
         for i, unit in enumerate(self._units):  # a unit has one pool, or prefill and decode
             ready = [int(observation.ready[p]) for p in unit]
             starting = [int(observation.starting[p]) for p in unit]
@@ -308,15 +319,13 @@ class DynamoPlanner(ScalingPolicy):
         unit_regions = [fleet.pools[unit[0]].region for unit in self._units]
         budgets = []
         for unit, name in zip(self._units, unit_regions, strict=True):
-            # Power of servers over that of their GPUs
-            server_shares = [
-                fleet.pools[p].host_w * fleet.pools[p].gpus_per_instance / self._watts[p]
-                for p in unit
-                if self._watts[p] > 0
-            ]
+            server_share = 0.0  # power of servers over that of their GPUs
+            for p in unit:
+                if self._watts[p] > 0:
+                    server_w = fleet.pools[p].host_w * fleet.pools[p].gpus_per_instance
+                    server_share = max(server_share, server_w / self._watts[p])
             site_w = 1000 * regions[name].site_kw / regions[name].pue
-            gpus_w = site_w / (1 + max(server_shares, default=0.0))
-            budgets.append(gpus_w / unit_regions.count(name))
+            budgets.append(site_w / (1 + server_share) / unit_regions.count(name))
         return budgets
 
     def _thresholds(self, p: int) -> tuple[float, float]:
@@ -349,13 +358,13 @@ class DynamoPlanner(ScalingPolicy):
             return ready + 1
         down_counts = by_load or (is_prefill and self.target == "latency")
         is_low = load < down or (load == down and down_counts)
-        if (ready > 1 or pending) and is_low:
-            requested = max(ready - 1, self.min_replicas)
-            # The rest must not be above the threshold at once.
-            if 0 < requested < ready and load * ready / requested >= up:
-                return ready
-            return requested
-        return None
+        if not is_low or (ready == 1 and not pending):
+            return None
+        requested = max(ready - 1, self.min_replicas)
+        # The rest must not be above the threshold at once.
+        if 0 < requested < ready and load * ready / requested >= up:
+            return ready
+        return requested
 
     def _by_demand(
         self, i: int, unit: tuple[int, ...], ready: list[int], observation: Observation
@@ -398,8 +407,9 @@ class DynamoPlanner(ScalingPolicy):
                 targets.append(request)  # a lower request cancels the starts
         if any(pending):
             return targets
-        for budget, cost in ((self.max_gpus, self._gpus), (self._budgets_w[i], self._watts)):
-            if budget is not None and isfinite(budget):
+        max_gpus = np.inf if self.max_gpus is None else self.max_gpus
+        for budget, cost in ((max_gpus, self._gpus), (self._budgets_w[i], self._watts)):
+            if isfinite(budget):
                 unit_cost = [cost[p] for p in self._units[i]]
                 targets = [*fit_to_budget(ready, targets, unit_cost, budget, self.min_replicas)]
         return targets

@@ -73,7 +73,7 @@ def idle_prefill_tps(profile: Profile) -> float:
     return chunk / (float(iteration_s(profile, 0, 0, chunk, chunk**2 / 2)) + profile.start_s)
 
 
-def quantile(counts: IntArray, bounds_s: FloatArray, share: float = QUANTILE) -> FloatArray:
+def quantile(counts: IntArray, bounds_s: FloatArray) -> FloatArray:
     """Return ``histogram_quantile`` of Prometheus in seconds, ``[pools]``; NaN without counts.
 
     ``counts [pools, buckets]`` are per bucket, not cumulative, and ``bounds_s`` the upper bounds.
@@ -82,19 +82,16 @@ def quantile(counts: IntArray, bounds_s: FloatArray, share: float = QUANTILE) ->
     """
     cumulative = counts.cumsum(axis=1)
     total = cumulative[:, -1]
-    rank = share * total  # number of values up to the quantile
+    rank = QUANTILE * total  # number of values up to the quantile
     # The bucket of the quantile in each pool: the first one up to whose end there are that many.
     bucket = np.argmax(cumulative >= rank[:, None] - ROUNDING, axis=1)
-    is_open = bucket == len(bounds_s)  # the last bucket, which has no upper bound
-    bucket = np.minimum(bucket, len(bounds_s) - 1)
     pools = np.arange(len(counts))
     inside = counts[pools, bucket]
     below = cumulative[pools, bucket] - inside
-    position = np.clip((rank - below) / np.where(inside > 0, inside, 1), 0, 1)  # in the bucket
-    lower_s = np.where(bucket > 0, bounds_s[bucket - 1], 0.0)
-    quantile_s = lower_s + (bounds_s[bucket] - lower_s) * position
-    quantile_s = np.where(is_open, bounds_s[-1], quantile_s)
-    return np.where(total > 0, quantile_s, np.nan)
+    position = np.clip((rank - below) / np.maximum(inside, 1), 0, 1)  # in the bucket
+    lower_s = np.concatenate([[0.0], bounds_s])[bucket]
+    upper_s = np.append(bounds_s, bounds_s[-1])[bucket]
+    return np.where(total > 0, lower_s + (upper_s - lower_s) * position, np.nan)
 
 
 def replicas_by_latency(
@@ -190,25 +187,22 @@ class EndpointPicker(ScalingPolicy):
         counts = initial_counts(fleet)
         self._behaviour = HpaBehaviour(self._settings.up, self._settings.down, counts)
         self._least = np.where(counts > 0, self.min_replicas, 0)
-        roles = [pool.role for pool in fleet.pools]
         # The token triggers belong to one role each. The others apply to every pool.
-        by_role = self.signal == "tokens"
-        self._first_applies = np.array([not by_role or role != "decode" for role in roles])
-        self._second_applies = np.array([not by_role or role != "prefill" for role in roles])
-        self._velocity = np.array([
-            self.prefill_tps or idle_prefill_tps(pool.profile) for pool in fleet.pools
-        ])  # fmt: skip
+        roles = np.array([pool.role for pool in fleet.pools])
+        self._first_applies = (roles != "decode") | (self.signal != "tokens")
+        self._second_applies = (roles != "prefill") | (self.signal != "tokens")
+        velocities = [self.prefill_tps or idle_prefill_tps(pool.profile) for pool in fleet.pools]
+        self._velocity = np.array(velocities)
         self._limits = [np.broadcast_to(s, len(counts)) for s in (self.ttft_s, self.tbt_s)]
         if self.signal == "latency" and np.isnan(self._limits).all():
             raise SimulationError(f"Policy {self.name!r} needs a tier with a limit on TTFT or TBT.")
-        self._recent_counts: deque[tuple[IntArray, IntArray]] = deque(
-            maxlen=self._count_decisions(RATE_S)
-        )
+        rate_decisions = self._count_decisions(RATE_S)
+        self._recent_counts: deque[tuple[IntArray, IntArray]] = deque(maxlen=rate_decisions)
         self._recent_saturation: deque[FloatArray] = deque(maxlen=self._count_decisions(MEAN_S))
         return counts
 
     def decide(self, observation: Observation) -> IntArray:
-        present = observation.ready + observation.starting
+        present = observation.present
         requested = self._requested_replicas(observation, present)
         # KEDA wakes a pool without pods on requests that wait for it.
         requested = np.where(
@@ -241,27 +235,25 @@ class EndpointPicker(ScalingPolicy):
 
     def _requested_replicas(self, observation: Observation, present: IntArray) -> IntArray:
         """Return the replicas that the triggers request, ``[pools]``."""
+        settings, ready = self._settings, observation.ready
         if self.signal == "latency":
             saturation = self._saturation(observation)
             replicas = replicas_by_latency(
-                saturation, present, observation.ready, self._settings.target, self._settings.second
+                saturation, present, ready, settings.target, settings.second
             )
             # The HPA reads the number of replicas as a metric with the target 1.
-            return replicas_by_total(
-                replicas.astype(np.float64), target=1.0, present=present, tolerance=self.tolerance
-            )
+            return replicas_by_total(replicas.astype(np.float64), 1.0, present, self.tolerance)
         first, second = self._triggers(observation)
         if self.signal == "queue-guard":
-            demand = np.maximum(first / self._settings.target, second / self._settings.second)
-            guarded = replicas_guarded(demand, present, observation.ready)
+            demand = np.maximum(first / settings.target, second / settings.second)
+            guarded = replicas_guarded(demand, present, ready)
             return replicas_by_total(guarded, 1.0, present, self.tolerance)
-        by_first = replicas_by_total(first, self._settings.target, present, self.tolerance)
-        by_second = replicas_by_total(second, self._settings.second, present, self.tolerance)
+        by_first = replicas_by_total(first, settings.target, present, self.tolerance)
+        by_second = replicas_by_total(second, settings.second, present, self.tolerance)
         # A trigger that does not apply to a pool's role requests 0.
-        larger: IntArray = np.maximum(
-            by_first * self._first_applies, by_second * self._second_applies
-        )
-        return larger
+        by_first[~self._first_applies] = 0
+        by_second[~self._second_applies] = 0
+        return np.asarray(np.maximum(by_first, by_second))
 
     def _triggers(self, observation: Observation) -> tuple[FloatArray, FloatArray]:
         """Return the totals that the two triggers compare with their targets, each ``[pools]``.
@@ -273,20 +265,19 @@ class EndpointPicker(ScalingPolicy):
         - saturation: saturation, and running requests; as for queue if saturation is unknown.
         - queue: requests that wait at the picker, and running requests.
         """
-        ready = observation.ready
+        ready, none = observation.ready, np.zeros(len(observation.ready))
         if self.signal == "tokens":
-            backlog = np.zeros(len(ready)) if observation.backlog is None else observation.backlog
+            backlog = none if observation.backlog is None else observation.backlog
             return backlog / self._velocity, observation.utilisation * ready
         # Requests that the picker sent on and that wait in a replica count as running.
         dispatched = np.minimum(observation.waiting, QUEUE_DEPTH * ready)
-        batch = np.zeros(len(ready)) if observation.signals is None else observation.signals.batch
+        batch = none if observation.signals is None else observation.signals.batch
         running = np.nan_to_num(batch) * ready + dispatched
         if self.signal == "inflight":
-            return running, np.zeros(len(ready))
+            return running, none
         if self.signal == "saturation" and observation.saturation is not None:
             return observation.saturation, running
-        at_picker = (observation.waiting - dispatched).astype(np.float64)
-        return at_picker, running
+        return (observation.waiting - dispatched).astype(np.float64), running
 
     def _saturation(self, observation: Observation) -> FloatArray:
         """Return the clamped mean of P90 latency over its limit, ``[pools]``; 0 when idle.

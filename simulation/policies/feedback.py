@@ -9,7 +9,7 @@ import numpy as np
 from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
-from simulation.policies.parts.endpoints import Service
+from simulation.policies.parts.endpoints import Service, count_in
 from simulation.policies.parts.service_controller import DECODE, PREFILL, ServiceController
 from simulation.policies.parts.stability import IN, OUT, STAY, scale_count
 from simulation.policy import ComputedParameter, Gauge, Observation
@@ -67,11 +67,8 @@ class Feedback(ServiceController):
         counts = super().reset(fleet)
         target_s = self.target_s
         if target_s is None:
-            limits = [
-                tier.ttft_s if self.signal == TTFT else tier.tbt_s
-                for tier in fleet.tiers
-                if not tier.deferrable
-            ]
+            tiers = [tier for tier in fleet.tiers if not tier.deferrable]
+            limits = [tier.ttft_s if self.signal == TTFT else tier.tbt_s for tier in tiers]
             target_s = min((limit for limit in limits if limit is not None), default=None)
         if target_s is None:
             raise SimulationError(
@@ -88,8 +85,8 @@ class Feedback(ServiceController):
         """
         service = self.services[i]
         pools = list(self.driving_pools(service))
-        ready = int(observation.ready[pools].sum())
-        present = ready + int(observation.starting[pools].sum())
+        ready = count_in(observation.ready, pools)
+        present = ready + count_in(observation.starting, pools)
         ratio = self.latency_ratio(service, observation)
         if not present:
             return (OUT, 1) if ratio >= self.alpha_out else (STAY, 0)

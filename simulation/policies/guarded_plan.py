@@ -87,50 +87,55 @@ class GuardedPlan(ScalingPolicy):
         The arrays of the guard are shared with compiled code.
         """
         counts = self.schedule.reset(fleet)
+        pools = len(counts)
+        capacity = guard.capacity_table(pools, self.shares)
+        load_rows = self._decisions_within(self.rise_s)
+        requested_rows = self._decisions_within(self.fall_s)
+        loads_s = np.full(load_rows, guard.UNUSED_S)
+        loads_s[-1] = 0.0
+        self._guard = Guard(
+            pools=self._rows_of_pools(fleet),
+            capacity=capacity,
+            loads=np.zeros((load_rows, len(guard.LOAD), pools)),
+            loads_s=loads_s,
+            memory=_first_memory(capacity, counts),
+            requested=np.zeros((requested_rows, pools)),
+            requested_s=np.full(requested_rows, guard.UNUSED_S),
+            targets=counts.astype(np.float64),
+            decided_s=np.full(1, np.nan),
+            settings=self._guard_settings(),
+            seen=np.zeros((self.recorded, len(guard.OBSERVED), pools)),
+            seen_count=np.zeros(1, np.int64),
+        )
+        self._limits_s = np.array([_limits_s(fleet, p) for p in range(pools)]).T
+        return counts
+
+    def _decisions_within(self, span_s: float) -> int:
+        """Return the most decisions within ``span_s``, and one for rounding."""
+        return int(span_s // self.interval_s) + 2
+
+    def _rows_of_pools(self, fleet: Fleet) -> FloatArray:
+        """Return ``Guard.pools``, in the order of ``guard.POOLS``."""
         # Decode pools compute no prompts, and prefill pools no output: no load limits them there.
         roles = np.array([pool.role for pool in fleet.pools])
         prefill_tps = np.where(roles == DECODE, np.inf, self.prefill_tps)
         decode_tps = np.where(roles == PREFILL, np.inf, self.decode_tps)
-        groups = [
-            (pool.model, pool.role, island)
-            for pool, island in zip(fleet.pools, fleet.islands.tolist(), strict=True)
-        ]
-        # Rows for every decision within ``rise_s`` or ``fall_s``, and one for rounding.
-        load_rows = int(self.rise_s // self.interval_s) + 2
-        requested_rows = int(self.fall_s // self.interval_s) + 2
+        in_flight = np.full(len(roles), self.in_flight)
+        # Pools of a group share requests.
+        islands = fleet.islands.tolist()
+        groups = [(pool.model, pool.role, islands[p]) for p, pool in enumerate(fleet.pools)]
+        group_numbers = [groups.index(group) for group in groups]
+        group_weights = np.where(np.isinf(prefill_tps), decode_tps, prefill_tps)
+        allowed = [allowed_late_share(fleet, [p]) for p in range(len(roles))]
+        return np.array([prefill_tps, decode_tps, in_flight, group_numbers, group_weights, allowed])
+
+    def _guard_settings(self) -> FloatArray:
+        """Return ``Guard.settings``."""
         # Limits on growth are per period, so they apply several times in a longer interval.
-        windows = max(1.0, self.interval_s / SCALING_POLICY_PERIOD_S)
-        capacity = guard.capacity_table(len(counts), self.shares)
-        memory = np.zeros((len(guard.MEMORY), len(counts)))  # as if the plan was right until now
-        memory[guard.PILED_S], memory[guard.OVERLOAD] = guard.UNUSED_S, np.inf
-        memory[guard.READY] = counts
-        memory[guard.SERVED] = _load_of(capacity, counts)
-        self._guard = Guard(
-            pools=np.array([  # in the order of ``guard.POOLS``
-                prefill_tps,
-                decode_tps,
-                np.broadcast_to(np.asarray(self.in_flight, np.float64), len(counts)),
-                [groups.index(group) for group in groups],  # equal for pools that share requests
-                np.where(np.isinf(prefill_tps), decode_tps, prefill_tps),
-                [allowed_late_share(fleet, [p]) for p in range(len(counts))],
-            ]),
-            capacity=capacity,
-            loads=np.zeros((load_rows, len(guard.LOAD), len(counts))),
-            loads_s=np.array([*[guard.UNUSED_S] * (load_rows - 1), 0.0]),
-            memory=memory,
-            requested=np.zeros((requested_rows, len(counts))),
-            requested_s=np.full(requested_rows, guard.UNUSED_S),
-            targets=counts.astype(np.float64),
-            decided_s=np.full(1, np.nan),
-            settings=np.array([
-                self.tolerance, self.rise_s, self.fall_s,
-                (1 + self.scale_up_factor) ** windows, self.scale_up_instances * windows,
-            ]),
-            seen=np.zeros((self.recorded, len(guard.OBSERVED), len(counts))),
-            seen_count=np.zeros(1, np.int64),
-        )  # fmt: skip
-        self._limits_s = np.array([_limits_s(fleet, p) for p in range(len(counts))]).T
-        return counts
+        periods = max(1.0, self.interval_s / SCALING_POLICY_PERIOD_S)
+        growth = (1 + self.scale_up_factor) ** periods
+        least_growth = self.scale_up_instances * periods
+        return np.array([self.tolerance, self.rise_s, self.fall_s, growth, least_growth])
 
     def decide(self, observation: Observation) -> Actions:
         """Return the targets of the guard: the scheduled counts without lent replicas, or more."""
@@ -173,22 +178,40 @@ class GuardedPlan(ScalingPolicy):
         """Return the capacity of an instance, the learned overload, and the limits of requests."""
         prefill_tps, decode_tps, in_flight = self._guard.pools[:3]
         ttft_s, tpot_s = self._limits_s
-        loads, overload = self._guard.capacity, self._guard.memory[guard.OVERLOAD]
-        # Load of an instance in a pool of n, as a share of that in a large pool
-        shares = [
-            ComputedParameter(words, _load_of(loads, np.full(len(loads), n)) / n)
-            for n, words in PER_POOL_OR_REGION.items()
-        ]
+        overload = self._guard.memory[guard.OVERLOAD]
         return (
-            ComputedParameter(PROMPT, np.where(np.isinf(prefill_tps), np.nan, prefill_tps)),
-            ComputedParameter(OUTPUT, np.where(np.isinf(decode_tps), np.nan, decode_tps)),
+            ComputedParameter(PROMPT, _nan_if_infinite(prefill_tps)),
+            ComputedParameter(OUTPUT, _nan_if_infinite(decode_tps)),
             ComputedParameter(IN_FLIGHT, in_flight),
-            ComputedParameter(OVERLOAD, np.where(np.isinf(overload), np.nan, overload)),
+            ComputedParameter(OVERLOAD, _nan_if_infinite(overload)),
             ComputedParameter(ALLOWED, self._guard.pools[guard.ALLOWED]),
             ComputedParameter(TTFT_LIMIT, ttft_s),
             ComputedParameter(TPOT_LIMIT, tpot_s),
-            *shares,
+            *self._load_shares(),
         )
+
+    def _load_shares(self) -> list[ComputedParameter]:
+        """Return the load of an instance in pools of n, as shares of that in a large pool."""
+        capacity = self._guard.capacity
+        return [
+            ComputedParameter(words, _load_of(capacity, np.full(len(capacity), n)) / n)
+            for n, words in PER_POOL_OR_REGION.items()
+        ]
+
+
+def _first_memory(capacity: FloatArray, counts: IntArray) -> FloatArray:
+    """Return ``Guard.memory`` as if the plan of ``counts [pools]`` was right until now."""
+    memory = np.zeros((len(guard.MEMORY), len(counts)))
+    memory[guard.PILED_S] = guard.UNUSED_S
+    memory[guard.OVERLOAD] = np.inf
+    memory[guard.READY] = counts
+    memory[guard.SERVED] = _load_of(capacity, counts)
+    return memory
+
+
+def _nan_if_infinite(values: FloatArray) -> FloatArray:
+    """Return ``values`` with NaN for those that are infinite, which results show as empty."""
+    return np.where(np.isinf(values), np.nan, values)
 
 
 def _load_of(capacity: FloatArray, counts: IntArray) -> FloatArray:

@@ -69,7 +69,7 @@ class Hpa(ScalingPolicy):
     def decide(self, observation: Observation) -> IntArray:
         """Return the stabilised targets; a pool without pods starts one if a request waits."""
         metric = per_instance(self.metric, observation, self._kv)
-        targets = observation.ready + observation.starting
+        targets = observation.present
         for p in range(len(targets)):
             ready, starting = int(observation.ready[p]), int(observation.starting[p])
             if ready or starting:
@@ -161,7 +161,7 @@ class Keda(Hpa):
         polled_active = active & (polls > self._polls)
         self._polls = polls
         self._last_active_s[polled_active] = now
-        is_empty = observation.ready + observation.starting == 0
+        is_empty = observation.present == 0
         targets[is_empty] = np.where(polled_active, max(1, self.min_replicas), 0)[is_empty]
         if self.min_replicas == 0:
             cooled_down = now - self._last_active_s >= self.cooldown_s

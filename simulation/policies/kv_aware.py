@@ -6,7 +6,7 @@ import numpy as np
 
 from simulation.arrays import IntArray
 from simulation.fleet import Fleet
-from simulation.policies.parts.endpoints import Service
+from simulation.policies.parts.endpoints import Service, count_in
 from simulation.policies.parts.service_controller import ServiceController, pool_mean
 from simulation.policies.parts.stability import (
     IN,
@@ -59,16 +59,15 @@ class KvAware(ServiceController):
         """Return the direction of service ``i``, and how many instances its driving role needs."""
         service = self.services[i]
         pools = self.driving_pools(service)
-        pool_list = list(pools)
-        present = int((observation.ready + observation.starting)[pool_list].sum())
-        ready = int(observation.ready[pool_list].sum())
-        if not ready:  # no signal yet: start the first instance if a request waits for it
-            starts = not present and bool(observation.waiting[list(service.pools)].any())
-            return (OUT, 1) if starts else (STAY, present)
+        ready = count_in(observation.ready, pools)
+        starting = count_in(observation.starting, pools)
+        present = ready + starting
+        if not ready:  # no signal yet
+            return self.start_first(service, observation, present)
         pressure = pool_mean(observation.utilisation, observation.ready, pools)
         expected = ready * pressure / self.target
         is_short = self._is_memory_short(i, service, observation)
-        if is_short and not observation.starting[pool_list].any():
+        if is_short and not starting:
             expected = max(expected, float(scale_count(present, self.step)))
             return OUT, max(present + 1, damp_change(expected, present, self.stability.damping))
         direction = direction_of(expected, present, self.stability)
@@ -96,7 +95,7 @@ class KvAware(ServiceController):
         if signals is None:
             return False
         pools = list(service.pools)
-        ready = max(int(observation.ready[pools].sum()), 1)
+        ready = max(count_in(observation.ready, pools), 1)
         per_min = float(signals.preemptions[pools].sum()) / ready / self._since_s * 60
         return per_min > self.preemptions_per_min or self._is_cache_too_small(
             i, service, observation

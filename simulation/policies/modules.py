@@ -31,7 +31,7 @@ from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet, Pool
 from simulation.modules.layout import Layout
 from simulation.modules.parts import COORDINATE_S, LATENCY_DISTURBANCE, acting_cost
-from simulation.modules.reduction import Assessment, Instance, reduce
+from simulation.modules.reduction import Assessment, Instance, Reduction, reduce
 from simulation.modules.scale_up import algorithm1
 from simulation.performance.profile import Profile
 from simulation.policy import Actions, Observation, ScalingPolicy, Signals
@@ -98,6 +98,22 @@ class _ElasticPool:
     speeds: dict[tuple[Instance, int, bytes], float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """The load of an instance at a decision."""
+
+    running: float  # sequences in its batch
+    sequences: float  # running or waiting, at most the largest batch
+    needed_tokens: float  # of KV cache, for these sequences
+    is_short: bool  # of KV memory
+    is_late: bool  # too many requests are late
+
+    @property
+    def pressed(self) -> bool:
+        """Return whether modules must be reduced."""
+        return self.is_short or self.is_late
+
+
 @dataclass(eq=False)
 class ModuleScaling(ScalingPolicy):
     """Scale the modules of the pools that have a layout.
@@ -139,33 +155,42 @@ class ModuleScaling(ScalingPolicy):
         self._observation, now = observation, observation.time_s
         for elastic in self._pools:
             self._act(elastic, now)
-        speed, kv_share = np.ones((2, len(self._fleet.pools)))
-        max_batch = np.array([pool.profile.max_batch for pool in self._fleet.pools], np.int64)
-        copied_bytes, caches_away = np.zeros((2, len(self._pools)))
-        for i, elastic in enumerate(self._pools):
-            p, layout = elastic.index, elastic.layout
+        pools = self._fleet.pools
+        speed, kv_share = np.ones((2, len(pools)))
+        max_batch = np.array([pool.profile.max_batch for pool in pools], np.int64)
+        for elastic in self._pools:
+            p = elastic.index
             own_speed = self._relative_speed(elastic, elastic.state)
             speed[p] *= own_speed
             tokens = self._layout_with_free_memory(elastic).tokens(elastic.state)
             free_share = tokens / elastic.profile.kv_capacity_tokens
             kv_share[p] *= float(np.clip(free_share, 1e-6, 1.0))
-            # Last step of Algorithm 2: limit sequences to those that fit with all their tokens.
-            sequences_fit = tokens / (layout.isl + layout.osl) if layout.moves else np.inf
-            sequences = min(sequences_fit, elastic.limit)
-            max_batch[p] = int(np.clip(sequences, 1, elastic.profile.max_batch))
+            max_batch[p] = _largest_batch(elastic, tokens)
             self._record_location(elastic, now, own_speed)
-
-            # Others lose what its modules take, and time while an operation runs.
-            computing, memory = self._capacity_taken_from_others(elastic, elastic.state)
-            speed /= 1.0 + computing
-            kv_share *= np.maximum(1.0 - memory, 1e-6)
-            # Share of the interval until the next decision in which the operation still runs.
-            acting = min(max(elastic.until_s - now, 0.0) / self.interval_s, 1.0)
-            speed[self._neighbours(elastic)] /= 1.0 + LATENCY_DISTURBANCE * acting
-            copied_bytes[i] = elastic.wanted.replicated.sum() * layout.layer_bytes
-            caches_away[i] = (elastic.wanted.kv_home != layout.home).sum()
-        self.held.append((now, copied_bytes, caches_away))
+            self._slow_others(elastic, speed, kv_share)
+        self._record_held(now)
         return Actions(self._targets(), max_batch=max_batch, speed=speed, kv_share=kv_share)
+
+    def _slow_others(self, elastic: _ElasticPool, speed: FloatArray, kv_share: FloatArray) -> None:
+        """Reduce ``speed`` and ``kv_share [pools]`` by what the modules of a pool take from others.
+
+        While an operation runs, it slows its neighbours too.
+        """
+        computing, memory = self._capacity_taken_from_others(elastic, elastic.state)
+        speed /= 1.0 + computing
+        kv_share *= np.maximum(1.0 - memory, 1e-6)
+        # Share of the interval until the next decision in which the operation still runs.
+        left_s = max(elastic.until_s - self._observation.time_s, 0.0)
+        acting = min(left_s / self.interval_s, 1.0)
+        speed[self._neighbours(elastic)] /= 1.0 + LATENCY_DISTURBANCE * acting
+
+    def _record_held(self, now: float) -> None:
+        """Append the copies and the moved caches of each pool with a layout to ``held``."""
+        copied_bytes, caches_away = np.zeros((2, len(self._pools)))
+        for i, elastic in enumerate(self._pools):
+            copied_bytes[i] = elastic.wanted.replicated.sum() * elastic.layout.layer_bytes
+            caches_away[i] = (elastic.wanted.kv_home != elastic.layout.home).sum()
+        self.held.append((now, copied_bytes, caches_away))
 
     def _neighbours(self, elastic: _ElasticPool) -> list[int]:
         """Return the index of a pool, and of those that an operation on its modules slows down.
@@ -238,20 +263,21 @@ class ModuleScaling(ScalingPolicy):
         """
         computing, memory = np.zeros((2, len(self._fleet.pools)))
         layout = elastic.layout
-        if not any(self._serves(host) for host in layout.hosts):
+        serving = [d for d, host in enumerate(layout.hosts) if self._serves(host)]
+        if not serving:
             return computing, memory
         running = self._running(elastic)
         work = layout.work_shares(state, elastic.profile, running)
         caches = np.bincount(state.kv_home, minlength=layout.room_bytes.size)
         tokens = running * (layout.isl + layout.osl)
         used_bytes = layout.weight_bytes_on(state) + caches * layout.kv_layer_token_bytes * tokens
-        for d, host in enumerate(layout.hosts):
-            if self._serves(host):
-                # Instances of the pool for each instance of the host
-                per_host = elastic.count / max(int(self._observation.ready[host]), 1)
-                busy = float(np.nan_to_num(self._signals.busy[elastic.index]))
-                computing[host] += busy * work[d] * per_host
-                memory[host] += used_bytes[d] / layout.room_bytes[d]
+        busy = float(np.nan_to_num(self._signals.busy[elastic.index]))
+        for d in serving:
+            host = layout.hosts[d]
+            # Instances of the pool for each instance of the host
+            per_host = elastic.count / max(int(self._observation.ready[host]), 1)
+            computing[host] += busy * work[d] * per_host
+            memory[host] += used_bytes[d] / layout.room_bytes[d]
         return computing, memory
 
     def _is_worth_its_copies(
@@ -269,26 +295,26 @@ class ModuleScaling(ScalingPolicy):
             [pool.gpus_per_instance * (pool.usd_per_gpu_hour or 1.0) for pool in self._fleet.pools]
         )
         cost = 0.0
-        newly_borrowed = np.maximum(
-            layout.borrowed_devices(after) - layout.borrowed_devices(before), 0
-        )
+        borrowed_before = layout.borrowed_devices(before)
+        newly_borrowed = np.maximum(layout.borrowed_devices(after) - borrowed_before, 0)
         for d, host in enumerate(layout.hosts):
             if host >= 0 and not self._serves(host):
                 cost += float(newly_borrowed[d]) * layout.held[d] * prices[host]
+        lost = self._lost_capacity(elastic, before, after)
+        cost += float(lost @ (self._observation.ready * prices))
+        return gain * elastic.count * float(prices[elastic.index]) > cost
+
+    def _lost_capacity(
+        self, elastic: _ElasticPool, before: Instance, after: Instance
+    ) -> FloatArray:
+        """Return the share of capacity that each pool loses to another placement of ``elastic``."""
         computing_before, memory_before = self._capacity_taken_from_others(elastic, before)
         computing_after, memory_after = self._capacity_taken_from_others(elastic, after)
         busy = np.minimum(MARGIN * np.nan_to_num(self._signals.busy), 1.0)
-        lost = np.zeros(prices.size)  # capacity that each pool loses, as a share
-        for own_use, displaced_before, displaced_after in (
-            (busy, computing_before, computing_after),
-            (self._kv_use(), memory_before, memory_after),
-        ):
-            # Idle time and memory cost nothing, so only use beyond all of it is a loss.
-            excess_before = np.maximum(own_use + displaced_before, 1.0)
-            excess_after = np.maximum(own_use + displaced_after, 1.0)
-            lost = np.maximum(lost, excess_after - excess_before)
-        cost += float(lost @ (self._observation.ready * prices))
-        return gain * elastic.count * float(prices[elastic.index]) > cost
+        lost_time = _excess(busy, computing_after) - _excess(busy, computing_before)
+        kv_use = self._kv_use()
+        lost_memory = _excess(kv_use, memory_after) - _excess(kv_use, memory_before)
+        return np.maximum(np.maximum(lost_time, lost_memory), 0.0)
 
     def _targets(self) -> IntArray:
         """Return the instances of each pool; of lending pools, those that modules borrow."""
@@ -336,47 +362,58 @@ class ModuleScaling(ScalingPolicy):
             return
         if elastic.state is not elastic.wanted:
             elastic.state, elastic.speeds = elastic.wanted, {}
-
-        # The load, and whether it is too high
-        layout = self._layout_with_free_memory(elastic)
-        running, all_waiting = self._running(elastic), self._observation.waiting[elastic.index]
-        waiting = float(all_waiting) / max(int(self._observation.ready[elastic.index]), 1)
-        sequences = max(min(running + waiting, float(elastic.profile.max_batch)), 1.0)
-        needed_tokens = sequences * (layout.isl + layout.osl)
-        is_short, is_late = self._pressure(elastic, layout, needed_tokens)
-        pressed = is_short or is_late
-        elastic.calm = 0 if pressed or all_waiting else elastic.calm + 1
+        load = self._load_of(elastic)
+        is_calm = not load.pressed and not self._observation.waiting[elastic.index]
+        elastic.calm = elastic.calm + 1 if is_calm else 0
         if elastic.calm >= CALM:
             elastic.limit = UNLIMITED
+        self._reduce_modules(elastic, now, load)
+        if elastic.until_s > now or self._return_modules(elastic, now, load):
+            return
+        self._copy_layers(elastic, now, load)
 
-        # Reduce modules. The key of an attempt: the placement, the load in steps of its logarithm,
-        # and the pressure.
-        reduction = elastic.state, _log_step(sequences), is_short, is_late
-        if pressed and layout.moves and reduction != elastic.tried:
-            reduced = self._after_reduction(elastic, sequences, is_late)
-            self._change(elastic, now, "reduce", reduced, running)
-            elastic.tried = reduction
-            if elastic.until_s > now:
-                return
+    def _load_of(self, elastic: _ElasticPool) -> _Load:
+        """Return the load of an instance of a pool, and whether it is too high."""
+        layout, p = self._layout_with_free_memory(elastic), elastic.index
+        running = self._running(elastic)
+        waiting = self._observation.waiting[p] / max(int(self._observation.ready[p]), 1)
+        sequences = max(min(running + float(waiting), float(elastic.profile.max_batch)), 1.0)
+        needed_tokens = sequences * (layout.isl + layout.osl)
+        is_short, is_late = self._pressure(elastic, layout, needed_tokens)
+        return _Load(running, sequences, needed_tokens, is_short, is_late)
 
-        # Return modules to their first devices.
-        if elastic.calm >= CALM and _is_away(elastic.state, layout.start):
-            copies = elastic.state.replicated.copy()
-            # Copies at home become the originals.
-            copies[np.arange(layout.home.size), layout.home] = False
-            home = replace(layout.start, replicated=copies)
-            if layout.tokens(home) >= MARGIN * needed_tokens:
-                self._change(elastic, now, "home", home, running)
-                return
+    def _reduce_modules(self, elastic: _ElasticPool, now: float, load: _Load) -> None:
+        """Begin a module reduction under pressure, unless it was tried at the same load before."""
+        attempt = elastic.state, _log_step(load.sequences), load.is_short, load.is_late
+        if load.pressed and elastic.layout.moves and attempt != elastic.tried:
+            reduced = self._after_reduction(elastic, load.sequences, load.is_late)
+            self._change(elastic, now, "reduce", reduced, load.running)
+            elastic.tried = attempt
 
-        # Copy layers.
-        copying = elastic.state, _log_step(running), _log_step(needed_tokens)
-        if layout.copies and copying != elastic.tried:
-            copied = self._with_copies(elastic, running, needed_tokens)
-            if copied is not None:
-                self._change(elastic, now, "copy", copied, running)
-            elif not pressed:  # under pressure, ``tried`` stays that of the reduction
-                elastic.tried = copying
+    def _return_modules(self, elastic: _ElasticPool, now: float, load: _Load) -> bool:
+        """Begin to return modules to their first devices if calm; return whether they fit there."""
+        layout = self._layout_with_free_memory(elastic)
+        if elastic.calm < CALM or not _is_away(elastic.state, layout.start):
+            return False
+        copies = elastic.state.replicated.copy()
+        # Copies at home become the originals.
+        copies[np.arange(layout.home.size), layout.home] = False
+        home = replace(layout.start, replicated=copies)
+        fits = layout.tokens(home) >= MARGIN * load.needed_tokens
+        if fits:
+            self._change(elastic, now, "home", home, load.running)
+        return fits
+
+    def _copy_layers(self, elastic: _ElasticPool, now: float, load: _Load) -> None:
+        """Begin to copy layers if that is worth it, unless it was tried at the same load before."""
+        attempt = elastic.state, _log_step(load.running), _log_step(load.needed_tokens)
+        if not elastic.layout.copies or attempt == elastic.tried:
+            return
+        copied = self._with_copies(elastic, load.running, load.needed_tokens)
+        if copied is not None:
+            self._change(elastic, now, "copy", copied, load.running)
+        elif not load.pressed:  # under pressure, ``tried`` stays that of the reduction
+            elastic.tried = attempt
 
     def _pressure(
         self, elastic: _ElasticPool, layout: Layout, needed_tokens: float
@@ -431,6 +468,25 @@ class ModuleScaling(ScalingPolicy):
         ``sequences`` run or wait on the instance. If ``violated``, the TBT limit must be kept too.
         Also sets the pool's limit on sequences.
         """
+        layout = self._layout_with_free_memory(elastic)
+        batch = round(sequences)
+        best, most_tokens = elastic.state, -1.0
+        # Copies on a device may leave no memory for caches, so also try without copies.
+        copies = elastic.state.replicated
+        for replicated in (copies, np.zeros_like(copies)):
+            candidate = replace(elastic.state, replicated=replicated, batch=batch)
+            reduction = self._reduction(elastic, candidate, violated)
+            shrunk = reduction.state.batch < batch
+            tokens = layout.tokens(reduction.state)
+            if tokens > most_tokens:
+                best, most_tokens = replace(reduction.state, batch=elastic.state.batch), tokens
+                elastic.limit = reduction.state.batch if shrunk and violated else UNLIMITED
+            if reduction.solved and not shrunk:
+                break
+        return best
+
+    def _reduction(self, elastic: _ElasticPool, candidate: Instance, violated: bool) -> Reduction:
+        """Return the module reduction of ``candidate``; if ``violated``, it keeps the TBT limit."""
         layout, profile = self._layout_with_free_memory(elastic), elastic.profile
         busy = self._busy_share_of_others(elastic)
         per_sequence_bytes = layout.kv_layer_token_bytes * (layout.isl + layout.osl)
@@ -446,22 +502,8 @@ class ModuleScaling(ScalingPolicy):
                 missed = layout.pass_s(profile, float(batch)) / speed > elastic.tbt_s
             return Assessment(used_bytes - layout.room_bytes, missed, speed)
 
-        best, most_tokens, limit = elastic.state, -1.0, elastic.limit
-        # Copies on a device may leave no memory for caches, so also try without copies.
-        copies = elastic.state.replicated
-        for replicated in (copies, np.zeros_like(copies)):
-            candidate = replace(elastic.state, replicated=replicated, batch=round(sequences))
-            sizes = layout.sizes(candidate.batch * per_sequence_bytes)
-            reduction = reduce(candidate, assess, sizes, layout.device_speeds(busy))
-            tokens = layout.tokens(reduction.state)
-            if tokens > most_tokens:
-                best, most_tokens = replace(reduction.state, batch=elastic.state.batch), tokens
-                shrunk = reduction.state.batch < candidate.batch
-                limit = reduction.state.batch if shrunk and violated else UNLIMITED
-            if reduction.solved and reduction.state.batch == candidate.batch:
-                break
-        elastic.limit = limit
-        return best
+        sizes = layout.sizes(candidate.batch * per_sequence_bytes)
+        return reduce(candidate, assess, sizes, layout.device_speeds(busy))
 
     def _change(
         self, elastic: _ElasticPool, now: float, kind: str, after: Instance, running: float
@@ -471,40 +513,17 @@ class ModuleScaling(ScalingPolicy):
         It takes the time of ``acting_cost`` with ``running`` sequences. Nothing happens if no
         module moves.
         """
-        layout, before = elastic.layout, elastic.state
-        sizes = layout.sizes()
-        copied = int((after.replicated & ~before.replicated).sum())
-        home_moved = after.home != before.home
-        layers = int(home_moved.sum())
-        projections = int(((after.ffn_home != before.ffn_home) & ~home_moved).sum())
-        caches = int(((after.kv_home != before.kv_home) & ~home_moved).sum())
-        removed = int((before.replicated & ~after.replicated).sum())
-        offloaded_bytes = max(after.offloaded_bytes - before.offloaded_bytes, 0.0)
-        if not copied + layers + projections + caches + removed and not offloaded_bytes:
+        before = elastic.state
+        event = _event(elastic.index, kind, now, before, after)
+        if not event.modules and not event.offloaded_bytes:
             return
-        seconds = COORDINATE_S if copied else 0.0
-        tokens = max(running, 1.0) * (layout.isl + layout.osl / 2)
-        cache_bytes = max(tokens * layout.kv_layer_token_bytes, 1.0)
-        for action, size_bytes in (
-            ("replicate", copied * layout.layer_bytes),
-            ("migrate", layers * layout.layer_bytes),
-            ("migrate", projections * sizes.feed_forward),
-            ("migrate", caches * cache_bytes),
-            ("migrate", offloaded_bytes),
-        ):
-            if size_bytes:
-                seconds += acting_cost(action, size_bytes, layout.link_bytes_s).seconds
-        elastic.wanted, elastic.until_s = after, now + seconds
+        event = replace(event, until_s=now + _operation_s(event, elastic.layout, running))
+        elastic.wanted, elastic.until_s = after, event.until_s
         # Stop using removed copies now, since the operation needs their memory.
-        if removed:
+        if event.given_up:
             remaining_copies = before.replicated & after.replicated
             elastic.state, elastic.speeds = replace(before, replicated=remaining_copies), {}
-        self.events.append(
-            Event(
-                now, now + seconds, elastic.index, kind, copied, layers, projections, caches,
-                removed, offloaded_bytes,
-            )
-        )  # fmt: skip
+        self.events.append(event)
 
     def _record_location(self, elastic: _ElasticPool, now: float, speed: float) -> None:
         """Append the location of the modules of a pool to ``standings`` if it changed."""
@@ -522,6 +541,53 @@ class ModuleScaling(ScalingPolicy):
             now, elastic.index, copies, parts, projections, caches, borrowed, speed
         )
         self.standings.append(location)
+
+
+def _event(p: int, kind: str, now: float, before: Instance, after: Instance) -> Event:
+    """Return the event of an operation of pool ``p``, with the end still at ``now``."""
+    home_moved = after.home != before.home
+    return Event(
+        now,
+        now,
+        p,
+        kind,
+        copied=int((after.replicated & ~before.replicated).sum()),
+        layers=int(home_moved.sum()),
+        projections=int(((after.ffn_home != before.ffn_home) & ~home_moved).sum()),
+        caches=int(((after.kv_home != before.kv_home) & ~home_moved).sum()),
+        given_up=int((before.replicated & ~after.replicated).sum()),
+        offloaded_bytes=max(after.offloaded_bytes - before.offloaded_bytes, 0.0),
+    )
+
+
+def _operation_s(event: Event, layout: Layout, running: float) -> float:
+    """Return the seconds of an operation while ``running`` sequences are in a batch."""
+    tokens = max(running, 1.0) * (layout.isl + layout.osl / 2)
+    cache_bytes = max(tokens * layout.kv_layer_token_bytes, 1.0)
+    seconds = COORDINATE_S if event.copied else 0.0
+    for action, size_bytes in (
+        ("replicate", event.copied * layout.layer_bytes),
+        ("migrate", event.layers * layout.layer_bytes),
+        ("migrate", event.projections * layout.sizes().feed_forward),
+        ("migrate", event.caches * cache_bytes),
+        ("migrate", event.offloaded_bytes),
+    ):
+        if size_bytes:
+            seconds += acting_cost(action, size_bytes, layout.link_bytes_s).seconds
+    return seconds
+
+
+def _largest_batch(elastic: _ElasticPool, tokens: float) -> int:
+    """Return the sequences that fit into ``tokens`` with all of theirs, and within the limit."""
+    layout = elastic.layout
+    sequences_fit = tokens / (layout.isl + layout.osl) if layout.moves else np.inf
+    sequences = min(sequences_fit, elastic.limit)
+    return int(np.clip(sequences, 1, elastic.profile.max_batch))
+
+
+def _excess(own_use: FloatArray, displaced: FloatArray) -> FloatArray:
+    """Return the use beyond all of a pool, since idle time and memory cost nothing to lose."""
+    return np.maximum(own_use + displaced, 1.0)
 
 
 def _log_step(load: float) -> int:

@@ -8,14 +8,14 @@ import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet
-from simulation.policies.parts.endpoints import Service
+from simulation.policies.parts.endpoints import Service, count_in
 from simulation.policies.parts.service_controller import (
     DECODE,
     PREFILL,
     ServiceController,
     pool_mean,
 )
-from simulation.policies.parts.stability import OUT, PILED_UP, STAY, damp_change, direction_of
+from simulation.policies.parts.stability import PILED_UP, STAY, damp_change, direction_of
 from simulation.policy import ComputedParameter, Gauge, Observation, Signals
 
 
@@ -107,12 +107,10 @@ class Proportional(ServiceController):
         The signal or piled-up requests decide, whichever need more instances.
         """
         service = self.services[i]
-        pools = self.driving_pools(service)
-        pool_list = list(pools)
-        present = int((observation.ready + observation.starting)[pool_list].sum())
-        if not observation.ready[pool_list].any():  # no signal yet: request the first instance
-            starts = not present and bool(observation.waiting[list(service.pools)].any())
-            return (OUT, 1) if starts else (STAY, present)
+        pools = list(self.driving_pools(service))
+        present = count_in(observation.present, pools)
+        if not observation.ready[pools].any():  # no signal yet
+            return self.start_first(service, observation, present)
         expected = self.instances_at_target(service, observation)
         for_requests = self._instances_for_requests(i, observation)
         if not np.isfinite(expected):
@@ -123,27 +121,28 @@ class Proportional(ServiceController):
 
     def gauge(self, observation: Observation) -> Gauge:
         """Return the gauge: the signal per ready instance of the driving role, by service."""
-        signal, values, targets = SIGNALS[self.signal], [], []
-        for service in self.services:
-            pools = self.driving_pools(service)
-            ready = int(observation.ready[list(pools)].sum())
-            value = float("nan")
-            if ready and observation.signals is not None:
-                read = signal.of(observation.signals)
-                value = (
-                    float(np.nansum(read[list(pools)])) / ready
-                    if signal.adds_up
-                    else pool_mean(read, observation.ready, pools)
-                )
-            values.append(value)
-            targets.append(pool_mean(self._target, observation.ready, pools))
+        signal = SIGNALS[self.signal]
+        values = [self._signal_value(service, observation) for service in self.services]
+        pools = [self.driving_pools(service) for service in self.services]
+        targets = np.array([pool_mean(self._target, observation.ready, p) for p in pools])
         return Gauge(
             signal.words,
             not signal.adds_up,
             np.array(values),
-            out_above=np.array(targets) * (1 + self.stability.theta_out),
-            in_below=np.array(targets) * (1 - self.stability.theta_in),
+            out_above=targets * (1 + self.stability.theta_out),
+            in_below=targets * (1 - self.stability.theta_in),
         )
+
+    def _signal_value(self, service: Service, observation: Observation) -> float:
+        """Return the signal per ready instance of the driving role of a service; NaN: unknown."""
+        signal, pools = SIGNALS[self.signal], self.driving_pools(service)
+        ready = count_in(observation.ready, pools)
+        if not ready or observation.signals is None:
+            return float("nan")
+        read = signal.of(observation.signals)
+        if signal.adds_up:
+            return float(np.nansum(read[list(pools)])) / ready
+        return pool_mean(read, observation.ready, pools)
 
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
         """Return the target of one instance for each pool, and the P/D ratios.
@@ -165,14 +164,13 @@ class Proportional(ServiceController):
         ones.
         """
         pools = self.driving_pools(self.services[i])
-        pool_list = list(pools)
-        ready = int(observation.ready[pool_list].sum())
+        ready = count_in(observation.ready, pools)
         ready_before, in_flight_before = self._last_seen[i]
         in_flight = float("nan")
         if observation.signals is not None:
             # The mean batch is over the instances that were ready at the last decision.
             batch = pool_mean(observation.signals.batch, observation.ready, pools)
-            waiting = float(observation.waiting[pool_list].sum())
+            waiting = float(observation.waiting[list(pools)].sum())
             in_flight = np.nan_to_num(batch * ready_before) + waiting
         self._last_seen[i] = (ready, in_flight)
         enough = in_flight / pool_mean(self._in_flight_at_target, observation.ready, pools)
@@ -180,7 +178,7 @@ class Proportional(ServiceController):
             return 0.0
         if in_flight > (1 + self.stability.theta_out) * in_flight_before:
             return min(enough, SURGE * ready)
-        return ready + float(observation.starting[pool_list].sum())
+        return ready + float(observation.starting[list(pools)].sum())
 
     def instances_at_target(self, service: Service, observation: Observation) -> float:
         """Return how many instances of the driving role bring the mean signal to its target.
@@ -198,4 +196,4 @@ class Proportional(ServiceController):
             mean_target = pool_mean(self._target, observation.ready, pools)
             return float(np.nansum(values[list(pools)])) / mean_target
         ratio = pool_mean(values / self._target, observation.ready, pools)
-        return ratio * int(observation.ready[list(pools)].sum())
+        return ratio * count_in(observation.ready, pools)

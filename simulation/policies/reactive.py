@@ -37,11 +37,10 @@ class UnifiedReactive(ScalingPolicy):
 
     def reset(self, fleet: Fleet) -> IntArray:
         self._endpoints = Endpoints(fleet)
-        self._cooldown_until_s = np.full(len(self._endpoints), -np.inf)
-        in_below, out_above = (
-            np.full(len(self._endpoints), limit)
-            for limit in (self.scale_in_below, self.scale_out_above)
-        )
+        endpoints = len(self._endpoints)
+        self._cooldown_until_s = np.full(endpoints, -np.inf)
+        in_below = np.full(endpoints, self.scale_in_below)
+        out_above = np.full(endpoints, self.scale_out_above)
         self._limits = self._endpoints.limits(self.sees, in_below, out_above)
         self._held: IntArray | None = None  # targets of a decision without a change
         return initial_counts(fleet)
@@ -53,15 +52,15 @@ class UnifiedReactive(ScalingPolicy):
         ``BETWEEN_S`` after a change, and as long as one of its instances starts.
         """
         ends = self._endpoints
-        targets = observation.ready + observation.starting
+        targets = observation.present
         utilisation = ends.reading(observation, self.sees)
         above, below = utilisation > self.scale_out_above, utilisation < self.scale_in_below
         step = np.subtract(above, below, dtype=np.int64)
-        self._held = None if np.any(step) or np.any(observation.draining) else targets
+        self._held = None if step.any() or observation.draining.any() else targets
         step[self._cooldown_until_s > observation.time_s] = 0
         if self.cooldown_s is None:
             step[ends.total(observation.starting) > 0] = 0
-        if np.count_nonzero(step):
+        if step.any():
             cooldown_s = BETWEEN_S if self.cooldown_s is None else self.cooldown_s
             moved = ends.move_all(targets, step)  # changes ``targets``
             self._cooldown_until_s[moved] = observation.time_s + cooldown_s

@@ -20,7 +20,13 @@ from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet, replica_switch_key
 from simulation.performance.profile import iteration_s
 from simulation.policies.endpoint_picker import VELOCITY, idle_prefill_tps
-from simulation.policies.parts.endpoints import Endpoints, Service, initial_counts, services
+from simulation.policies.parts.endpoints import (
+    Endpoints,
+    Service,
+    count_in,
+    initial_counts,
+    services,
+)
 from simulation.policies.parts.stability import ROUNDING
 from simulation.policy import Actions, ComputedParameter, Observation, ScalingPolicy
 
@@ -70,37 +76,43 @@ class TokenVelocity(ScalingPolicy):
     wants_signals = True
 
     def reset(self, fleet: Fleet) -> IntArray:
-        counts = initial_counts(fleet)
         self._endpoints = Endpoints(fleet)
         self._pools = fleet.pools
         self._services = [service for service in services(fleet) if service.has_separate_roles]
         self._switch_keys = [replica_switch_key(pool) for pool in fleet.pools]
         self._isl, osl = np.asarray(self.lengths, np.float64).T
         self._context = self._isl + osl / 2
-        self._ttft_s = np.nan_to_num(np.broadcast_to(self.ttft_s, len(counts)), nan=np.inf)
-        self._tbt_s = np.nan_to_num(np.broadcast_to(self.tbt_s, len(counts)), nan=np.inf)
+        pools = len(fleet.pools)
+        self._ttft_s = np.nan_to_num(np.broadcast_to(self.ttft_s, pools), nan=np.inf)
+        self._tbt_s = np.nan_to_num(np.broadcast_to(self.tbt_s, pools), nan=np.inf)
         self._prefill_tps = np.array([idle_prefill_tps(pool.profile) for pool in fleet.pools])
-        self._batch = np.array([self._largest_batch(p) for p in range(len(counts))])
-        self._recent_needs: list[deque[tuple[float, ...]]] = [deque() for _ in self._services]
+        self._batch = np.array([self._largest_batch(p) for p in range(pools)])
+        # By service: times, and the prefill and decode replicas that were needed
+        self._recent_needs: list[deque[tuple[float, tuple[int, ...]]]] = [
+            deque() for _ in self._services
+        ]
         self._chunks: dict[tuple[int, int], int] = {}
-        return counts
+        return initial_counts(fleet)
 
     def decide(self, observation: Observation) -> Actions:
         """Scale each P/D service, and set the prompts that decode instances may take over."""
-        targets = observation.ready + observation.starting
+        targets = observation.present
         moves = np.zeros((len(targets),) * 2, np.int64)
         for i, service in enumerate(self._services):
             self._change_service(i, service, observation, targets, moves)
-        chunks = None
-        if self.takes_over:
-            chunks = np.zeros(len(targets), np.int64)
-            for service in self._services:
-                for p in service.decode:
-                    chunks[p] = self._prompt_chunk(p, observation)
+        chunks = self._prompt_chunks(observation) if self.takes_over else None
         overflow_s = self.overflow * float(min(self._ttft_s, default=np.inf))
         return Actions(
             targets, moves=moves, switch_s=self.switch_s, prompt_chunk=chunks, overflow_s=overflow_s
         )
+
+    def _prompt_chunks(self, observation: Observation) -> IntArray:
+        """Return the prompt tokens that an iteration of decode pools may take over, ``[pools]``."""
+        chunks = np.zeros(len(self._pools), np.int64)
+        for service in self._services:
+            for p in service.decode:
+                chunks[p] = self._prompt_chunk(p, observation)
+        return chunks
 
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
         """Return the prefill and decode velocity of one replica (tokens/s), and the decode batch.
@@ -127,7 +139,7 @@ class TokenVelocity(ScalingPolicy):
         of the change is started or removed.
         """
         roles = (service.prefill, service.decode)
-        present = tuple(int(targets[list(pools)].sum()) for pools in roles)
+        present = tuple(count_in(targets, pools) for pools in roles)
         needs = self._needs(service, observation)
         if self.scales:
             change = self._change_by_need(i, needs, present, observation)
@@ -140,9 +152,8 @@ class TokenVelocity(ScalingPolicy):
             switched = self._move(shrinking, growing, most, observation, moves)
         if self.scales:  # start or remove what switching leaves of the change
             for pools, count in zip(roles, change, strict=True):
-                self._endpoints.move(
-                    targets, pools, count - switched if count > 0 else count + switched
-                )
+                rest = count - switched if count > 0 else count + switched
+                self._endpoints.move(targets, pools, rest)
 
     def _change_to_best_split(
         self, needs: tuple[float, float], present: tuple[int, ...]
@@ -168,17 +179,17 @@ class TokenVelocity(ScalingPolicy):
 
         A role grows to its present need. It shrinks to its largest need of the last ``keep_s``.
         """
-        recent = self._recent_needs[i]  # entries of time, prefill replicas, decode replicas
+        now, recent = observation.time_s, self._recent_needs[i]
         if not recent:  # replicas that run at first stay as long as others
-            recent.append((observation.time_s, *present))
-        recent.append((observation.time_s, *(self._replicas(need) for need in needs)))
-        while recent[0][0] < observation.time_s - self.keep_s:
+            recent.append((now, present))
+        needed_now = tuple(self._replicas(need) for need in needs)
+        recent.append((now, needed_now))
+        while recent[0][0] < now - self.keep_s:
             recent.popleft()
         changes = []
         for role in range(2):
-            needed_now = int(recent[-1][1 + role])
-            most_needed = int(max(entry[1 + role] for entry in recent))
-            missing = max(needed_now - present[role], 0)
+            most_needed = max(needed[role] for _, needed in recent)
+            missing = max(needed_now[role] - present[role], 0)
             superfluous = max(present[role] - most_needed, 0)
             changes.append(missing - superfluous)  # at most one of them is not 0
         return changes[0], changes[1]

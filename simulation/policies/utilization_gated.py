@@ -69,12 +69,26 @@ class UtilizationGated(ScalingPolicy):
     def decide(self, observation: Observation) -> Actions:
         """Change endpoints by one instance where utilization or unexpected traffic requires it."""
         ends = self._endpoints
-        now = observation.time_s
-        targets = observation.ready + observation.starting
+        targets = observation.present
         self.schedule.observe(observation)
-        planned = self.schedule.step_at(now)
+        planned = self.schedule.step_at(observation.time_s)
         missing = planned.counts - targets  # instances of each pool to its plan; below 0: too many
-        gap = ends.total(missing)  # of each endpoint
+        step = self._step(observation, gap=ends.total(missing))
+        step[self._cooldown_until_s > observation.time_s] = 0
+        for e in np.flatnonzero(step):
+            # Move a pool toward the plan. Any pool will do once the plan is reached.
+            towards_plan = [p for p in ends.pools[e] if missing[p] * step[e] > 0]
+            if ends.move(targets, towards_plan or ends.pools[e], int(step[e])):
+                self._cooldown_until_s[e] = observation.time_s + self.cooldown_s
+        self._held = self._decision_to_hold(observation, planned, targets)
+        return Actions(targets, shares=planned.shares, release_tokens=planned.release)
+
+    def _step(self, observation: Observation, gap: FloatArray) -> IntArray:
+        """Return 1, -1 or 0 for each endpoint: it grows, shrinks or stays.
+
+        ``gap [endpoints]`` are the missing instances to the plan; below 0: too many.
+        """
+        ends = self._endpoints
         utilisation = ends.reading(observation, self.sees)
         high, low = utilisation > self.scale_out_above, utilisation < self.scale_in_below
         under, over = self._far_from_forecast(observation)  # forecast far too low, far too high
@@ -84,18 +98,10 @@ class UtilizationGated(ScalingPolicy):
         else:  # the ratio only lifts the limit of the plan
             grows = high & ((gap > 0) | under)
             shrinks = low & ((gap < 0) | over)
-        # Beyond the plan, wait for starting instances.
+        # Beyond the plan, wait for starting instances. Only a plan removes the last instance.
         grows &= (gap > 0) | (ends.total(observation.starting) == 0)
-        shrinks &= (gap < 0) | (ends.total(targets) > 1)  # only a plan removes the last instance
-        for e in np.flatnonzero((grows | shrinks) & (now >= self._cooldown_until_s)):
-            step = 1 if grows[e] else -1
-            pools = ends.pools[e]
-            # Move a pool toward the plan. Any pool will do once the plan is reached.
-            towards_plan = [p for p in pools if missing[p] * step > 0]
-            if ends.move(targets, towards_plan or pools, step):
-                self._cooldown_until_s[e] = now + self.cooldown_s
-        self._held = self._decision_to_hold(observation, planned, targets)
-        return Actions(targets, shares=planned.shares, release_tokens=planned.release)
+        shrinks &= (gap < 0) | (ends.total(observation.present) > 1)
+        return np.select([grows, shrinks], [1, -1], 0)
 
     def hold(self, time_s: float) -> Hold | None:
         """Keep the targets while no endpoint is beyond the threshold towards its plan."""
@@ -131,26 +137,28 @@ class UtilizationGated(ScalingPolicy):
 
         All are False without a forecast, and before the last part of a period.
         """
-        ends, now = self._endpoints, observation.time_s
-        none = np.zeros(len(ends), np.bool_)
-        asked_tps = observation.asked_tps
+        now, asked_tps = observation.time_s, observation.asked_tps
+        none = np.zeros(len(self._endpoints), np.bool_)
         if self.forecast_tps is None or not len(self.forecast_tps) or asked_tps is None:
             return none, none
-        self._arrived.append((now, asked_tps * (now - self._last_decision_s)))
-        self._last_decision_s = now
-        while self._arrived[0][0] <= now - self.observed_s:
-            self._arrived.popleft()
+        self._record_arrivals(now, asked_tps)
         last_part_begins_s = (1 - self.last_share) * self.period_s
         if now % self.period_s < last_part_begins_s - ROUNDING_S:
             return none, none
         observed_s = max(min(self.observed_s, now), 1e-9)
-        observed = np.sum([tokens for _, tokens in self._arrived], axis=0) / observed_s
+        observed_tps = np.sum([tokens for _, tokens in self._arrived], axis=0) / observed_s
         # Compare with the forecast of the bin in which most of the observed time lies.
-        middle = now - observed_s / 2
-        bin_now = min(int(middle // (self.bin_s or self.period_s)), len(self.forecast_tps) - 1)
-        forecast = self.forecast_tps[bin_now]
+        bin_now = int((now - observed_s / 2) // (self.bin_s or self.period_s))
+        forecast_tps = self.forecast_tps[min(bin_now, len(self.forecast_tps) - 1)]
         # All pools of an endpoint are of one model in one region.
-        first = [pools[0] for pools in ends.pools]
-        observed, forecast = observed[first], forecast[first]
+        first = [pools[0] for pools in self._endpoints.pools]
+        observed, forecast = observed_tps[first], forecast_tps[first]
         under = (observed >= self.underestimated * forecast) & (observed > 0)
         return under, observed <= self.overestimated * forecast
+
+    def _record_arrivals(self, now: float, asked_tps: FloatArray) -> None:
+        """Append the tokens that arrived since the last decision, and drop old ones."""
+        self._arrived.append((now, asked_tps * (now - self._last_decision_s)))
+        self._last_decision_s = now
+        while self._arrived[0][0] <= now - self.observed_s:
+            self._arrived.popleft()

@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 from simulation.errors import SimulationError
+from simulation.fleet import Tier
 from simulation.percentiles import quantile
 from simulation.results import SimulationResult
 from simulation.search.values import Candidate, Instance, RatedCandidate, Requests
@@ -87,26 +88,18 @@ def _pair_by_simulation(
 
     Each role must meet its own tier (``role_tier``). ``first`` is the prefill instance.
     """
-    decode, work, tier = candidate.decode, requests.workload, requests.tier
+    work, tier = requests.workload, requests.tier
     pools = (
         pool_of(first.profile, candidate.prefills, role="prefill", link=first.link),
-        pool_of(decode.profile, candidate.decodes, role="decode"),
+        pool_of(candidate.decode.profile, candidate.decodes, role="decode"),
     )
     trial = Trial(pools, RequestDraws((work.isl, work.osl), seed=seed, requests=PD_REQUESTS), tier)
-    # Attainment targets of prefill and of decode; together they meet the tier.
-    targets = (role_tier(tier, "prefill").attainment, role_tier(tier, "decode").attainment)
-
-    def miss_ratios(run: SimulationResult) -> tuple[float, float]:
-        """Return the shares that miss TTFT and TBT, over the shares that each role may let miss."""
-        shares, nothing = miss_shares(run.requests, tier), (0.0, 0.0)
-        ttft, tbt = shares.get("ttft", nothing)[0], shares.get("tbt", nothing)[0]
-        return ttft / (1.0 - targets[0]), tbt / (1.0 - targets[1])
 
     def holds(rate: float) -> bool:
         """Return whether two draws of requests meet the tier, and each role its target."""
         for draw in (0, 1):
             run = trial.at(rate, draw=draw)
-            if not trial.met(run) or max(miss_ratios(run)) > 1.0:
+            if not trial.met(run) or max(_miss_ratios(run, tier)) > 1.0:
                 return False
         return True
 
@@ -114,7 +107,7 @@ def _pair_by_simulation(
     max_rate = min(
         trial.saturated_rps(),
         saturated_rps(first.profile, work, PoolShape("prefill", candidate.prefills)),
-        saturated_rps(decode.profile, work, _decode_pool(candidate, first)),
+        saturated_rps(candidate.decode.profile, work, _decode_pool(candidate, first)),
     )
     ends = rates_around_limit(
         holds, guess, step=STEP_FACTOR, lowest=guess / MAX_FACTOR, highest=max_rate,
@@ -123,13 +116,22 @@ def _pair_by_simulation(
     if ends is None:
         return None
     met_rate, missed_rate = ends
-    missed_ttft, missed_tbt = miss_ratios(trial.at(missed_rate))
+    missed_ttft, missed_tbt = _miss_ratios(trial.at(missed_rate), tier)
     bound = "ttft" if missed_ttft else "throughput"
     if missed_tbt > missed_ttft:
         bound = "tbt"
     times, share = trial.at(met_rate).requests, tier.attainment
     ttft_s, tbt_s = quantile(times.ttft_s, share), quantile(times.tbt_s, share)
     return RatedCandidate(candidate, met_rate, ttft_s, tbt_s, bound, "simulation")
+
+
+def _miss_ratios(run: SimulationResult, tier: Tier) -> tuple[float, float]:
+    """Return the shares that miss TTFT and TBT, over the shares that each role may let miss."""
+    shares, nothing = miss_shares(run.requests, tier), (0.0, 0.0)
+    ttft, tbt = shares.get("ttft", nothing)[0], shares.get("tbt", nothing)[0]
+    # Attainment targets of prefill and of decode; together they meet the tier.
+    prefill, decode = (role_tier(tier, role).attainment for role in ("prefill", "decode"))
+    return ttft / (1.0 - prefill), tbt / (1.0 - decode)
 
 
 def at_rate(candidate: Candidate, rate: float, requests: Requests) -> RatedCandidate | None:

@@ -73,26 +73,16 @@ def search(
     decode = decode_loads(speeds, instances, requests.for_role("decode"))
     table, ruled_out, evaluated = table_of(instances, requests, aggregated, prefill, decode)
 
-    def by_cost(rated: RatedCandidate) -> tuple[float, float]:
-        return cost_key(rated, requests)
-
     report(0.3, "Queues of the best")
     wanted = int(np.ceil(SPARE * top))
     screened = _best_candidates(table, instances, requests, max(CLOSED, wanted))
     rated_or_none = [rate_by_closed_forms(candidate, requests) for candidate in screened]
-    closed = sorted((rated for rated in rated_or_none if rated is not None), key=by_cost)
+    closed = _by_cost([rated for rated in rated_or_none if rated is not None], requests)
     to_simulate = closed[:wanted]
     for rated in _best_by_gpu(closed, requests):
         if rated not in closed[:wanted] and np.isfinite(rated.candidate.usd_per_hour):
             to_simulate.append(rated)
-
-    best: list[RatedCandidate] = []
-    for number, rated in enumerate(to_simulate):
-        report(0.5 + 0.4 * number / len(to_simulate), "Simulating the best")
-        simulated = rate_by_simulation(rated.candidate, requests, rated.rate, seed)
-        if simulated is not None:
-            best.append(simulated)
-    best.sort(key=by_cost)
+    best = _by_cost(_simulated(to_simulate, requests, seed, report), requests)
     dropped = len(screened) - len(closed) + len(to_simulate) - len(best)
     if dropped:
         ruled_out[MISSES_QUEUES] += dropped
@@ -102,6 +92,24 @@ def search(
     not_simulated = [rated for rated in closed if rated not in to_simulate]
     by_gpu = _best_by_gpu([*best, *not_simulated], requests)
     return SearchResult(tuple(best[:top]), by_gpu, latency, speed, evaluated, dict(ruled_out))
+
+
+def _simulated(
+    to_simulate: Sequence[RatedCandidate], requests: Requests, seed: int, report: ReportProgress
+) -> list[RatedCandidate]:
+    """Return the candidates as rated by simulation, without those that miss the limits."""
+    simulated = []
+    for number, rated in enumerate(to_simulate):
+        report(0.5 + 0.4 * number / len(to_simulate), "Simulating the best")
+        of_candidate = rate_by_simulation(rated.candidate, requests, rated.rate, seed)
+        if of_candidate is not None:
+            simulated.append(of_candidate)
+    return simulated
+
+
+def _by_cost(rated: Sequence[RatedCandidate], requests: Requests) -> list[RatedCandidate]:
+    """Return the candidates sorted by cost, the cheapest first."""
+    return sorted(rated, key=lambda each: cost_key(each, requests))
 
 
 def cost_key(rated: RatedCandidate, requests: Requests) -> tuple[float, float]:
@@ -148,31 +156,34 @@ def _best_candidates(
         copies = np.maximum(np.ceil(requests.rps / table.rate - 1e-9), 1.0)
     cost = table.usd_per_hour * copies
     order = np.lexsort((table.gpus / table.rate, np.where(np.isfinite(cost), cost, np.inf)))
-    by_kind: dict[Kind, Candidate] = {}
-    for row in order[:ROWS_SCANNED].tolist():
-        candidate = table.row(row, instances)
-        by_kind.setdefault(kind_of(candidate), candidate)
-        if len(by_kind) >= count:
-            break
+    by_kind = _first_of_kinds(table, instances, order, count)
     # The comparison of GPU types needs candidates of each.
     types = np.array([instance.gpu.name for instance in instances])[table.decode[order]]
     for gpu in np.unique(types):
         of_type = order[types == gpu]
         wanted = CLOSED_PER_GPU if np.isfinite(cost[of_type[0]]) else 1
-        kinds: set[Kind] = set()
-        for row in of_type[:ROWS_SCANNED].tolist():
-            candidate = table.row(row, instances)
-            kinds.add(kind_of(candidate))
-            by_kind.setdefault(kind_of(candidate), candidate)
-            if len(kinds) >= wanted:
-                break
+        for kind, candidate in _first_of_kinds(table, instances, of_type, wanted).items():
+            by_kind.setdefault(kind, candidate)
     return list(by_kind.values())
+
+
+def _first_of_kinds(
+    table: Table, instances: Sequence[Instance], rows: IntArray, count: int
+) -> dict[Kind, Candidate]:
+    """Return the first candidates of ``rows`` with different ``kind_of``, at most ``count``."""
+    by_kind: dict[Kind, Candidate] = {}
+    for row in rows[:ROWS_SCANNED].tolist():
+        candidate = table.row(row, instances)
+        by_kind.setdefault(kind_of(candidate), candidate)
+        if len(by_kind) >= count:
+            break
+    return by_kind
 
 
 def _best_by_gpu(rated: Sequence[RatedCandidate], requests: Requests) -> tuple[RatedCandidate, ...]:
     """Return the cheapest candidate of each GPU type, the cheapest type first."""
     by_gpu: dict[str, RatedCandidate] = {}
-    for cheapest in sorted(rated, key=lambda rated: cost_key(rated, requests)):
+    for cheapest in _by_cost(rated, requests):
         by_gpu.setdefault(cheapest.candidate.decode.gpu.name, cheapest)
     return tuple(by_gpu.values())
 
@@ -199,8 +210,8 @@ def cost_fronts(
     least = np.nanmin(screened_cost, initial=np.inf)
     screened_cost = np.where(screened_cost <= COSTLY * least, screened_cost, np.nan)
 
-    fronts = []
-    for latencies, measure in ((ttft, "ttft_s"), (tbt, "tbt_s")):
+    def front_of(latencies: FloatArray, measure: str) -> tuple[RatedCandidate, ...]:
+        """Return the front of cost against a latency, whose field is ``measure``."""
         on_front = pareto_front(screened_cost, latencies)
         if len(on_front) > ON_FRONT:
             # Closed forms rate every point, so thin long fronts evenly.
@@ -211,12 +222,23 @@ def cost_fronts(
             rated = at_rate(candidate, float(rates[point]), requests)
             if rated is not None:
                 points.append(rated)
-        rate = np.array([rated.rate for rated in points])
-        spent = [each.candidate.usd_per_hour if priced else each.candidate.gpus for each in points]
-        latency = np.array([getattr(rated, measure) for rated in points])
-        undominated = pareto_front(np.array(spent, np.float64) / rate, latency)
-        fronts.append(tuple(points[i] for i in undominated.tolist()))
-    return fronts[0], fronts[1]
+        return _undominated(points, priced, measure)
+
+    return front_of(ttft, "ttft_s"), front_of(tbt, "tbt_s")
+
+
+def _undominated(
+    points: Sequence[RatedCandidate], priced: bool, measure: str
+) -> tuple[RatedCandidate, ...]:
+    """Return the points that no other beats in cost and in the latency ``measure``.
+
+    Cost is in dollars per request if ``priced``, else in GPUs per request/s.
+    """
+    rate = np.array([rated.rate for rated in points])
+    spent = [each.candidate.usd_per_hour if priced else each.candidate.gpus for each in points]
+    latency = np.array([getattr(rated, measure) for rated in points])
+    undominated = pareto_front(np.array(spent, np.float64) / rate, latency)
+    return tuple(points[i] for i in undominated.tolist())
 
 
 def _aggregated_points(table: Table, aggregated: Loads, requests: Requests) -> Points:

@@ -19,6 +19,8 @@ RATIOS = sorted(
     key=sum,
 )
 NONE = -1
+# Columns of rows of the table: prefill, decode, their numbers, rate and GPUs
+Block = tuple[IntArray, IntArray, IntArray, IntArray, FloatArray, IntArray]
 MISSES_TTFT = "misses the TTFT limit at every load"
 MISSES_TBT = "misses the TPOT limit at every load"
 MISSES_E2E = "misses the E2E limit at every load"
@@ -71,8 +73,7 @@ def table_of(
         ruled_out[_missed_limit(aggregated, k, requests)] += len(instances[k].engines)
     alone = np.flatnonzero(rps > 0.0)
     one, no_prefill = np.ones(len(alone), np.int64), np.full(len(alone), NONE)
-    # Columns of the table by block: prefill, decode, their numbers, rate and GPUs.
-    blocks = [(no_prefill, alone, one, one, rps[alone], gpus[alone])]
+    blocks: list[Block] = [(no_prefill, alone, one, one, rps[alone], gpus[alone])]
     evaluated = candidate_count(instances)
 
     # Pairs; one-token answers need no decode instances.
@@ -81,18 +82,9 @@ def table_of(
         engines = len(instances[int(group[0])].engines)
         evaluated += engines * len(group) ** 2
         pairs = best_ratios(prefill_rps[group], gpus[group], decode_rps[group], gpus[group])
-        fits = pairs.rate > 0.0
-        # Masks of pairs, ``[prefill, decode]``; each excluded pair has one reason.
-        misses_ttft = np.broadcast_to((prefill_rps[group] <= 0.0)[:, None], fits.shape)
-        misses_tbt = np.broadcast_to((decode_rps[group] <= 0.0)[None, :], fits.shape)
-        ruled_out[MISSES_TTFT] += engines * int(misses_ttft.sum())
-        ruled_out[MISSES_TBT] += engines * int((misses_tbt & ~misses_ttft).sum())
-        ruled_out[TOO_MANY] += engines * int((~(misses_ttft | misses_tbt | fits)).sum())
-        fitting = np.nonzero(fits)
-        blocks.append(
-            (group[fitting[0]], group[fitting[1]], pairs.prefills[fitting],
-             pairs.decodes[fitting], pairs.rate[fitting], pairs.gpus[fitting])
-        )  # fmt: skip
+        for reason, count in _excluded_pairs(pairs, prefill_rps[group], decode_rps[group]):
+            ruled_out[reason] += engines * count
+        blocks.append(_block_of(pairs, group))
 
     prefill_rows, decode_rows, prefills, decodes, rate, total_gpus = (
         np.concatenate(column) for column in zip(*blocks, strict=True)
@@ -142,6 +134,30 @@ class RatioTable:
     prefills: IntArray
     decodes: IntArray
     gpus: IntArray
+
+
+def _excluded_pairs(
+    pairs: RatioTable, prefill_rps: FloatArray, decode_rps: FloatArray
+) -> list[tuple[str, int]]:
+    """Return the numbers of excluded pairs by reason; each pair has one."""
+    fits = pairs.rate > 0.0  # [prefill, decode], as are all masks
+    misses_ttft = np.broadcast_to((prefill_rps <= 0.0)[:, None], fits.shape)
+    misses_tbt = np.broadcast_to((decode_rps <= 0.0)[None, :], fits.shape)
+    return [
+        (MISSES_TTFT, int(misses_ttft.sum())),
+        (MISSES_TBT, int((misses_tbt & ~misses_ttft).sum())),
+        (TOO_MANY, int((~(misses_ttft | misses_tbt | fits)).sum())),
+    ]
+
+
+def _block_of(pairs: RatioTable, group: IntArray) -> Block:
+    """Return the columns of the pairs of a group of instances that fit."""
+    fits = np.nonzero(pairs.rate > 0.0)
+    prefill, decode = group[fits[0]], group[fits[1]]
+    return (
+        prefill, decode, pairs.prefills[fits], pairs.decodes[fits], pairs.rate[fits],
+        pairs.gpus[fits],
+    )  # fmt: skip
 
 
 def best_ratios(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simulation.arrays import Array, BoolArray, FloatArray, IntArray
+from simulation.performance.curves import packed_curves
 from simulation.performance.profile import Profile
 from simulation.sharing.gpu_state import GPU, MODEL, REQUEST, State
 from simulation.sharing.shared_gpu import replay
@@ -188,14 +189,8 @@ def _state(
     be late; None: never end early.
     """
     requests = _requests(models, fits)
+    gpu = _gpu_record(host, memory_bytes)
     rows = np.zeros(len(models), MODEL)
-    gpu = np.zeros(1, GPU)
-    gpu["memory_bytes"], gpu["host_bytes"] = memory_bytes, host.host_bytes
-    gpu["switch_s"] = host.switch_s
-    gpu["host_bytes_s"], gpu["disk_bytes_s"] = host.host_bytes_s, host.disk_bytes_s
-    gpu["pinned"], gpu["whole_requests"], gpu["current"] = host.by_memory, host.whole_requests, -1
-    gpu["overlap"] = host.overlap and not (host.by_memory or host.whole_requests)
-    gpu["loading"] = -1
     rows["prefilling"], rows["last_used_s"] = -1, -np.inf
     for row, model in zip(rows, models, strict=True):
         row["weight_bytes"], row["kv_token_bytes"] = model.weight_bytes, model.kv_bytes_per_token
@@ -208,14 +203,23 @@ def _state(
     if host.by_memory:
         rows["resident"] = 1
         gpu["used_bytes"] = rows["weight_bytes"].sum()
-    curves = [model.profile.curve.values for model in models]
-    packed = np.zeros((len(curves), max(len(values) for values in curves)))
-    for m, values in enumerate(curves):
-        packed[m, : len(values)] = values
+    curves = packed_curves([model.profile.curve.values for model in models])
     groups = sum(len(model.attainment) for model in models)
     batch = np.zeros((len(models), int(rows["max_batch"].max()) + 1), np.int64)
     limits = np.full(groups, UNLIMITED) if allowed is None else allowed
-    return State(requests, rows, gpu, packed, batch, np.zeros(groups, np.int64), limits)
+    return State(requests, rows, gpu, curves, batch, np.zeros(groups, np.int64), limits)
+
+
+def _gpu_record(host: SharedHost, memory_bytes: float) -> Array:
+    """Return the record of the GPU before the first request, ``[1]``."""
+    gpu = np.zeros(1, GPU)
+    gpu["memory_bytes"], gpu["host_bytes"] = memory_bytes, host.host_bytes
+    gpu["host_bytes_s"], gpu["disk_bytes_s"] = host.host_bytes_s, host.disk_bytes_s
+    gpu["switch_s"] = host.switch_s
+    gpu["pinned"], gpu["whole_requests"] = host.by_memory, host.whole_requests
+    gpu["overlap"] = host.overlap and not (host.by_memory or host.whole_requests)
+    gpu["current"] = gpu["loading"] = -1
+    return gpu
 
 
 def _requests(models: Sequence[SharingModel], fits: Sequence[BoolArray]) -> Array:

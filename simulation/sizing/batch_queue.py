@@ -164,13 +164,8 @@ def instance_speeds(profile: Profile, workload: Workload, role: str, limit: int)
         residence_s = (residence_s + prompt_s + gaps * gap_s) / 2.0
     admitted_rate = min(workload.rate, float(n[-1] / residence_s[-1]))
     noise = others * admitted_rate * (extras_s * extras_s).mean(axis=1)
-    return Speeds(
-        decode_s=np.interp(sequences, n, decode_s),
-        gap_s=np.interp(sequences, n, gap_s),
-        noise=np.interp(sequences, n, noise),
-        extra_s=np.interp(sequences, n, extra_s),
-        residence_s=np.interp(sequences, n, residence_s),
-    )
+    columns = (decode_s, gap_s, noise, extra_s, residence_s)  # as in ``Speeds``
+    return Speeds(*(np.interp(sequences, n, column) for column in columns))
 
 
 def _prefill_with_decodes(
@@ -244,13 +239,9 @@ def evaluate_pool(
         return Evaluation(rate, True, used, batch, queue, place_wait, NOTHING, tbt, e2e)
 
     prompts = _prompt_times(profile, share_of_load, occupied, speed)
-    # Earlier prompts still slow the first decodes of a sequence.
     if np.isfinite(prompts.by_earlier.values[-1]):
-        # No gap is longer than an iteration that the longest prompt fills.
-        chunk = max(profile.max_batch_tokens - batch, 1.0)
-        pairs = chunk * float(workload.facts.isl_points[-1])
-        context = batch * workload.facts.decode_context
-        longest_s = float(iteration_s(profile, batch, context, chunk, pairs))
+        longest_s = _longest_iteration_s(profile, workload, batch)
+        # Earlier prompts still slow the first decodes of a sequence.
         tbt = gaps_with_delay(tbt, prompts.by_earlier, workload)
         tbt = Spread(np.minimum(tbt.values, longest_s), tbt.weights)
     wait = sum_of(place_wait, prompts.wait)
@@ -259,6 +250,14 @@ def evaluate_pool(
         return _unstable_evaluation(rate, used, batch)
     e2e = end_to_end_time(ttft, tbt, workload)
     return Evaluation(rate, True, used, batch, queue, wait, ttft, tbt, e2e)
+
+
+def _longest_iteration_s(profile: Profile, workload: Workload, batch: float) -> float:
+    """Return the seconds of an iteration with ``batch`` decodes that the longest prompt fills."""
+    chunk = max(profile.max_batch_tokens - batch, 1.0)
+    pairs = chunk * float(workload.facts.isl_points[-1])
+    context = batch * workload.facts.decode_context
+    return float(iteration_s(profile, batch, context, chunk, pairs))
 
 
 def saturated_rps(profile: Profile, workload: Workload, pool: PoolShape = ONE_REPLICA) -> float:
@@ -292,8 +291,6 @@ def _pool_occupancy(speed: Speeds, workload: Workload, instances: int) -> Occupa
         places = len(completions)
         per_instance = np.arange(1, instances * places + 1) / instances  # sequences
         of_instance = np.interp(per_instance, np.arange(places + 1), np.append(0.0, completions))
-        alone = per_instance < 1.0  # fewer sequences than instances: each runs alone
-        of_instance[alone] = per_instance[alone] * completions[0]
         completions = instances * of_instance
     decode_s = (workload.facts.mean_osl - 1.0) * float(speed.gap_s[-1])
     decode_share = decode_s / float(speed.residence_s[-1])
@@ -352,17 +349,22 @@ def _gap_spread(speed: Speeds, occupied: FloatArray, workload: Workload) -> Spre
     noise = float(met @ speed.noise)
     if factor <= 1.0 + NEVER or noise <= 0.0:
         return spread(np.broadcast_to(base_s, weights.shape), weights)
+    gaps = (lengths.values - 1.0)[:, None, None]
+    extra_s = _time_of_other_prompts(gaps * base_s, factor, noise)
+    return spread(base_s + extra_s / gaps, weights)
 
-    # With the prompts of others, a life is a busy period that begins with its own decodes of w
-    # seconds. Its mean is w / (1 - rho), its variance w noise / (1 - rho)^3 (Takacs), where factor
-    # is 1 / (1 - rho). The time beyond w is taken as gamma-distributed.
-    gaps = lengths.values - 1.0
-    own_s = gaps[:, None] * base_s[:, :, 0]
+
+def _time_of_other_prompts(own_s: FloatArray, factor: float, noise: float) -> FloatArray:
+    """Return quantiles of the seconds that prompts of others add to ``own_s [..., 1]`` of decodes.
+
+    A life is then a busy period that begins with its own decodes of w seconds. Its mean is
+    w / (1 - rho), its variance w noise / (1 - rho)^3 (Takacs), where ``factor`` is 1 / (1 - rho).
+    The time beyond w is taken as gamma-distributed. The last axis of the result is SHARES.
+    """
     mean_extra_s = own_s * (factor - 1.0)
     shape = mean_extra_s * mean_extra_s / (own_s * noise * factor**3)
-    scale = (mean_extra_s / shape)[:, :, None]
-    extra_s = scipy.special.gammaincinv(shape[:, :, None], SHARES) * scale
-    return spread(base_s + extra_s / gaps[:, None, None], weights)
+    scale = mean_extra_s / shape
+    return np.asarray(scipy.special.gammaincinv(shape, SHARES) * scale)
 
 
 # --- prompts -------------------------------------------------------------------------------------

@@ -95,23 +95,33 @@ def solve_occupancy(
     if rate == 0.0:
         inside[0] = 1.0
         return Occupancy(inside, tail=0.0, stable=True)
-    rho = rate / death
     # z of the docstring, while no request waits and while some wait.
     z_free = max(1.0 + (burstiness - 1.0) * overlap, MIN_VARIANCE_FACTOR)
     z_waiting = max((burstiness + service_scv) / 2.0, MIN_VARIANCE_FACTOR)
+    rho = rate / death
+    log_ratios = _log_ratios(rho, servers, z_free, z_waiting)
+    tail = float(_waiting_ratios(rho, z_waiting)[-1])
+    logs = np.concatenate([[0.0], np.cumsum(log_ratios)])
+    # Relative to the largest term, exp cannot overflow.
+    inside = np.exp(np.maximum(logs - logs.max(), -LARGEST))
+    inside /= inside.sum() + inside[-1] * tail / (1.0 - tail)
+    return Occupancy(inside, tail, stable=True)
+
+
+def _log_ratios(rho: FloatArray, servers: int, z_free: float, z_waiting: float) -> FloatArray:
+    """Return the logarithms of P(n) / P(n - 1) for n = 1, 2, ...; see ``solve_occupancy``."""
     logs = np.log(rho)
     # From index 1: the probability of an empty system depends on the load only.
     logs[1:servers] /= z_free
-    divisor = np.where(rho < 1.0, 1.0 - rho + rho * z_waiting, 1.0)
-    waiting_ratio = np.where(rho < 1.0, rho * z_waiting / divisor, rho ** (1.0 / z_waiting))
-    logs[servers:] = np.log(waiting_ratio[servers:])
+    logs[servers:] = np.log(_waiting_ratios(rho, z_waiting)[servers:])
     # Scale P(servers), so that as many requests wait as without the correction.
     rho_at_servers = float(rho[servers - 1])
     if rho_at_servers < 1.0:
         logs[servers - 1] -= np.log(1.0 - rho_at_servers + rho_at_servers * z_waiting)
-    logs = np.concatenate([[0.0], np.cumsum(logs)])
-    # Relative to the largest term, exp cannot overflow.
-    inside = np.exp(np.maximum(logs - logs.max(), -LARGEST))
-    tail = float(waiting_ratio[-1])
-    inside /= inside.sum() + inside[-1] * tail / (1.0 - tail)
-    return Occupancy(inside, tail, stable=True)
+    return logs
+
+
+def _waiting_ratios(rho: FloatArray, z_waiting: float) -> FloatArray:
+    """Return P(n) / P(n - 1) while requests wait."""
+    divisor = np.where(rho < 1.0, 1.0 - rho + rho * z_waiting, 1.0)
+    return np.where(rho < 1.0, rho * z_waiting / divisor, rho ** (1.0 / z_waiting))

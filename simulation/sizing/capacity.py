@@ -114,16 +114,21 @@ def capacity(case: SizingCase, *, requests: int = REQUESTS) -> Capacity:
         else:
             high, at_high = rate, run
         rate = (low + high) / 2
+    return _capacity_at(trial, low, at_low, _binding_limit(case, trial, high, at_high))
+
+
+def _binding_limit(case: SizingCase, trial: Trial, rate: float, run: SimulationResult) -> str:
+    """Return what binds at ``rate``, which misses the tier; ``run`` is the first draw there."""
     # If the first draw meets the limits at this rate, only the second shows which one is missed.
-    if trial.met(at_high):
-        at_high = trial.at(high, draw=1)
-    ample = with_ample_memory(pools)
-    if trial.met(trial.at(high, ample)) and trial.met_in_second_draw(high, ample):
-        return _capacity_at(trial, low, at_low, "memory")
-    bound = most_missed_limit(at_high.requests, trial.tier)
+    if trial.met(run):
+        run = trial.at(rate, draw=1)
+    ample = with_ample_memory(trial.pools)
+    if trial.met(trial.at(rate, ample)) and trial.met_in_second_draw(rate, ample):
+        return "memory"
+    bound = most_missed_limit(run.requests, trial.tier)
     if case.role == "decode":
-        bound = decode_bound(bound, profile, trial.tier, *case.lengths)
-    return _capacity_at(trial, low, at_low, bound)
+        return decode_bound(bound, case.profile, trial.tier, *case.lengths)
+    return bound
 
 
 def routing_for(role: str, routing: Routing | None) -> Routing:
@@ -226,7 +231,7 @@ def _infeasible_message(profile: Profile, tier: Tier, run: SimulationResult) -> 
             f"{pool_words} cannot meet tier {tier.name}: {lost:.1%} of requests need more than its "
             f"{profile.kv_capacity_tokens} KV tokens. Use more GPUs per replica."
         )
-    values = {"ttft": log.ttft_s, "tbt": log.tbt_s, "e2e": log.e2e_s}[name]
+    values = getattr(log, f"{name}_s")
     limit = miss_shares(log, tier)[name][1]
     label = "TPOT" if name == "tbt" else name.upper()
     return (

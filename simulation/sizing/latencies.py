@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from simulation.arrays import FloatArray
 from simulation.fleet import KvLink
 from simulation.sizing.birth_death import Occupancy
 from simulation.sizing.prompt_queue import NEVER
@@ -39,22 +40,29 @@ def transfer_time(link: KvLink | None, workload: Workload, senders: int) -> Spre
         return AT_ONCE
     total = AT_ONCE
     cache_bytes = link.kv_bytes_per_token * workload.facts.isl_points
-    slower_bytes_s = min(link.bytes_s, link.shared_bytes_s)
     for bytes_s, links in ((link.bytes_s, senders), (link.shared_bytes_s, 1)):
-        if not np.isfinite(bytes_s):
-            continue
-        seconds = cache_bytes / bytes_s
-        mean_s = float(seconds.mean())
-        load = workload.rate / links * mean_s
-        if load >= 1.0:
-            return Spread(np.array([np.inf]), np.ones(1))
-        squared_cv = float(seconds.var()) / mean_s**2
-        points, weights = unit_exponential()
-        # M/G/1 wait of those that wait (Pollaczek and Khinchine), taken as exponential.
-        wait_s = (1.0 + squared_cv) / 2.0 * mean_s / (1.0 - load)
-        wait = spread(np.append(0.0, wait_s * points), np.append(1.0 - load, load * weights))
-        total = sum_of(total, wait)
+        if np.isfinite(bytes_s):
+            wait = _link_wait(cache_bytes / bytes_s, workload.rate / links)
+            if not np.isfinite(wait.values[-1]):
+                return wait
+            total = sum_of(total, wait)
+    slower_bytes_s = min(link.bytes_s, link.shared_bytes_s)
     return sum_of(total, spread(cache_bytes / slower_bytes_s))
+
+
+def _link_wait(seconds: FloatArray, rate: float) -> Spread:
+    """Return the wait for a link that ``rate`` caches/s use for ``seconds`` each; inf: overloaded.
+
+    The wait of those that wait (M/G/1; Pollaczek and Khinchine) is taken as exponential.
+    """
+    mean_s = float(seconds.mean())
+    load = rate * mean_s
+    if load >= 1.0:
+        return Spread(np.array([np.inf]), np.ones(1))
+    squared_cv = float(seconds.var()) / mean_s**2
+    points, weights = unit_exponential()
+    wait_s = (1.0 + squared_cv) / 2.0 * mean_s / (1.0 - load)
+    return spread(np.append(0.0, wait_s * points), np.append(1.0 - load, load * weights))
 
 
 def gaps_with_delay(gap: Spread, first: Spread, workload: Workload) -> Spread:

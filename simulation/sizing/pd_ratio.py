@@ -249,34 +249,35 @@ def closed_form_ratio(service: PdService, prefill: int, decode: int) -> RatioCap
     if not rate:
         nan = float("nan")
         return RatioCapacity(prefill, decode, 0.0, 0.0, "slo", "", nan, nan, nan)
-    prefill_binds = forms.decode_keeps_up(prefill, decode)
-    tier, bound = service.tier, ""
-    if not prefill_binds:
-        # The link binds if the decode pool would sustain more when KV transfers take no time.
-        more = service.workload.at((1.0 + 5 * PRECISION) * rate)
-        without_link = evaluate_pool(service.decode, more, PoolShape("decode", decode))
-        bound = "link" if without_link.attainment(tier) >= tier.attainment else ""
-    if not bound:
-        if prefill_binds:
-            limit, profile = forms.prefill_limit(prefill), service.prefill
-            pool = PoolShape("prefill", prefill)
-        else:
-            limit, profile = forms.decode_limit(prefill, decode), service.decode
-            pool = PoolShape("decode", decode, service.link, prefill)
-        bound = binding_limit(
-            limit.missed, profile, service.workload, tier, limit.missing_rate, pool
-        )
+    share = service.tier.attainment
     return RatioCapacity(
         prefill=prefill,
         decode=decode,
         max_rps=rate,
         max_tps=rate * service.tokens,
-        bound_by=bound,
-        side="prefill" if prefill_binds else "decode",
-        ttft_s=forms.prefill(prefill, rate).ttft.quantile(tier.attainment),
-        tbt_s=forms.decode(decode, prefill, rate).tbt.quantile(tier.attainment),
+        bound_by=_binding_limit(service, prefill, decode, rate),
+        side="prefill" if forms.decode_keeps_up(prefill, decode) else "decode",
+        ttft_s=forms.prefill(prefill, rate).ttft.quantile(share),
+        tbt_s=forms.decode(decode, prefill, rate).tbt.quantile(share),
         transfer_s=transfer_time(service.link, service.workload.at(rate), prefill).mean,
     )
+
+
+def _binding_limit(service: PdService, prefill: int, decode: int, rate: float) -> str:
+    """Return what binds a ratio at its largest ``rate``."""
+    forms, tier = closed_forms(service), service.tier
+    if forms.decode_keeps_up(prefill, decode):
+        limit, profile = forms.prefill_limit(prefill), service.prefill
+        pool = PoolShape("prefill", prefill)
+    else:
+        # The link binds if the decode pool would sustain more when KV transfers take no time.
+        more = service.workload.at((1.0 + 5 * PRECISION) * rate)
+        without_link = evaluate_pool(service.decode, more, PoolShape("decode", decode))
+        if without_link.attainment(tier) >= tier.attainment:
+            return "link"
+        limit, profile = forms.decode_limit(prefill, decode), service.decode
+        pool = PoolShape("decode", decode, service.link, prefill)
+    return binding_limit(limit.missed, profile, service.workload, tier, limit.missing_rate, pool)
 
 
 def best_ratio(ratios: Sequence[RatioCapacity], service: PdService) -> BestRatio:

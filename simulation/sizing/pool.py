@@ -109,14 +109,7 @@ def pool_curve(
     points = [PoolPoint(1, lone_capacity.max_rps, REQUESTS, 1, lone_capacity.outside)]
     if lone_capacity.max_rps < SATURATED_SHARE * full:
         residence_s = float(np.nanmean(one_instance.at(lone_capacity.max_rps).requests.e2e_s))
-        for n in SIMULATED:
-            if n > max_instances or _is_settled(points, full):
-                break
-            needed = MEAN_RESIDENCES * residence_s * n * full
-            requests = int(np.clip(needed, REQUESTS, MOST_REQUESTS))
-            trial = case_trial(case, n, case.seed + n, requests)
-            guess = _extrapolated_share(points, n, full)
-            points.append(_largest_pool_rate(trial, n, full, guess))
+        points += _larger_pools(case, points[0], full, residence_s, max_instances)
     if too_bursty is not None and points[-1].max_rps < 2 * PRECISION * points[-1].instances * full:
         raise too_bursty
     return PoolCurve(
@@ -125,6 +118,25 @@ def pool_curve(
         alone=lone_capacity,
         points=tuple(points),
     )
+
+
+def _larger_pools(
+    case: SizingCase, alone: PoolPoint, full: float, residence_s: float, max_instances: int
+) -> list[PoolPoint]:
+    """Return the capacity of some pools of up to ``max_instances`` instances, by simulation.
+
+    ``full`` is the saturated rate of one instance, ``residence_s`` the mean time of its requests.
+    """
+    points = [alone]
+    for n in SIMULATED:
+        if n > max_instances or _is_settled(points, full):
+            break
+        needed = MEAN_RESIDENCES * residence_s * n * full
+        requests = int(np.clip(needed, REQUESTS, MOST_REQUESTS))
+        trial = case_trial(case, n, case.seed + n, requests)
+        guess = _extrapolated_share(points, n, full)
+        points.append(_largest_pool_rate(trial, n, full, guess))
+    return points[1:]
 
 
 def curve_capacity(curve: FloatArray, instances: int) -> float:

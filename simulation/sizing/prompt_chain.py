@@ -97,6 +97,20 @@ class Iterations:
         return np.asarray(full * self.full_s + last)
 
 
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """The cells into which waiting prompt tokens are divided."""
+
+    cell_tokens: float
+    cells_per_iteration: int
+    cells: int  # of the longest queue
+
+    @property
+    def size(self) -> int:
+        """Return the length of distributions, a power of two for the transforms."""
+        return 1 << int(2 * self.cells).bit_length()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Kinds:
     """The kinds of iterations of an instance, by the tokens that wait at their start.
@@ -151,31 +165,22 @@ def prompt_delays(
     """
     isl, rate = workload.facts.prefill_points, workload.rate
     iterations = _iteration_times(profile, workload, decodes)
-    budget, mean_isl = iterations.budget, float(isl.mean())
-    spare = budget - rate * iterations.full_s * mean_isl  # tokens of a full iteration
+    mean_isl = float(isl.mean())
+    spare = iterations.budget - rate * iterations.full_s * mean_isl  # tokens of a full iteration
     if spare <= 0:
         return None
-
-    # The grid: a cell is a ``CELLS``-th of an iteration, smaller for short queues and larger for
-    # long ones.
-    longest_queue = _longest_queue(iterations, workload, spare)  # tokens
-    wanted_tokens = max(min(budget, longest_queue / 4.0) / CELLS, longest_queue / LONGEST)
-    cells_per_iteration = max(int(budget / wanted_tokens), 1)
-    cell_tokens = budget / cells_per_iteration
-    cells = int(np.ceil(longest_queue / cell_tokens))  # of the longest queue
-    if cells > MOST_CELLS:
+    grid = _grid_of(iterations.budget, _longest_queue(iterations, workload, spare))
+    if grid.cells > MOST_CELLS:
         return None
-    size = 1 << int(2 * cells).bit_length()  # a power of two for the transforms
-    max_cells = min(cells_per_iteration, cells)
-    kinds = _kinds_of(iterations, isl, running_s, cell_tokens, max_cells, size)
+    kinds = _kinds_of(iterations, isl, running_s, grid)
 
     # Tokens that arrive in T seconds are compound Poisson, with transform exp(rate T (phi - 1)).
     # Powers of that of an eighth of an iteration take a tenth of the time of exponentials.
-    lengths = np.fft.rfft(_length_distribution(isl / cell_tokens, size)) - 1.0
+    lengths = np.fft.rfft(_length_distribution(isl / grid.cell_tokens, grid.size)) - 1.0
     eighth = np.exp(rate * MOMENTS[0] * kinds.seconds[:, None] * lengths)
-    arrivals = np.maximum(np.fft.irfft(((eighth**2) ** 2) ** 2, size), 0.0)  # [kind, size]
+    arrivals = np.maximum(np.fft.irfft(((eighth**2) ** 2) ** 2, grid.size), 0.0)  # [kind, size]
     waiting = _stationary_distribution(
-        arrivals, kinds.after_idle(arrivals), cells, cells_per_iteration
+        arrivals, kinds.after_idle(arrivals), grid.cells, grid.cells_per_iteration
     )
 
     # Shares of all time, by kind of the running iteration and cells left over.
@@ -192,29 +197,37 @@ def prompt_delays(
     if likely.any():
         delays = _delays_in_iteration(
             iterations, workload, time_shares[likely], kinds.seconds[likely], running_s,
-            cell_tokens, eighth[likely],
+            grid.cell_tokens, eighth[likely],
         )  # fmt: skip
     return Delays(busy_share, *delays, float(others_s.mean()))
 
 
-def _kinds_of(
-    iterations: Iterations, isl: FloatArray, running_s: float, cell_tokens: float, max_cells: int,
-    size: int,
-) -> _Kinds:  # fmt: skip
+def _grid_of(budget: float, longest_queue: float) -> _Grid:
+    """Return the grid for a queue of up to ``longest_queue`` tokens.
+
+    A cell is a ``CELLS``-th of an iteration, smaller for short queues and larger for long ones.
+    """
+    wanted_tokens = max(min(budget, longest_queue / 4.0) / CELLS, longest_queue / LONGEST)
+    cells_per_iteration = max(int(budget / wanted_tokens), 1)
+    cell_tokens = budget / cells_per_iteration
+    return _Grid(cell_tokens, cells_per_iteration, int(np.ceil(longest_queue / cell_tokens)))
+
+
+def _kinds_of(iterations: Iterations, isl: FloatArray, running_s: float, grid: _Grid) -> _Kinds:
     """Return the kinds of iterations for prompts of ``isl`` tokens.
 
-    ``running_s`` are the seconds of an iteration without prompts; 0: the instance idles instead. A
-    cell is ``cell_tokens`` tokens, and distributions have ``size`` cells.
+    ``running_s`` are the seconds of an iteration without prompts; 0: the instance idles instead.
     """
     first_prompt = Spread(np.zeros(0), np.zeros(0))
     if running_s == 0:
         first_prompt = thin(spread(isl), FIRST_POINTS)
-    waiting_tokens = np.arange(1.0, max_cells + 1.0) * cell_tokens
+    max_cells = min(grid.cells_per_iteration, grid.cells)
+    waiting_tokens = np.arange(1.0, max_cells + 1.0) * grid.cell_tokens
     seconds = np.concatenate(
         [[running_s], iterations.seconds(waiting_tokens), iterations.seconds(first_prompt.values)]
     )
     left_tokens = np.maximum(first_prompt.values - iterations.budget, 0.0)
-    left_over = _on_two_cells(left_tokens / cell_tokens, size)
+    left_over = _on_two_cells(left_tokens / grid.cell_tokens, grid.size)
     return _Kinds(max_cells, first_prompt, seconds, left_over)
 
 
@@ -299,16 +312,17 @@ def _longest_queue(iterations: Iterations, workload: Workload, spare: float) -> 
     short queues is used if it is below the budget of an iteration, else that for long queues.
     """
     isl, rate = workload.facts.prefill_points, workload.rate
-    mean_isl, mean_square, longest = float(isl.mean()), float((isl**2).mean()), float(isl[-1])
+    mean_square, longest = float((isl**2).mean()), float(isl[-1])
+    tokens_s = rate * float(isl.mean())
     # Short queues: tokens that arrive during an iteration, which computes those before them.
     arriving = longest
     for _ in range(STEPS):
-        before, arriving = arriving, rate * mean_isl * iterations.seconds_of_one(arriving)
+        before, arriving = arriving, tokens_s * iterations.seconds_of_one(arriving)
         if abs(arriving - before) <= SETTLED * arriving:
             break
     # Change of the arrivals by one more token in the iteration before
     growth_s = iterations.full_s - float(iterations.took_s[0])
-    feedback = min(rate * mean_isl * growth_s / iterations.budget, 0.99)
+    feedback = min(tokens_s * growth_s / iterations.budget, 0.99)
     longest_s = iterations.seconds_of_one(arriving + longest)
     variance = rate * longest_s * mean_square / (1.0 - feedback**2)
     short_queue = float(arriving + 2.0 * longest + AWAY * np.sqrt(variance))

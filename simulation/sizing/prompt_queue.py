@@ -69,43 +69,45 @@ class PromptQueue:
         instance (Lee and Longton 1959). More servers change these times as they do with exponential
         service. All times are infinite if the queue grows without end.
         """
-        rate = self.workload.rate / self.servers
         delays = None
         if self.pool.stable:
-            delays = prompt_delays(self.profile, self.workload.at(rate), self.decodes, running_s)
+            one_server = self.workload.at(self.workload.rate / self.servers)
+            delays = prompt_delays(self.profile, one_server, self.decodes, running_s)
         if delays is None:
             never = Spread(np.array([np.inf]), np.ones(1))
             return PromptTimes(never, never, never)
-        share = delays.share  # of the prompts that find an iteration running
-        factor = 1.0  # on the delays of these prompts
-        others_s = delays.others_s
-        if self.pool is not self.one:  # scale from one instance to the pool
-            pool_busy = self.pool.probability_of_at_least(self.servers)
-            one_busy = max(self.one.probability_of_at_least(1), NEVER)
-            # Mean delays of the prompts that find every server busy
-            one_delay_s = _mean_delay(self.one, rate, self.alone.mean) / one_busy
-            if min(pool_busy, one_delay_s) > NEVER:
-                pool_delay_s = _mean_delay(self.pool, self.workload.rate, self.alone.mean)
-                factor = pool_delay_s / pool_busy / one_delay_s
+        share, factor, others_s = delays.share, 1.0, delays.others_s
+        if self.pool is not self.one:
+            share, factor = self._scaled_to_pool(share)
             if self.servers > 1:  # while a server is free, no later prompt joins an iteration
-                share = pool_busy
-                others_s *= pool_busy
-            else:
-                share = share * pool_busy / one_busy
-            share = min(share, 1.0)
+                others_s *= share
 
         def over_all_prompts(delay: Spread, otherwise_s: float) -> Spread:
             """Mix the delay of prompts that find an iteration running with that of the others."""
-            return mix(
-                [
-                    (share, Spread(delay.values * factor, delay.weights)),
-                    (1.0 - share, Spread(np.array([otherwise_s]), np.ones(1))),
-                ]
-            )
+            scaled = Spread(delay.values * factor, delay.weights)
+            otherwise = Spread(np.array([otherwise_s]), np.ones(1))
+            return mix([(share, scaled), (1.0 - share, otherwise)])
 
         first_token = sum_of(over_all_prompts(delays.first_token, others_s), self.alone)
         wait = over_all_prompts(delays.start_wait, 0.0)
         return PromptTimes(wait, first_token, over_all_prompts(delays.by_earlier, 0.0))
+
+    def _scaled_to_pool(self, share: float) -> tuple[float, float]:
+        """Return the share of the pool's prompts that find all servers busy, and a factor.
+
+        The factor is on the delays of these prompts. ``share`` is that share of one instance.
+        """
+        pool_busy = self.pool.probability_of_at_least(self.servers)
+        one_busy = max(self.one.probability_of_at_least(1), NEVER)
+        # Mean delays of the prompts that find every server busy
+        rate = self.workload.rate
+        one_delay_s = _mean_delay(self.one, rate / self.servers, self.alone.mean) / one_busy
+        factor = 1.0
+        if min(pool_busy, one_delay_s) > NEVER:
+            factor = _mean_delay(self.pool, rate, self.alone.mean) / pool_busy / one_delay_s
+        if self.servers > 1:
+            return min(pool_busy, 1.0), factor
+        return min(share * pool_busy / one_busy, 1.0), factor
 
 
 def _mean_delay(prompts: Occupancy, rate: float, alone_s: float) -> float:
@@ -122,18 +124,12 @@ def prompt_queue(profile: Profile, workload: Workload, servers: int, decodes: fl
     One iteration computes several waiting prompts, up to the token budget. A server is therefore
     faster when more prompts wait.
     """
-    context, isl = workload.facts.decode_context, workload.facts.mean_prefill
-    alone = spread(prefill_alone_s(profile, workload.facts.prefill_points, decodes, context))
-    budget = max(profile.max_batch_tokens - decodes, 1.0)
-    max_prompts = max(budget / isl, 1.0)  # of one iteration
-    prompts = np.unique(np.append(np.arange(1.0, min(max_prompts, CROWD)), max_prompts))
-    tokens = np.minimum(prompts * isl, budget)
-    seconds = iteration_s(profile, decodes, decodes * context, tokens, tokens * workload.facts.keys)
-    # Prompts/s of one server by the number of its prompts: never slower with more of them.
-    served_rps = np.maximum(np.maximum.accumulate(tokens / isl / seconds), 1.0 / alone.mean)
-    served_rps[0] = 1.0 / alone.mean
-    if max_prompts == 1.0:  # the next prompt uses the rest of an iteration's budget
-        served_rps = np.append(served_rps, max(float(budget / isl / seconds[-1]), served_rps[0]))
+    alone = spread(
+        prefill_alone_s(
+            profile, workload.facts.prefill_points, decodes, workload.facts.decode_context
+        )
+    )
+    served_rps = _served_rps(profile, workload, decodes, alone.mean)
     # Prompts/s of the pool with 1, 2, ... prompts: first one per server, then all are busy.
     all_busy_rps = np.repeat(served_rps, servers) * servers
     death = np.append(np.arange(1, servers) / alone.mean, all_busy_rps)
@@ -145,3 +141,21 @@ def prompt_queue(profile: Profile, workload: Workload, servers: int, decodes: fl
     if servers > 1 or workload.burstiness != 1.0:
         one = solve_occupancy(workload.rate / servers, served_rps, servers=1, service_scv=scv)
     return PromptQueue(profile, workload, servers, decodes, pool, one, alone, float(death[-1]))
+
+
+def _served_rps(profile: Profile, workload: Workload, decodes: float, alone_s: float) -> FloatArray:
+    """Return the prompts/s of one server by the number of its prompts, 1, 2, ...
+
+    It is never slower with more of them, nor than with one, which takes ``alone_s``.
+    """
+    context, isl = workload.facts.decode_context, workload.facts.mean_prefill
+    budget = max(profile.max_batch_tokens - decodes, 1.0)
+    max_prompts = max(budget / isl, 1.0)  # of one iteration
+    prompts = np.unique(np.append(np.arange(1.0, min(max_prompts, CROWD)), max_prompts))
+    tokens = np.minimum(prompts * isl, budget)
+    seconds = iteration_s(profile, decodes, decodes * context, tokens, tokens * workload.facts.keys)
+    served_rps = np.maximum(np.maximum.accumulate(tokens / isl / seconds), 1.0 / alone_s)
+    served_rps[0] = 1.0 / alone_s
+    if max_prompts == 1.0:  # the next prompt uses the rest of an iteration's budget
+        served_rps = np.append(served_rps, max(float(budget / isl / seconds[-1]), served_rps[0]))
+    return served_rps

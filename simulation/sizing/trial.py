@@ -178,10 +178,12 @@ class Trial:
                 f"No request of the sample fits in {profile.model}'s KV memory on {profile.gpu} "
                 f"({profile.kv_capacity_tokens} tokens). Use more GPUs per replica."
             )
-        first, end = int(0.2 * (len(ends_s) - 1)), int(0.8 * (len(ends_s) - 1))
-        if ends_s[end] > ends_s[first]:
-            return float((end - first) / (ends_s[end] - ends_s[first]))
-        return float(len(ends_s) / ends_s[-1])  # too few completions to leave any out
+        last = len(ends_s) - 1
+        first, end = int(0.2 * last), int(0.8 * last)
+        span_s = ends_s[end] - ends_s[first]
+        if span_s > 0:
+            return float((end - first) / span_s)
+        return float(len(ends_s) / ends_s[last])  # too few completions to leave any out
 
     def _run(self, drawn: _Draw, arrival: FloatArray, pools: Sequence[Pool]) -> SimulationResult:
         """Return the simulation of a draw with these arrival times in seconds."""
@@ -269,13 +271,13 @@ class SharedPrompts:
         """
         order = np.arange(n) + draw * (len(self.isl) // 2)
         rounds, rows = np.divmod(order, len(self.isl))
-        if isinstance(self.blocks, CachedTokens):
-            return SharedPrompts(self.isl[rows], self.osl[rows], self.blocks.rows(rows))
-        chosen, id_count = self.blocks.rows(rows), int(self.blocks.ids.max(initial=0)) + 1
-        # Each round through the sequence gets ids of its own, numbered without gaps.
-        offsets = np.repeat(rounds * id_count, np.diff(chosen.start))
-        _, ids = np.unique(chosen.ids + offsets, return_inverse=True)
-        blocks = PrefixBlocks(chosen.start, ids.astype(np.int32), chosen.block_tokens)
+        blocks = self.blocks.rows(rows)
+        if isinstance(blocks, PrefixBlocks):
+            # Each round through the sequence gets ids of its own, numbered without gaps.
+            id_count = int(blocks.ids.max(initial=0)) + 1
+            offsets = np.repeat(rounds * id_count, np.diff(blocks.start))
+            _, ids = np.unique(blocks.ids + offsets, return_inverse=True)
+            blocks = replace(blocks, ids=ids.astype(np.int32))
         return SharedPrompts(self.isl[rows], self.osl[rows], blocks)
 
 

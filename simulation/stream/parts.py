@@ -5,6 +5,7 @@ instances, faults (drawn over all pools at once) and a policy that sees all mode
 lending between models and without faults can be simulated in parts, on several cores or machines.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import reduce
@@ -77,32 +78,36 @@ def merge_parts(
     """
     if len(parts) == 1:
         return results[0]
-    ends = [result.after.until_s for result in results]
-    # Whether a part has requests that are unfinished or not due (columns 2 and 3).
-    has_requests_left = [bool(result.tally.outcomes[:, 2:].any()) for result in results]
     due_s = max(result.last_due_s for result in results)
-    if any(has_left and end < due_s for has_left, end in zip(has_requests_left, ends, strict=True)):
-        raise SimulationError("Requests remained after the window. Simulate it in one part.")
+    for result in results:
+        # Whether requests are unfinished or not due (columns 2 and 3)
+        has_requests_left = result.tally.outcomes[:, 2:].any()
+        if has_requests_left and result.after.until_s < due_s:
+            raise SimulationError("Requests remained after the window. Simulate it in one part.")
     # Parts list their own pools; restore the order of the whole fleet.
     order = np.argsort(np.concatenate([part.pool_indices for part in parts]))
-    first = results[0]
-    reasons = [reason for result in results for reason in result.reject_reasons]
-    tally = reduce(Tally.plus, (r.tally._replace(served=first.tally.served[:0]) for r in results))
-    tally = tally._replace(served=np.concatenate([r.tally.served for r in results])[order])
+    reasons: Counter[str] = Counter()
+    for result in results:
+        reasons.update(result.reject_reasons)
+    until_s = max(result.after.until_s for result in results)
     return replace(
-        first,
+        results[0],
         fleet=fleet,
         series=merge_columns([r.series for r in results], order),
         totals=merge_columns([r.totals for r in results], order),
-        after=merge_columns([r.after for r in results], order, until_s=max(ends)),
-        reject_reasons={
-            reason: sum(r.reject_reasons.get(reason, 0) for r in results)
-            for reason in dict.fromkeys(sorted(reasons))
-        },
+        after=merge_columns([r.after for r in results], order, until_s=until_s),
+        reject_reasons=dict(sorted(reasons.items())),
         wall_seconds=max(r.wall_seconds for r in results),
-        tally=tally,
+        tally=_merged_tally([r.tally for r in results], order),
         last_due_s=due_s,
     )
+
+
+def _merged_tally(tallies: Sequence[Tally], order: Array) -> Tally:
+    """Return the sum of ``tallies``, with the sums of pools in the order of the whole fleet."""
+    no_pool = tallies[0].served[:0]
+    total = reduce(Tally.plus, (tally._replace(served=no_pool) for tally in tallies))
+    return total._replace(served=np.concatenate([tally.served for tally in tallies])[order])
 
 
 def merge_columns(tables: Sequence[T], order: Array, **replaced: float) -> T:

@@ -6,7 +6,7 @@ import numpy as np
 
 from simulation.arrays import Array, FloatArray
 from simulation.metrics import GroupSummary, Summary, hourly_attainment, summary_of
-from simulation.results import COMPLETED, NOT_DUE, REJECTED, UNFINISHED, Replay
+from simulation.results import Replay
 from simulation.stream.tally import Tally
 
 
@@ -53,7 +53,7 @@ def summarise_stream(result: StreamResult) -> Summary:
         model: {region: _group(result, groups[m, r]) for r, region in enumerate(result.regions)}
         for m, model in enumerate(result.models)
     }
-    arrived, met = tally.hours[..., 0], tally.hours[..., 1]
+    arrived, met = np.moveaxis(tally.hours, -1, 0)
     hours = hourly_attainment(arrived, met, result.tiers, result.fleet.tiers)
     tokens_in_time = result.cells * int(tally.in_time.sum())
     return summary_of(result, total, tiers, models, hours, tokens_in_time)
@@ -62,20 +62,22 @@ def summarise_stream(result: StreamResult) -> Summary:
 def _group(result: StreamResult, groups: Array) -> GroupSummary:
     """Return one summary of all requests in ``groups``, indices in the tally."""
     tally, rows = result.tally, groups.ravel()
-    counts = result.cells * tally.outcomes[rows].sum(axis=0)
-    tokens = result.cells * tally.tokens[rows].sum(axis=0)
-    due = int(counts.sum() - counts[NOT_DUE])
+    outcomes = result.cells * tally.outcomes[rows].sum(axis=0)
+    completed, rejected, unfinished, not_due = outcomes.tolist()
+    inputs, outputs = (result.cells * tally.tokens[rows].sum(axis=0)).tolist()
+    arrived = int(outcomes.sum())
+    due = arrived - not_due
     ttft, tbt, e2e = (tally.percentiles(rows, kind) for kind in range(3))
     return GroupSummary(
-        arrived=int(counts.sum()),
-        completed=int(counts[COMPLETED]),
-        rejected=int(counts[REJECTED]),
-        unfinished=int(counts[UNFINISHED]),
+        arrived=arrived,
+        completed=completed,
+        rejected=rejected,
+        unfinished=unfinished,
         attainment=result.cells * int(tally.met[rows].sum()) / due if due else None,
-        input_tokens=int(tokens[0]),
-        output_tokens=int(tokens[1]),
+        input_tokens=inputs,
+        output_tokens=outputs,
         ttft_ms=ttft,
         tbt_ms=tbt,
         e2e_ms=e2e,
-        not_due=int(counts[NOT_DUE]),
+        not_due=not_due,
     )

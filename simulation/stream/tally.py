@@ -9,7 +9,8 @@ bytes as one tally of all. The layout is that of HdrHistogram (Tene, 2014).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple, Self
+from functools import partial
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -75,16 +76,17 @@ class Tally(NamedTuple):
                 f"The trace has {groups:,} groups of a model, a home region and a tier, and "
                 f"{MOST_GROUPS:,} are possible in a stream. Use fewer."
             )
+        counts: Any = partial(np.zeros, dtype=np.int64)
         return cls(
-            outcomes=np.zeros((groups, 4), np.int64),
-            met=np.zeros(groups, np.int64),
-            tokens=np.zeros((groups, 2), np.int64),
-            in_time=np.zeros(groups, np.int64),
-            known=np.zeros((groups, len(LATENCIES)), np.int64),
-            micros=np.zeros((groups, len(LATENCIES)), np.int64),
-            buckets=np.zeros((groups, len(LATENCIES) if latencies else 0, BUCKETS), np.int64),
-            hours=np.zeros((hours, tiers, 2), np.int64),
-            reasons=np.zeros(len(REASONS), np.int64),
+            outcomes=counts((groups, 4)),
+            met=counts(groups),
+            tokens=counts((groups, 2)),
+            in_time=counts(groups),
+            known=counts((groups, len(LATENCIES))),
+            micros=counts((groups, len(LATENCIES))),
+            buckets=counts((groups, len(LATENCIES) if latencies else 0, BUCKETS)),
+            hours=counts((hours, tiers, 2)),
+            reasons=counts(len(REASONS)),
             served=np.zeros((pools, 4)),
             asked=np.zeros((groups, 4)),
             last_s=np.zeros(1),

@@ -302,11 +302,7 @@ def steady_state(loop: ClosedLoop, calibration: Calibration) -> SteadyState:
     # TTFT, and the wait for the prompts of other users.
     prompt = _prompt_s(loop, times, prompts_per_s)
     ttft = _ttft_without_queue(loop, calibration, times, start, others, prompt)
-    share_ahead = share_ahead * np.where(loop.disaggregated, calibration.split_order, 1.0)
-    # The median request is not of the first round. Later rounds mix, unless prefill has a queue.
-    share_ahead = np.where(loop.median_ttft & ~loop.disaggregated, 0.0, share_ahead)
-    # All requests of the first round arrive at once; with more rounds it counts less.
-    share_before = np.where(_are_in_step(loop), QUEUE_AHEAD, share_ahead * ROUNDS / loop.rounds)
+    share_before = _share_before(loop, calibration, share_ahead)
     first_wait = share_before * others * times.joint_prompt_s
     decoding = (loop.osl - 1.0) * tbt  # seconds between two prompts of a user
     # A user's TTFT and decoding last at least as long as the prompts of all users of the worker.
@@ -320,6 +316,20 @@ def steady_state(loop: ClosedLoop, calibration: Calibration) -> SteadyState:
     wait = stay * (loop.users / in_service - 1.0)
     tokens_per_s = loop.osl * in_service / stay
     return SteadyState(ttft + wait, tbt, tokens_per_s, times.decode_s, times.prompt_s, workers)
+
+
+def _share_before(
+    loop: ClosedLoop, calibration: Calibration, share_ahead: FloatArray
+) -> FloatArray:
+    """Return the share of the other users whose prompts come before a request's own, ``[n]``.
+
+    ``share_ahead`` is that of the first round, in which all requests arrive at once.
+    """
+    share_ahead = share_ahead * np.where(loop.disaggregated, calibration.split_order, 1.0)
+    # The median request is not of the first round. Later rounds mix, unless prefill has a queue.
+    share_ahead = np.where(loop.median_ttft & ~loop.disaggregated, 0.0, share_ahead)
+    # With more rounds the first one counts less.
+    return np.where(_are_in_step(loop), QUEUE_AHEAD, share_ahead * ROUNDS / loop.rounds)
 
 
 def _prefill_queue_s(

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 
-from simulation.arrays import FloatArray
+from simulation.arrays import Array, FloatArray
 from simulation.errors import SimulationError
 from simulation.performance.efficiency import Efficiencies
 from simulation.performance.estimate.calibration import ENGINES, Calibration, release_order
@@ -137,12 +138,11 @@ def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
     shape = replace(deployment.shape, encoder=None)
     weights = gpu_weight_bytes(shape, arranged.decode)
     # Cache of a sequence at half of its output, and at its end.
-    half, end = (round(deployment.isl + share * deployment.osl) for share in (0.5, 1.0))
-    mean = gpu_kv_bytes(shape, half, arranged.decode)
-    # TensorRT-LLM starts a request only if its whole cache fits (GUARANTEED_NO_EVICT, the default).
+    mean = gpu_kv_bytes(shape, round(deployment.isl + 0.5 * deployment.osl), arranged.decode)
     cache = mean
+    # TensorRT-LLM starts a request only if its whole cache fits (GUARANTEED_NO_EVICT, the default).
     if deployment.engine == "trtllm":
-        cache = gpu_kv_bytes(shape, end, arranged.decode)
+        cache = gpu_kv_bytes(shape, round(deployment.isl + deployment.osl), arranged.decode)
     per_worker = deployment.concurrency / arranged.decode_workers
     sequences_per_rank = min(np.ceil(per_worker / ranks), deployment.max_num_seqs)
     free_bytes = gpu.memory_bytes * MEMORY_SHARE - OVERHEAD_BYTES - weights
@@ -155,12 +155,7 @@ def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
         )
         free_bytes = gpu.memory_bytes * TIGHT_SHARE - OVERHEAD_BYTES - weights
     if free_bytes < cache:
-        raise SimulationError(
-            f"{deployment.shape.name} does not fit on {arranged.decode.gpus} x {gpu.name}: each "
-            f"holds {weights / 1e9:.0f} GB of weights and needs {cache / 1e9:.1f} GB for one "
-            f"sequence, of {gpu.memory_bytes * TIGHT_SHARE / 1e9:.0f} GB. Use more GPUs (tp) or a "
-            "smaller precision."
-        )
+        raise _does_not_fit(deployment, arranged.decode, weights, cache)
     # No factor for pipeline stages: each stage holds its layers' cache of every sequence.
     max_sequences = min(max(1.0, np.floor(free_bytes / cache)), deployment.max_num_seqs) * ranks
     if per_worker > max_sequences:
@@ -173,6 +168,19 @@ def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
     return PlacedDeployment(deployment, arranged, batch, weights, mean, notes)
 
 
+def _does_not_fit(
+    deployment: Deployment, decode: Arrangement, weights: float, cache: float
+) -> SimulationError:
+    """Return the error for a GPU that cannot hold ``weights`` and ``cache`` bytes."""
+    gpu = deployment.gpu
+    return SimulationError(
+        f"{deployment.shape.name} does not fit on {decode.gpus} x {gpu.name}: each "
+        f"holds {weights / 1e9:.0f} GB of weights and needs {cache / 1e9:.1f} GB for one "
+        f"sequence, of {gpu.memory_bytes * TIGHT_SHARE / 1e9:.0f} GB. Use more GPUs (tp) or a "
+        "smaller precision."
+    )
+
+
 def loop_of(placed: Sequence[PlacedDeployment], efficiencies: Efficiencies) -> ClosedLoop:
     """Return the deployments as arrays for ``closed_loop``, one row each.
 
@@ -180,50 +188,47 @@ def loop_of(placed: Sequence[PlacedDeployment], efficiencies: Efficiencies) -> C
     the prefix cache.
     """
     deployments, arranged = [p.deployment for p in placed], [p.arranged for p in placed]
-    isl = np.array([d.isl for d in deployments], np.float64)
-    osl = np.array([d.osl for d in deployments], np.float64)
-    batch = np.array([p.batch for p in placed])
-    ranks = np.array([float(a.prefill.attention_dp) for a in arranged])
+    decode_side, prefill_side = [a.decode for a in arranged], [a.prefill for a in arranged]
+    isl, osl = _column(deployments, "isl"), _column(deployments, "osl")
+    batch, ranks = _column(placed, "batch"), _column(prefill_side, "attention_dp")
     # Of a prompt: tokens to compute, and their pairs with earlier tokens.
-    hit_rate = np.array([d.prefix_hit_rate for d in deployments])
+    hit_rate = _column(deployments, "prefix_hit_rate")
     tokens, pairs = (1.0 - hit_rate) * isl, (1.0 - hit_rate**2) * isl * isl / 2.0
-    chunk_tokens = np.array([a.chunk_tokens for a in arranged])
     most_per_rank = np.maximum(batch / ranks - 1.0, 1.0)
-    prompts_per_rank = np.clip(chunk_tokens / tokens, 1.0, most_per_rank)
+    prompts_per_rank = np.clip(_column(arranged, "chunk_tokens") / tokens, 1.0, most_per_rank)
     joint_prompts = prompts_per_rank * ranks
 
     # Iterations: decodes, their context, prompt tokens (or drafted ones) and pairs.
     zeros = np.zeros_like(isl)
     context = batch * (isl + osl / 2.0)
-    drafted_each = np.array([d.drafted for d in deployments])
+    drafted_each = _column(deployments, "drafted")
     drafted = batch * drafted_each
     decode = iteration(batch, context, drafted, zeros)
     prefill = iteration(zeros, zeros, ranks * tokens, ranks * pairs)
     lone = iteration(zeros, zeros, tokens, pairs)
     mixed = iteration(batch, context, drafted + ranks * tokens, ranks * pairs)
     joint = iteration(zeros, zeros, joint_prompts * tokens, joint_prompts * pairs)
-    decode_side, prefill_side = [a.decode for a in arranged], [a.prefill for a in arranged]
     demands_on = partial(_demands_of, deployments, efficiencies)
     return ClosedLoop(
         engine=np.array([ENGINES.index(d.engine) for d in deployments]),
-        disaggregated=np.array([a.split for a in arranged]),
+        disaggregated=_column(arranged, "split", np.bool_),
         isl=isl,
         osl=osl,
-        users=np.array([d.concurrency for d in deployments], np.float64),
+        users=_column(deployments, "concurrency"),
         batch=batch,
-        decode_workers=np.array([a.decode_workers for a in arranged]),
-        prefill_workers=np.array([a.prefill_workers for a in arranged]),
+        decode_workers=_column(arranged, "decode_workers"),
+        prefill_workers=_column(arranged, "prefill_workers"),
         transfer_s=np.array([_transfer_s(p) for p in placed]),
         prefill_ranks=ranks,
         prompts_per_rank=prompts_per_rank,
-        decode_ranks=np.array([float(a.decode.attention_dp) for a in arranged]),
-        rounds=np.array([d.rounds for d in deployments]),
+        decode_ranks=_column(decode_side, "attention_dp"),
+        rounds=_column(deployments, "rounds"),
         drafted=drafted_each,
-        accepted=np.array([d.accepted for d in deployments]),
+        accepted=_column(deployments, "accepted"),
         layers=np.array([float(d.shape.layers) for d in deployments]),
-        median_ttft=np.array([d.median_ttft for d in deployments]),
-        equal_lengths=np.array([a.equal for a in arranged]),
-        recv_interval=np.array([a.recv_interval for a in arranged]),
+        median_ttft=_column(deployments, "median_ttft", np.bool_),
+        equal_lengths=_column(arranged, "equal", np.bool_),
+        recv_interval=_column(arranged, "recv_interval"),
         persistent=np.array([_is_persistent(d) for d in deployments]),
         decode=demands_on(decode_side, decode),
         prefill=demands_on(prefill_side, prefill),
@@ -231,6 +236,11 @@ def loop_of(placed: Sequence[PlacedDeployment], efficiencies: Efficiencies) -> C
         joint_prompts=demands_on(prefill_side, joint),
         mixed=demands_on(decode_side, mixed),
     )
+
+
+def _column(records: Sequence[object], name: str, kind: npt.DTypeLike = np.float64) -> Array:
+    """Return the field ``name`` of each record, ``[records]``."""
+    return np.array([getattr(record, name) for record in records], kind)
 
 
 def _transfer_s(placed: PlacedDeployment) -> float:

@@ -307,22 +307,29 @@ class LearnedCorrections:
         if self.sound.size < 2:  # a row with a defect does not narrow an error either
             by_others = np.zeros(traits.size)
 
-        # Mean square distance of the applied shift from the whole one, and from none.
-        likely = weighed @ (self.belief * self.log_errors)
-        mean_square = (weighed @ (np.sqrt(self.belief) * self.log_errors)) ** 2
-        doubt = np.maximum(mean_square + shift * (shift - 2.0 * likely), 0.0)
         # Never below the noise of a row, nor above the variance without rows.
         noise = self.likeness.noise_of(traits)
         removed = np.stack([explained, by_others])
+        doubt = self._doubt(weighed, shift)
         variances = np.minimum(np.maximum(before - removed, noise) + doubt, before)
         contradicted = np.isin(traits.labels["deployment"], self.contradicted)
         after, stated = np.sqrt(np.where(contradicted, before, variances))
+        return Shift(shift, np.sqrt(before), after, stated, self._residual(traits, shift))
 
-        # The errors that remain of sound rows at the same load
+    def _doubt(self, weighed: FloatArray, shift: FloatArray) -> FloatArray:
+        """Return the mean square distance of ``shift [n]`` from the whole shift, and from none.
+
+        ``weighed [n, rows]`` are the weights of the rows.
+        """
+        likely = weighed @ (self.belief * self.log_errors)
+        mean_square = (weighed @ (np.sqrt(self.belief) * self.log_errors)) ** 2
+        return np.asarray(np.maximum(mean_square + shift * (shift - 2.0 * likely), 0.0))
+
+    def _residual(self, traits: Traits, shift: FloatArray) -> FloatArray:
+        """Return the largest error that remains of a sound row at the same load, ``[n]``."""
         remaining = np.abs(self.errors[None] - shift[:, None])
         at_load = np.where(compare_traits(traits, self.sound).same_load, remaining, 0.0)
-        residual = at_load.max(axis=1, initial=0.0)
-        return Shift(shift, np.sqrt(before), after, stated, residual)
+        return np.asarray(at_load.max(axis=1, initial=0.0))
 
     def leave_one_out_errors(self) -> FloatArray:
         """Return the log error of each row as predicted from the other rows, ``[rows]``."""
@@ -354,19 +361,27 @@ def learn_corrections(
     bounded = FARTHEST * np.tanh(log_errors / FARTHEST)
     trust = np.ones(rows.size) if trust is None else trust
     inverse = _inverse(likeness, rows, bounded, trust)
-    belief, names = np.ones(rows.size), rows.labels["deployment"]
     sound, errors = rows.take(trust == 1.0), log_errors[trust == 1.0]
     if not judged:
-        errors = np.zeros(sound.size)
+        belief, errors = np.ones(rows.size), np.zeros(sound.size)
         return LearnedCorrections(likeness, rows, bounded, inverse, belief, (), sound, errors)
-    predicted = _leave_one_out_prediction(inverse, bounded)
-    for name in np.unique(names):
-        own = names == name
-        if own.sum() >= JUDGED:
-            belief[own] = _shift_probability(predicted[own], bounded[own], trust[own])
+    belief = _beliefs(rows, inverse, bounded, trust)
     pairs = contradictions(likeness, sound, errors)
     contradicted = tuple(sorted({str(sound.labels["deployment"][i]) for i, _ in pairs}))
     return LearnedCorrections(likeness, rows, bounded, inverse, belief, contradicted, sound, errors)
+
+
+def _beliefs(
+    rows: Traits, inverse: FloatArray, log_errors: FloatArray, trust: FloatArray
+) -> FloatArray:
+    """Return the probability that the shift of each row's deployment is right; 1 for few rows."""
+    belief, names = np.ones(rows.size), rows.labels["deployment"]
+    predicted = _leave_one_out_prediction(inverse, log_errors)
+    for name in np.unique(names):
+        own = names == name
+        if own.sum() >= JUDGED:
+            belief[own] = _shift_probability(predicted[own], log_errors[own], trust[own])
+    return belief
 
 
 def _leave_one_out_prediction(inverse: FloatArray, log_errors: FloatArray) -> FloatArray:

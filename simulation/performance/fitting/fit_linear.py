@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy
 
-from simulation.arrays import BoolArray, FloatArray
+from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.performance.monotone import medians
 from simulation.performance.profile import Profile, iteration_s
@@ -82,11 +82,18 @@ def least_squares(design: FloatArray, seconds: FloatArray, groups: FloatArray) -
         )
     values = scipy.optimize.nnls(design / scale, seconds)[0] / scale
     _, cluster = np.unique(groups, axis=0, return_inverse=True)
-    cluster = cluster.ravel()
+    margin = _jackknife_margin(design, seconds, cluster.ravel())
+    return Coefficients(values, np.maximum(values - margin, 0.0), values + margin)
+
+
+def _jackknife_margin(design: FloatArray, seconds: FloatArray, cluster: IntArray) -> FloatArray:
+    """Return half the width of each term's confidence interval, ``[terms]``; see least_squares.
+
+    ``cluster [rows]`` are numbers of clusters from 0 on.
+    """
     terms, clusters = design.shape[1], int(cluster.max()) + 1
-    no_interval = Coefficients(values, np.full(terms, np.nan), np.full(terms, np.nan))
     if clusters < terms + 2:
-        return no_interval
+        return np.full(terms, np.nan)
     # Normal equations squares @ x = products, as sums by cluster. Subtracting those of a cluster
     # gives the fit without it, so that no cluster needs a pass over all rows.
     squares = np.zeros((clusters, terms, terms))
@@ -95,13 +102,14 @@ def least_squares(design: FloatArray, seconds: FloatArray, groups: FloatArray) -
     np.add.at(products, cluster, design * seconds[:, None])
     all_squares, all_products = squares.sum(axis=0), products.sum(axis=0)
     squares_without = all_squares - squares
+    scale = np.linalg.norm(design, axis=0)
     if (np.linalg.matrix_rank(squares_without / np.outer(scale, scale)) < terms).any():
-        return no_interval
+        return np.full(terms, np.nan)
     left_out = np.linalg.solve(squares_without, (all_products - products)[:, :, None])[:, :, 0]
     of_all = np.linalg.solve(all_squares, all_products)
     deviation = np.sqrt((clusters - 1) / clusters * ((left_out - of_all) ** 2).sum(axis=0))
-    margin = scipy.special.stdtrit(clusters - 1, 0.5 + CONFIDENCE / 2) * deviation
-    return Coefficients(values, np.maximum(values - margin, 0.0), values + margin)
+    t_value = scipy.special.stdtrit(clusters - 1, 0.5 + CONFIDENCE / 2)
+    return np.asarray(t_value * deviation)
 
 
 def configurations(rows: BenchmarkRows) -> FloatArray:

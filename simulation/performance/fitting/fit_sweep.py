@@ -108,18 +108,7 @@ def sweep_fit(
     prompts_per_decode = float(np.median(served.isl / served.osl))
     prompt = prompt_alone(rows, waiting)
     prefill = _scaled_prefill(served, prompt, base, budget)
-    notes = [
-        "The rows have one proportion of isl to osl, in which the time between tokens cannot tell "
-        f"decodes (β) from the prompts among them (δ). {prefill.source} "
-        f"(measured) decides them together with a {base.kind} profile of {base.model} on "
-        f"{base.tp} x {base.gpu} (modelled): γ and δ are its own, times {prefill.factor:.2f}."
-    ]
-    if prompt is not None and prompt.load > 1:
-        share = float(np.median(1 - prompt.seconds / prompt.high))
-        notes.append(
-            f"No row has a single request in flight: {share:.0%} of TTFT at the lowest load was "
-            "taken for waiting, by the closed loop of estimates (modelled)."
-        )
+    notes = _sweep_notes(prefill, prompt, base)
     gamma, delta = _limited_prefill(prefill, alpha, slope / prompts_per_decode, notes)
     beta = max(slope - delta * prompts_per_decode, 0.0)
     # Beta is the rest of the slope, so its lowest value belongs to the highest delta.
@@ -127,18 +116,14 @@ def sweep_fit(
     low_beta = max(float(fitted.low[1]) - high_delta * prompts_per_decode, 0.0)
     high_beta = max(float(fitted.high[1]) - low_delta * prompts_per_decode, beta)
     low_gamma, high_gamma = prefill.low * prefill.gamma, prefill.high * prefill.gamma
-    intervals = {
-        "alpha": (alpha, float(fitted.low[0]), float(fitted.high[0])),
-        "beta": (beta, low_beta, high_beta),
-        "gamma": (gamma, min(low_gamma, gamma), max(high_gamma, gamma)),
-        "delta": (delta, min(low_delta, delta), max(high_delta, delta)),
-    }
+    low = float(fitted.low[0]), low_beta, min(low_gamma, gamma), min(low_delta, delta)
+    high = float(fitted.high[0]), high_beta, max(high_gamma, gamma), max(high_delta, delta)
+    numbers = zip(UNITS, (alpha, beta, gamma, delta), low, high, UNITS.values(), strict=True)
+    most_tokens = float((batch * served.isl / served.osl).max())
     return LinearFit(
-        tuple(Parameter(name, *numbers, UNITS[name]) for name, numbers in intervals.items()),
+        tuple(Parameter(*each) for each in numbers),
         decodes=float(batch.max()),
-        prefill_tokens=max(
-            float((batch * served.isl / served.osl).max()), min(prefill.isl, budget)
-        ),
+        prefill_tokens=max(most_tokens, min(prefill.isl, budget)),
         context=longest_context(rows),
         notes=tuple(notes),
         tied=True,
@@ -162,6 +147,23 @@ class _ScaledPrefill:
     def prompt_s(self) -> float:
         """Return the seconds of the measured prompt."""
         return self.factor * (self.iterations * self.gamma + self.isl * self.delta)
+
+
+def _sweep_notes(prefill: _ScaledPrefill, prompt: Prompt | None, base: Profile) -> list[str]:
+    """Return sentences on what the rows and the modelled profile ``base`` decide."""
+    notes = [
+        "The rows have one proportion of isl to osl, in which the time between tokens cannot tell "
+        f"decodes (β) from the prompts among them (δ). {prefill.source} "
+        f"(measured) decides them together with a {base.kind} profile of {base.model} on "
+        f"{base.tp} x {base.gpu} (modelled): γ and δ are its own, times {prefill.factor:.2f}."
+    ]
+    if prompt is not None and prompt.load > 1:
+        share = float(np.median(1 - prompt.seconds / prompt.high))
+        notes.append(
+            f"No row has a single request in flight: {share:.0%} of TTFT at the lowest load was "
+            "taken for waiting, by the closed loop of estimates (modelled)."
+        )
+    return notes
 
 
 def _scaled_prefill(

@@ -118,14 +118,10 @@ def tune(
         innovation[i] = error / mean
         used[i] = state.update(error, mean, slope, waited_h[i])
         history[i] = np.exp(state.logs)
-    values, factor95 = np.exp(state.logs), np.exp(Z95 * np.sqrt(np.diag(state.covariance)))
-    alpha, beta, gamma, delta = values.tolist()
+    alpha, beta, gamma, delta = np.exp(state.logs).tolist()
     return TunedProfile(
         replace(profile, alpha_s=alpha, beta_s=beta, gamma_s=gamma, delta_s=delta),
-        tuple(
-            Parameter(name, float(value), float(value / factor), float(value * factor), UNITS[name])
-            for name, value, factor in zip(NAMES, values, factor95, strict=True)
-        ),
+        state.parameters(),
         state.covariance,
         history,
         innovation,
@@ -140,6 +136,15 @@ class _Filter:
     logs: FloatArray  # [4] of alpha, beta, gamma and delta
     covariance: FloatArray  # [4, 4]
     missed: int = 0  # outliers in a row
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Return the parameters with their 95% intervals."""
+        values, factors = np.exp(self.logs), np.exp(Z95 * np.sqrt(np.diag(self.covariance)))
+        low, high = values / factors, values * factors
+        return tuple(
+            Parameter(name, float(values[i]), float(low[i]), float(high[i]), UNITS[name])
+            for i, name in enumerate(NAMES)
+        )
 
     def update(self, error: float, mean: float, slope: FloatArray, waited_h: float) -> bool:
         """Update by an observation that differs by ``error`` from ``mean`` seconds.

@@ -44,6 +44,14 @@ def _arma(values: FloatArray, phi: float, theta: float) -> tuple[float, float, f
     return squares, logs, expected
 
 
+def _negative_log_likelihood(values: FloatArray, parameters: FloatArray) -> float:
+    """Return the negative log likelihood per value, which the search minimizes."""
+    intercept, phi, theta, variance = parameters.tolist()
+    squares, logs, _ = _arma(values - intercept / (1 - phi), phi, theta)
+    terms = logs + squares / variance
+    return 0.5 * float(np.log(2 * pi * variance) + terms / len(values))
+
+
 @dataclass(frozen=True, slots=True)
 class _Model:
     """An order with its parameters ``[4]``: intercept, phi, theta and variance of the shocks."""
@@ -65,17 +73,15 @@ class _Model:
             phi_theta = LARGEST_COEFFICIENT * each[1:3] / np.hypot(1, each[1:3])
             return np.array([each[0], *phi_theta, max(each[3] ** 2, SMALLEST_VARIANCE)])
 
-        def negative_log_likelihood(x: FloatArray) -> float:
-            """Return the negative log likelihood per value, which the search minimizes."""
-            intercept, phi, theta, variance = parameters(x).tolist()
-            squares, logs, _ = _arma(values - intercept / (1 - phi), phi, theta)
-            terms = logs + squares / variance
-            return 0.5 * float(np.log(2 * pi * variance) + terms / len(values))
-
         phi_theta = self.parameters[1:3] / LARGEST_COEFFICIENT
         unbounded = phi_theta / np.sqrt(1 - phi_theta**2)  # the inverse of ``parameters``
         start = np.array([self.parameters[0], *unbounded, np.sqrt(self.parameters[3])])
-        optimum = minimize(negative_log_likelihood, start[free], method="L-BFGS-B", options=SEARCH)
+        optimum = minimize(
+            lambda x: _negative_log_likelihood(values, parameters(x)),
+            start[free],
+            method="L-BFGS-B",
+            options=SEARCH,
+        )
         return replace(self, parameters=parameters(optimum.x))
 
     def next(self, values: FloatArray) -> float:

@@ -33,11 +33,10 @@ class Endpoints:
         for e, pools in enumerate(self.pools):
             self.endpoint_of_pool[list(pools)] = e
         # Endpoints of one pool use its values unchanged, so that results do not depend on others.
-        self._alone = np.array([len(pools) == 1 for pools in self.pools], np.bool_)
+        self._alone = np.bincount(self.endpoint_of_pool) == 1
         self._first_pools = np.array([pools[0] for pools in self.pools], np.int64)
-        self._is_one_pool_each = bool(
-            self._alone.all()
-        )  # each pool is an endpoint, in the same order
+        # Whether each pool is an endpoint, in the same order
+        self._is_one_pool_each = bool(self._alone.all())
         self._kv = np.array([pool.profile.kv_capacity_tokens for pool in fleet.pools], np.float64)
         self._minimum = np.array([pool.minimum for pool in fleet.pools], np.int64)
         self._maximum = np.array([pool.maximum for pool in fleet.pools], np.int64)
@@ -214,6 +213,11 @@ def allowed_late_share(fleet: Fleet, pools: Sequence[int]) -> float:
 def cheapest_first(fleet: Fleet, pools: Sequence[int]) -> tuple[int, ...]:
     """Return ``pools`` in order of price per output token."""
     return tuple(sorted(pools, key=lambda p: _usd_per_token_rate(fleet.pools[p])))
+
+
+def count_in(counts: IntArray, pools: Sequence[int]) -> int:
+    """Return the sum of ``counts [pools of the fleet]`` over ``pools``."""
+    return int(counts[list(pools)].sum())
 
 
 def initial_counts(fleet: Fleet) -> IntArray:

@@ -39,26 +39,35 @@ class HpaBehaviour:
 
     def limited_replicas(self, p: int, time_s: float, present: int, recommended: int) -> int:
         """Return the replicas of pool ``p`` after stabilization and rate limits."""
-        stable = self._apply_stabilization(p, time_s, present, recommended)
+        target = self._apply_stabilization(p, time_s, present, recommended)
         changes = self._changes[p]
-        longest = max(self._up.period_s, self._down.period_s)
-        while changes and changes[0][0] <= time_s - longest:
+        while changes and changes[0][0] <= time_s - max(self._up.period_s, self._down.period_s):
             changes.popleft()
-        if stable > present:
-            added = _sum_changes_since(changes, time_s - self._up.period_s, sign=1)
-            at_period_start = present - added
-            most = max(ceil(at_period_start * (1 + self._up.percent / 100) - ROUNDING),
-                       at_period_start + self._up.replicas)  # fmt: skip
-            stable = max(min(stable, most), present)
-        elif stable < present:
-            removed = -_sum_changes_since(changes, time_s - self._down.period_s, sign=-1)
-            at_period_start = present + removed
-            least = min(floor(at_period_start * (1 - self._down.percent / 100) + ROUNDING),
-                        at_period_start - self._down.replicas)  # fmt: skip
-            stable = min(max(stable, least), present)
-        if stable != present:
-            changes.append((time_s, stable - present))
-        return stable
+        if target > present:
+            target = max(min(target, self._most(p, time_s, present)), present)
+        elif target < present:
+            target = min(max(target, self._least(p, time_s, present)), present)
+        if target != present:
+            changes.append((time_s, target - present))
+        return target
+
+    def _most(self, p: int, time_s: float, present: int) -> int:
+        """Return the most replicas of pool ``p`` that the rate limit allows on scale-out."""
+        way = self._up
+        at_period_start = present - _sum_changes_since(
+            self._changes[p], time_s - way.period_s, sign=1
+        )
+        by_percent = ceil(at_period_start * (1 + way.percent / 100) - ROUNDING)
+        return max(by_percent, at_period_start + way.replicas)
+
+    def _least(self, p: int, time_s: float, present: int) -> int:
+        """Return the fewest replicas of pool ``p`` that the rate limit allows on scale-in."""
+        way = self._down
+        at_period_start = present - _sum_changes_since(
+            self._changes[p], time_s - way.period_s, sign=-1
+        )
+        by_percent = floor(at_period_start * (1 - way.percent / 100) + ROUNDING)
+        return min(by_percent, at_period_start - way.replicas)
 
     def _apply_stabilization(self, p: int, time_s: float, present: int, recommended: int) -> int:
         """Return the recommendation for pool ``p`` after the stabilization windows.

@@ -4,7 +4,7 @@ from typing import Literal
 
 import numpy as np
 
-from simulation.arrays import FloatArray, IntArray
+from simulation.arrays import FloatArray
 from simulation.policy import Observation
 
 # Means over ready instances: KV memory in use; share of time an iteration runs; requests waiting;
@@ -28,23 +28,23 @@ def per_instance(metric: Metric, observation: Observation, kv_tokens: FloatArray
     an instance. Running requests are a mean since the last decision. Waiting requests are counted
     at the decision. Their KV tokens are unknown, so each counts as many as the mean running one.
     """
-    ready: IntArray = observation.ready
-    divisor = np.where(ready > 0, ready, 1)
-    waiting = observation.waiting / divisor
-    signals = observation.signals
+    values = _values(metric, observation, kv_tokens)
+    return np.asarray(np.where(observation.ready > 0, values, np.nan))
+
+
+def _values(metric: Metric, observation: Observation, kv_tokens: FloatArray) -> FloatArray:
+    """Return ``per_instance`` with any value for pools without ready instances."""
+    waiting: FloatArray = observation.waiting / np.maximum(observation.ready, 1)
     if metric == "memory":
-        values = observation.utilisation.astype(np.float64)
-    elif metric == "queue":
-        values = waiting
-    elif signals is None:
-        return np.full(len(ready), np.nan)
-    elif metric == "gpu":
-        values = signals.busy
-    elif metric == "concurrency":
-        values = np.nan_to_num(signals.batch) + waiting
-    else:
-        running = np.nan_to_num(signals.batch)
-        waiting_ratio = np.divide(waiting, running, out=np.zeros(len(ready)), where=running > 0)
-        values = observation.utilisation * kv_tokens * (1 + waiting_ratio)
-    out: FloatArray = np.where(ready > 0, values, np.nan)
-    return out
+        return observation.utilisation
+    if metric == "queue":
+        return waiting
+    if observation.signals is None:
+        return np.full(len(waiting), np.nan)
+    if metric == "gpu":
+        return observation.signals.busy
+    running = np.nan_to_num(observation.signals.batch)
+    if metric == "concurrency":
+        return np.asarray(running + waiting)
+    waiting_ratio = np.divide(waiting, running, out=np.zeros(len(running)), where=running > 0)
+    return np.asarray(observation.utilisation * kv_tokens * (1 + waiting_ratio))

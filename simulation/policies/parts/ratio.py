@@ -10,7 +10,7 @@ from simulation.arrays import FloatArray
 from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import Service
 from simulation.policies.parts.stability import ROUNDING
-from simulation.policy import Observation
+from simulation.policy import Observation, Signals
 
 FIXED, OBSERVED = "fixed", "observed"
 BEST_RATIO = "best"  # ratio with the highest capacity in a pressure test (Algorithm 1)
@@ -41,42 +41,33 @@ class PdRatio:
 
     def reset(self, fleet: Fleet, services: Sequence[Service]) -> None:
         """Set each service's ratio: the stated one, else that of its initial instances."""
-        initial = [pool.initial for pool in fleet.pools]
+        pools = len(fleet.pools)
+        stated = np.full(pools, np.nan if self.value is None else self.value)
         self._ratios: list[float] = []
-        stated = np.nan if self.value is None else np.asarray(self.value, np.float64)
-        stated_by_pool = np.broadcast_to(stated, len(initial))
         for service in services:
-            prefills, decodes = (
-                sum(initial[p] for p in pools) for pools in (service.prefill, service.decode)
-            )
+            prefills = sum(fleet.pools[p].initial for p in service.prefill)
+            decodes = sum(fleet.pools[p].initial for p in service.decode)
             initial_ratio = prefills / decodes if prefills and decodes else 1.0
-            ratio = float(stated_by_pool[service.prefill[0]])
+            ratio = float(stated[service.prefill[0]])
             self._ratios.append(ratio if ratio > 0 else initial_ratio)
         # By service: smoothed prefill and decode instances in use; None: not observed yet.
         self._smooth: list[tuple[float, float] | None] = [None] * len(services)
         self._last_decision_s = 0.0
         if self.kind == OBSERVED:
-            pools = len(fleet.pools)
-            self._tps = tuple(
-                np.broadcast_to(np.asarray(role_tps, np.float64), pools).tolist()
-                for role_tps in (self.prefill_tps, self.decode_tps)
-            )
+            self._prefill_tps = np.full(pools, self.prefill_tps, np.float64).tolist()
+            self._decode_tps = np.full(pools, self.decode_tps, np.float64).tolist()
 
     def observe(self, observation: Observation, services: Sequence[Service]) -> None:
         """Update an observed ratio with the signals since the last decision; keep a fixed one."""
         since_s = observation.time_s - self._last_decision_s
         self._last_decision_s = observation.time_s
-        signals = observation.signals
-        if self.kind != OBSERVED or signals is None:
+        if self.kind != OBSERVED or observation.signals is None:
             return
         old_weight = 0.5 ** (since_s / self.half_life_s)
-        prefill_tps, decode_tps = self._tps  # of one instance, by pool
         for i, service in enumerate(services):
             if not service.has_separate_roles:
                 continue
-            # Instances that the tokens/s of each role require.
-            prefills = sum(signals.prefill_tps[p] / prefill_tps[p] for p in service.prefill)
-            decodes = sum(signals.decode_tps[p] / decode_tps[p] for p in service.decode)
+            prefills, decodes = self._in_use(service, observation.signals)
             if not (np.isfinite(prefills) and np.isfinite(decodes)):
                 continue
             old_prefills, old_decodes = self._smooth[i] or (prefills, decodes)
@@ -88,6 +79,12 @@ class PdRatio:
             estimate = min(max(prefills / decodes, 1 / WIDEST_RATIO), WIDEST_RATIO)
             if abs(estimate / self._ratios[i] - 1) > self.tolerance:
                 self._ratios[i] = estimate
+
+    def _in_use(self, service: Service, signals: Signals) -> tuple[float, float]:
+        """Return the prefill and decode instances that the tokens/s of a service require."""
+        prefills = sum(signals.prefill_tps[p] / self._prefill_tps[p] for p in service.prefill)
+        decodes = sum(signals.decode_tps[p] / self._decode_tps[p] for p in service.decode)
+        return prefills, decodes
 
     def prefills_per_decode(self, i: int) -> float:
         """Return the ratio of service ``i``: prefill instances per decode instance."""

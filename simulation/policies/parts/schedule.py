@@ -133,7 +133,7 @@ class RollingSchedule:
         return self.step_at(0.0).counts.copy()
 
     def observe(self, observation: Observation) -> None:
-        self._plan_due(observation.time_s, observation.ready + observation.starting)
+        self._plan_due(observation.time_s, observation.present)
 
     def _plan_due(self, time_s: float, running: IntArray | None) -> None:
         """Plan the periods that are due by ``time_s``, from the ``running`` instances, ``[pools]``.

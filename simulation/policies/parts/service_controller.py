@@ -1,14 +1,21 @@
 """Base class of HeteroScale's controllers: one count per service decides both of its roles."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet
-from simulation.policies.parts.endpoints import Endpoints, Service, initial_counts, services
+from simulation.policies.parts.endpoints import (
+    Endpoints,
+    Service,
+    count_in,
+    initial_counts,
+    services,
+)
 from simulation.policies.parts.ratio import PdRatio
-from simulation.policies.parts.stability import OUT, Cooldowns, Stability
+from simulation.policies.parts.stability import OUT, STAY, Cooldowns, Stability
 from simulation.policy import Actions, ComputedParameter, Observation, ScalingPolicy
 
 PREFILL, DECODE = "prefill", "decode"
@@ -49,11 +56,10 @@ class ServiceController(ScalingPolicy):
     def decide(self, observation: Observation) -> Actions:
         """Scale each service if cooling allows it, else restore its P/D ratio."""
         self.ratio.observe(observation, self.services)
-        present = observation.ready + observation.starting
+        present = observation.present
         targets = present.copy()
         for i, service in enumerate(self.services):
-            pools = self.driving_pools(service)
-            present_count = int(present[list(pools)].sum())
+            present_count = count_in(present, self.driving_pools(service))
             direction, goal = self.direction_and_instances(i, observation)
             changes = (goal - present_count) * direction > 0  # the goal is in this direction
             if changes and self.cooling.allows(i, direction, observation.time_s):
@@ -83,6 +89,13 @@ class ServiceController(ScalingPolicy):
         """Return the pools of the service's driving role."""
         return service.prefill if self.driving_role == PREFILL else service.decode
 
+    def start_first(
+        self, service: Service, observation: Observation, present: int
+    ) -> tuple[int, int]:
+        """Return OUT and 1 if a request waits for the first instance, else STAY and ``present``."""
+        starts = not present and observation.waiting[list(service.pools)].any()
+        return (OUT, 1) if starts else (STAY, present)
+
     def _scale(
         self, targets: IntArray, i: int, service: Service, goal: int, direction: int
     ) -> None:
@@ -92,44 +105,47 @@ class ServiceController(ScalingPolicy):
         """
         pools = self.driving_pools(service)
         self._set_total(targets, pools, goal)
-        if service.has_separate_roles:
-            driving_count = int(targets[list(pools)].sum())
-            if self.driving_role == PREFILL:
-                other_pools, other_goal = service.decode, self.ratio.decode_for(i, driving_count)
-            else:
-                other_pools, other_goal = service.prefill, self.ratio.prefill_for(i, driving_count)
-            other_count = int(targets[list(other_pools)].sum())
-            # ``_rebalance`` corrects the rest.
-            if direction == OUT:
-                other_goal = max(other_goal, other_count)
-            else:
-                other_goal = min(other_goal, other_count)
-            self._set_total(targets, other_pools, other_goal)
+        if not service.has_separate_roles:
+            return
+        driving_count = count_in(targets, pools)
+        if self.driving_role == PREFILL:
+            other_pools, other_goal = service.decode, self.ratio.decode_for(i, driving_count)
+        else:
+            other_pools, other_goal = service.prefill, self.ratio.prefill_for(i, driving_count)
+        other_count = count_in(targets, other_pools)
+        # ``_rebalance`` corrects the rest.
+        limit = max if direction == OUT else min
+        self._set_total(targets, other_pools, limit(other_goal, other_count))
 
     def _rebalance(self, targets: IntArray, i: int, service: Service) -> None:
         """Add instances to a role of service ``i`` that is too far below the P/D ratio."""
-        # ``required`` gives the instances of the other role that a count of the first one needs.
-        for pools, other_pools, required in (
-            (service.prefill, service.decode, self.ratio.decode_for),
-            (service.decode, service.prefill, self.ratio.prefill_for),
-        ):
-            count, other_count = (
-                int(targets[list(pools)].sum()),
-                int(targets[list(other_pools)].sum()),
-            )
-            if not count:
-                continue
-            needed = required(i, count)
-            # Counts are whole numbers: at 3 prefill to 1 decode, 7 prefill need 3 decode, which
-            # would be enough for 9. So a lack is no drift if one instance less would remove it.
-            needed_by_one_less = required(i, count - 1) if count > 1 else 0
-            largest_gap = max(1.0, self.stability.theta_in * needed)
-            if other_count <= needed_by_one_less and needed - other_count > largest_gap:
-                self._set_total(targets, other_pools, needed)
+        prefills = count_in(targets, service.prefill)
+        decodes = count_in(targets, service.decode)
+        if self._lacks(self.ratio.decode_for, i, prefills, decodes):
+            self._set_total(targets, service.decode, self.ratio.decode_for(i, prefills))
+            decodes = count_in(targets, service.decode)
+        if self._lacks(self.ratio.prefill_for, i, decodes, prefills):
+            self._set_total(targets, service.prefill, self.ratio.prefill_for(i, decodes))
+
+    def _lacks(
+        self, required: Callable[[int, int], int], i: int, count: int, other_count: int
+    ) -> bool:
+        """Return whether ``other_count`` is too far below what ``count`` instances need.
+
+        ``required`` gives the instances of the other role of service ``i`` for a count.
+        """
+        if not count:
+            return False
+        needed = required(i, count)
+        # Counts are whole numbers: at 3 prefill to 1 decode, 7 prefill need 3 decode, which
+        # would be enough for 9. So a lack is no drift if one instance less would remove it.
+        needed_by_one_less = required(i, count - 1) if count > 1 else 0
+        largest_gap = max(1.0, self.stability.theta_in * needed)
+        return other_count <= needed_by_one_less and needed - other_count > largest_gap
 
     def _set_total(self, targets: IntArray, pools: tuple[int, ...], goal: int) -> None:
         """Change the instances of ``pools`` in ``targets`` to ``goal`` in total."""
-        change = goal - int(targets[list(pools)].sum())
+        change = goal - count_in(targets, pools)
         if change:
             self._endpoints.move(targets, pools, change)
 

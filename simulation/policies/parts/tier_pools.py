@@ -27,22 +27,27 @@ def siloed_fleet(fleet: Fleet, batch_share: float = BATCH_SHARE) -> tuple[Fleet,
     pools: list[Pool] = []
     source_pools: list[int] = []
     for p, pool in enumerate(fleet.pools):
-        pool_interactive, pool_batch = (
-            tuple(name for name in tiers if pool.takes(name)) for tiers in (interactive, batch)
-        )
-        if not pool_interactive or not pool_batch:  # nothing to split
-            pools.append(pool)
-            source_pools.append(p)
-            continue
-        batch_initial = round(pool.initial * batch_share)
-        batch_initial = min(max(batch_initial, 1), pool.initial - 1) if pool.initial > 1 else 0
-        pools += [
-            replace(pool, tiers=pool_interactive, initial=pool.initial - batch_initial),
-            replace(pool, tiers=pool_batch, initial=batch_initial),
-        ]
-        source_pools += [p, p]
+        parts = _split_by_tier(pool, interactive, batch, batch_share)
+        pools += parts
+        source_pools += [p] * len(parts)
     tiers = tuple(replace(tier, deferrable=False) for tier in fleet.tiers)
     return replace(fleet, pools=tuple(pools), tiers=tiers), source_pools
+
+
+def _split_by_tier(
+    pool: Pool, interactive: tuple[str, ...], batch: tuple[str, ...], batch_share: float
+) -> list[Pool]:
+    """Return a pool for each kind of tier that ``pool`` takes, or ``pool`` if it takes one kind."""
+    interactive = tuple(name for name in interactive if pool.takes(name))
+    batch = tuple(name for name in batch if pool.takes(name))
+    if not interactive or not batch:
+        return [pool]
+    # At least one instance of each kind, if there are two
+    count = min(max(round(pool.initial * batch_share), 1), max(pool.initial - 1, 0))
+    return [
+        replace(pool, tiers=interactive, initial=pool.initial - count),
+        replace(pool, tiers=batch, initial=count),
+    ]
 
 
 def chiron_fleet(
@@ -59,22 +64,21 @@ def chiron_fleet(
     if any(pool.role != "both" for pool in fleet.pools):
         raise SimulationError("Chiron has no rule for prefill and decode pools, only for both.")
     interactive, batch = tiers_by_kind(fleet)
-    kinds: list[tuple[tuple[str, ...] | None, int]] = [(interactive, start[0]), (None, start[1])]
     if not interactive:
         raise SimulationError("Chiron needs a tier that is not deferrable.")
-    if batch:
-        kinds.append((batch, start[2]))
+    kinds = [interactive, None, batch] if batch else [interactive, None]  # None: any tier
     pools: list[Pool] = []
     source_pools: list[int] = []
     placed: set[tuple[str, str]] = set()
     for p, pool in enumerate(fleet.pools):
         remaining = 0 if (pool.model, pool.region) in placed else pool.maximum
-        for kind, (tiers, count) in enumerate(kinds):
+        minimum = min(pool.minimum, pool.maximum)  # of the first kind
+        for tiers, count in zip(kinds, start, strict=False):
             initial = min(count, remaining)
             remaining -= initial
-            minimum = min(pool.minimum, pool.maximum) if kind == 0 else 0
             pools.append(replace(pool, tiers=tiers, initial=initial, minimum=minimum))
             source_pools.append(p)
+            minimum = 0
         if pool.maximum:
             placed.add((pool.model, pool.region))
     return replace(fleet, pools=tuple(pools)), source_pools

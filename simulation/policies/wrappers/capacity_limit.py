@@ -71,13 +71,16 @@ class CapacityLimit(Wrapper):
             gpus if limit.per_instance is None else limit.per_instance for limit in self._limits
         ]
         self._can_start_on_lent = _can_start_on_lent(fleet)
+        self._by_priority = self._services_by_priority(fleet)
+        return super().reset(fleet)
+
+    def _services_by_priority(self, fleet: Fleet) -> list[list[Service]]:
+        """Return the services of each priority, the highest first."""
         worth = np.ones(len(fleet.pools)) if self._worth is None else np.asarray(self._worth)
         by_priority: dict[float, list[Service]] = defaultdict(list)
         for service in services(fleet):
             by_priority[float(worth[list(service.pools)].max())].append(service)
-        # A list of services per priority, the highest first.
-        self._by_priority = [by_priority[worth] for worth in sorted(by_priority, reverse=True)]
-        return super().reset(fleet)
+        return [by_priority[priority] for priority in sorted(by_priority, reverse=True)]
 
     def decide(self, observation: Observation) -> Actions:
         """Return the actions of the wrapped policy, with targets that fit the available GPUs.
@@ -86,16 +89,37 @@ class CapacityLimit(Wrapper):
         lent instances are called back.
         """
         actions = actions_of(self._policy.decide(observation))
-        present = observation.ready + observation.starting
+        present = observation.present
         if not (actions.targets > present).any():  # without growth no GPU is missing
             self._last_refused = self._nothing
             return actions
-        draining = observation.draining  # removed instances may drain first
+        draining = observation.draining
         lent = np.zeros_like(present) if observation.spare is None else observation.spare.copy()
+        targets = actions.targets.copy()
+        missing = self._limit_growth(targets, present, draining, lent)
+        called_back = self._call_back(lent, missing)
+        firm = self._shrink_lower_priorities(targets, present, draining, called_back, missing)
+        self._count_refused(actions.targets, targets, present)
+        keep_lent = actions.keep_lent
+        if called_back.any() and observation.spare is not None:
+            spare = observation.spare - called_back
+            keep_lent = spare if keep_lent is None else np.minimum(keep_lent, spare)
+        if not firm.any():
+            return replace(actions, targets=targets, keep_lent=keep_lent)
+        return replace(actions, targets=targets, firm=firm, keep_lent=keep_lent)
+
+    def _limit_growth(
+        self, targets: IntArray, present: IntArray, draining: IntArray, lent: IntArray
+    ) -> IntArray:
+        """Reduce ``targets`` in place to those that free GPUs allow, the highest priority first.
+
+        ``lent`` is reduced by the instances that growth uses. Returns the GPUs that refused growth
+        would need, ``[priorities, groups]``.
+        """
+        requested = targets.copy()
         amounts = np.array([limit.amount for limit in self._limits], np.int64)
         free = amounts - self._gpus_of(present + draining + lent)  # no instance holds them
-        targets = actions.targets.copy()
-        missing = np.zeros((len(self._by_priority), len(self._groups)), np.int64)  # GPUs
+        missing = np.zeros((len(self._by_priority), len(self._groups)), np.int64)
         for priority, priority_services in enumerate(self._by_priority):
             pools = list(dict.fromkeys(p for service in priority_services for p in service.pools))
             for g in np.flatnonzero(missing.any(axis=0)).tolist():
@@ -104,24 +128,22 @@ class CapacityLimit(Wrapper):
                 targets[blocked] = np.minimum(targets[blocked], present[blocked])
             needing = self._needing_free_gpus(targets - present - draining, pools, lent)
             missing[priority] = self._grant(targets, pools, needing, free)
-            _keep_ratios(targets, actions.targets, present, priority_services)
+            _keep_ratios(targets, requested, present, priority_services)
             # Take the GPUs of what starts from those that lower priorities may use.
             growth = np.maximum(targets - present - draining, 0)
             free -= self._gpus_of(np.minimum(needing, growth))
-        called_back = self._call_back(lent, missing)
-        firm = self._shrink_lower_priorities(targets, present, draining, called_back, missing)
+        return missing
+
+    def _count_refused(self, requested: IntArray, targets: IntArray, present: IntArray) -> None:
+        """Count the refused instances, ``requested`` less ``targets``.
+
+        An instance that the last decision refused too counts once.
+        """
         reached = np.maximum(np.minimum(targets, self._maximum), present)
-        refused = np.maximum(actions.targets - reached, 0)
-        # An instance that the last decision refused too counts once.
-        self.refused += int(np.maximum(refused - self._last_refused, 0).sum())
+        refused = np.maximum(requested - reached, 0)
+        newly_refused = np.maximum(refused - self._last_refused, 0)
+        self.refused += int(newly_refused.sum())
         self._last_refused = refused
-        keep = actions.keep_lent
-        if called_back.any() and observation.spare is not None:
-            spare = observation.spare - called_back
-            keep = spare if keep is None else np.minimum(keep, spare)
-        return replace(
-            actions, targets=targets, firm=firm if firm.any() else actions.firm, keep_lent=keep
-        )
 
     def hold(self, time_s: float) -> Hold | None:
         return None if self._last_refused.any() else super().hold(time_s)
@@ -183,19 +205,11 @@ class CapacityLimit(Wrapper):
             growing = [p for p in group if p in pools and needing[p]]
             gpus, requested = self._per_instance[g][growing], needing[growing]
             demand, free_gpus = int(requested @ gpus), max(0, int(free[g]))
-            if demand <= free_gpus:
-                continue
-            missing[g] = demand - free_gpus
-            exact = requested * (free_gpus / demand)
-            granted = np.floor(exact + ROUNDING).astype(np.int64)
-            free_gpus -= int(granted @ gpus)
-            # One more instance for the pools that rounding down cost most, as GPUs allow.
-            for i in np.argsort(granted - exact, kind="stable"):
-                if granted[i] < requested[i] and gpus[i] <= free_gpus:
-                    granted[i] += 1
-                    free_gpus -= int(gpus[i])
-            targets[growing] -= requested - granted
-            needing[growing] = granted  # for the next group with these pools
+            if demand > free_gpus:
+                missing[g] = demand - free_gpus
+                granted = _granted_instances(requested, gpus, free_gpus)
+                targets[growing] -= requested - granted
+                needing[growing] = granted  # for the next group with these pools
         return missing
 
     def _shrink_lower_priorities(
@@ -220,21 +234,44 @@ class CapacityLimit(Wrapper):
         granted = targets.copy()
         for priority in reversed(range(1, len(self._by_priority))):
             need = missing[:priority].sum(axis=0) - becoming_free
-            for g in np.flatnonzero(need > 0):
+            for g in np.flatnonzero(need > 0).tolist():
                 for service in self._by_priority[priority]:
-                    own = list(service.pools)
-                    spare = np.zeros_like(targets)
-                    spare[own] = np.maximum(targets[own] - np.maximum(self._minimum[own], 1), 0)
-                    spare_gpus = self._gpus_of(spare)[g]
-                    if need[g] <= 0 or not spare_gpus:
-                        continue
-                    share = min(1.0, need[g] / spare_gpus)
-                    reduction = np.ceil(spare * share - ROUNDING).astype(np.int64)
+                    reduction = self._reduction(service, targets, g, int(need[g]))
                     targets -= reduction
                     freed = self._gpus_of(reduction)
                     need[g] -= freed[g]
                     becoming_free += freed
         return targets < granted
+
+    def _reduction(self, service: Service, targets: IntArray, g: int, need: int) -> IntArray:
+        """Return the instances ``[pools]`` that a service gives up for ``need`` GPUs of group g.
+
+        Its pools give up the same share, but keep their minimum and one instance.
+        """
+        spare = np.zeros_like(targets)
+        own = list(service.pools)
+        spare[own] = np.maximum(targets[own] - np.maximum(self._minimum[own], 1), 0)
+        spare_gpus = self._gpus_of(spare)[g]
+        if need <= 0 or not spare_gpus:
+            return np.zeros_like(targets)
+        share = min(1.0, need / spare_gpus)
+        return np.asarray(np.ceil(spare * share - ROUNDING), np.int64)
+
+
+def _granted_instances(requested: IntArray, gpus: IntArray, free_gpus: int) -> IntArray:
+    """Return the instances of each pool that start on ``free_gpus``, fewer than ``requested``.
+
+    ``gpus`` are those of an instance of each pool. All pools get the same share, rounded down. The
+    pools that rounding cost most get one instance more, as GPUs allow.
+    """
+    exact = requested * (free_gpus / int(requested @ gpus))
+    granted = np.asarray(np.floor(exact + ROUNDING), np.int64)
+    left = free_gpus - int(granted @ gpus)
+    for i in np.argsort(granted - exact, kind="stable"):
+        if granted[i] < requested[i] and gpus[i] <= left:
+            granted[i] += 1
+            left -= int(gpus[i])
+    return granted
 
 
 def _keep_ratios(

@@ -33,7 +33,7 @@ class CostLimit(Wrapper):
 
     def decide(self, observation: Observation) -> Actions:
         """Add the cost since the last decision; raise CostLimitExceeded above the limit."""
-        counts = observation.ready + observation.starting + observation.draining
+        counts = observation.present + observation.draining
         passed_s = observation.time_s - self._last_decision_s
         self._last_decision_s = observation.time_s
         # The simulation skips decisions that repeat the last one. Up to the last interval, the

@@ -57,19 +57,18 @@ class SafetyLayer(ScalingPolicy):
         last_s = self.driver.cooling.last_s
         before = last_s.copy()
         answer = self.driver.decide(observation)
-        present = observation.ready + observation.starting
+        present = observation.present
         targets = answer.targets.copy()
         for layer in self.safety:
             last_s[:] = before
-            layer_targets = layer.decide(observation).targets
+            least = np.maximum(layer.decide(observation).targets, present)
             for service in layer.services:
-                service_pools = list(service.pools)
+                own = list(service.pools)
                 if layer.at_risk(service, observation):
-                    least = np.maximum(layer_targets, present)[service_pools]
-                    targets[service_pools] = np.maximum(targets[service_pools], least)
+                    targets[own] = np.maximum(targets[own], least[own])
         last_s[:] = before
+        changes = targets != present
         for i, service in enumerate(self.driver.services):
-            service_pools = list(service.pools)
-            if (targets[service_pools] != present[service_pools]).any():
+            if changes[list(service.pools)].any():
                 self.driver.cooling.record_change(i, observation.time_s)
         return Actions(targets, soft_s=answer.soft_s)

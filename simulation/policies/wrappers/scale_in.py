@@ -75,27 +75,30 @@ class ScaleInUndo(Wrapper):
     def decide(self, observation: Observation) -> Actions:
         """Return the policy's actions; services that miss limits get draining instances back."""
         actions = actions_of(self._policy.decide(observation))
-        if actions.soft_s <= 0 and not self._may_restore_or_keep(observation.time_s):
+        now = observation.time_s
+        if actions.soft_s <= 0 and not self._may_restore_or_keep(now):
             return actions
-        present = observation.ready + observation.starting
-        self._restorable = [  # without those that have stopped
-            [(until, count) for until, count in removed if until > observation.time_s]
-            for removed in self._restorable
-        ]
-        counts = [sum(count for _, count in restorable) for restorable in self._restorable]
-        restored = np.minimum(np.array(counts, np.int64), observation.draining)
+        restored = np.minimum(self._count_restorable(now), observation.draining)
+        present = observation.present
         targets = actions.targets.copy()
         for i, service in enumerate(self._services):
             own = list(service.pools)
             if restored[own].any() and self._misses_limits(i, service, observation):
                 # Keep them for the rest of the soft scale-in from which they return.
-                ends_s = [until for p in own for until, _ in self._restorable[p]]
-                self._keep_until_s[i] = max(ends_s)
+                self._keep_until_s[i] = max(until for p in own for until, _ in self._restorable[p])
                 targets[own] = np.maximum(targets[own], (present + restored)[own])
-            elif observation.time_s < self._keep_until_s[i]:
+            elif now < self._keep_until_s[i]:
                 targets[own] = np.maximum(targets[own], present[own])
         self._record_removed(targets - present, observation, actions)
         return replace(actions, targets=targets)
+
+    def _count_restorable(self, now: float) -> list[int]:
+        """Return the restorable instances of each pool, and forget those that have stopped."""
+        counts = []
+        for restorable in self._restorable:
+            restorable[:] = [removed for removed in restorable if removed[0] > now]
+            counts.append(sum(count for _, count in restorable))
+        return counts
 
     def hold(self, time_s: float) -> Hold | None:
         return None if self._may_restore_or_keep(time_s) else super().hold(time_s)

@@ -1,6 +1,6 @@
 """Record the range of a policy's signal, to show a signal that never changes (methods.md X1)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite, isnan, nan
 
 import numpy as np
@@ -52,34 +52,46 @@ class SignalRecorder(Wrapper):
     def _extend_range(self, gauge: Gauge) -> None:
         """Extend ``signal_range`` by the values of ``gauge`` at a decision."""
         values = gauge.values.tolist()  # Python numbers are faster than arrays of a few pools
-        thresholds_above = _limit_per_value(gauge.out_above, values)
-        thresholds_below = _limit_per_value(gauge.in_below, values)
-        for value, above, below in zip(values, thresholds_above, thresholds_below, strict=True):
-            if not isfinite(value):
+        above = _limit_per_value(gauge.out_above, values)
+        below = _limit_per_value(gauge.in_below, values)
+        for reading in zip(values, above, below, strict=True):
+            if not isfinite(reading[0]):
                 continue
-            before = self.signal_range
-            if before is None:
-                before = SignalRange(
-                    gauge.words, gauge.share, value, value, above, below, False, False
-                )
-            elif (
-                before.low <= value <= before.high
-                and above >= before.out_above
-                and below <= before.in_below
-                and (before.asked_more or value <= above)
-                and (before.asked_fewer or value >= below)
-            ):
-                continue  # the usual case: nothing new
-            self.signal_range = SignalRange(
-                gauge.words,
-                gauge.share,
-                low=min(before.low, value),
-                high=max(before.high, value),
-                out_above=_smaller(before.out_above, above),
-                in_below=-_smaller(-before.in_below, -below),
-                asked_more=before.asked_more or value > above,
-                asked_fewer=before.asked_fewer or value < below,
-            )
+            if self.signal_range is None:
+                self.signal_range = _first_range(gauge, *reading)
+            elif not _is_covered(self.signal_range, *reading):
+                self.signal_range = _extended(self.signal_range, *reading)
+
+
+def _first_range(gauge: Gauge, value: float, above: float, below: float) -> SignalRange:
+    """Return the range of one ``value`` and its thresholds."""
+    return SignalRange(
+        gauge.words, gauge.share, value, value, above, below, value > above, value < below
+    )
+
+
+def _is_covered(present: SignalRange, value: float, above: float, below: float) -> bool:
+    """Return whether a ``value`` and its thresholds change nothing, which is the usual case."""
+    return (
+        present.low <= value <= present.high
+        and above >= present.out_above
+        and below <= present.in_below
+        and (present.asked_more or value <= above)
+        and (present.asked_fewer or value >= below)
+    )
+
+
+def _extended(present: SignalRange, value: float, above: float, below: float) -> SignalRange:
+    """Return the range with one ``value`` and its thresholds more."""
+    return replace(
+        present,
+        low=min(present.low, value),
+        high=max(present.high, value),
+        out_above=_smaller(present.out_above, above),
+        in_below=-_smaller(-present.in_below, -below),
+        asked_more=present.asked_more or value > above,
+        asked_fewer=present.asked_fewer or value < below,
+    )
 
 
 def _smaller(first: float, second: float) -> float:
