@@ -52,11 +52,7 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
     if isinstance(error, exceptions.ValidationError):
         return _response_to_invalid(error, path)
     if isinstance(error, exceptions.UnsupportedMediaType):
-        parsers = getattr(context.get("view"), "parser_classes", ())
-        accepted = " or ".join(dict.fromkeys(parser.media_type for parser in parsers))
-        sent = getattr(request, "content_type", "") or "of no named type"
-        detail = f"The body is {sent}. Send {accepted}, and set Content-Type."
-        return problem(error.status_code, detail, path)
+        return problem(error.status_code, _media_type_words(context), path)
     if isinstance(error, exceptions.APIException):
         response = problem(error.status_code, str(error.detail), path)
         challenge, wait_s = getattr(error, "auth_header", None), getattr(error, "wait", None)
@@ -67,6 +63,14 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
         return response
     logger.exception("%s %s", method, path, exc_info=error)
     return problem(500, "The program failed. See its log.", path)
+
+
+def _media_type_words(context: dict[str, Any]) -> str:
+    """Return which media type the body has, and which ones the view of ``context`` accepts."""
+    parsers = getattr(context.get("view"), "parser_classes", ())
+    accepted = " or ".join(dict.fromkeys(parser.media_type for parser in parsers))
+    sent = getattr(context.get("request"), "content_type", "") or "of no named type"
+    return f"The body is {sent}. Send {accepted}, and set Content-Type."
 
 
 def _response_to_invalid(error: exceptions.ValidationError, path: str) -> JsonResponse:

@@ -76,23 +76,28 @@ def add_options(
     for name, option in options.items():
         if name in leave_out:
             continue
-        # argparse formats help texts with %, so double it.
-        settings: dict[str, Any] = {"dest": name, "help": option.help.replace("%", "%%")}
-        if option.type == "boolean":
-            settings["action"] = "store_true"
-            settings["default"] = None  # not given, so that the default of the option applies
-        else:
-            settings["required"] = option.required and checked
-            if option.choices and not option.many and checked:
-                settings["choices"] = option.choices
-            else:
-                settings["metavar"] = name.upper()
+        settings = _settings(name, option, checked=checked)
         if alone and name in alone:
             settings |= {"nargs": "?", "const": alone[name]}
         flags = [flag_of(name)]
         if aliases and name in aliases:
             flags.append(aliases[name])
         group_of_option.get(name, parser).add_argument(*flags, **settings)
+
+
+def _settings(name: str, option: Option, *, checked: bool) -> dict[str, Any]:
+    """Return the arguments of ``add_argument`` for an option; see ``add_options``."""
+    # argparse formats help texts with %, so double it.
+    settings: dict[str, Any] = {"dest": name, "help": option.help.replace("%", "%%")}
+    if option.type == "boolean":
+        # No value is given, so that the default of the option applies.
+        return settings | {"action": "store_true", "default": None}
+    settings["required"] = option.required and checked
+    if option.choices and not option.many and checked:
+        settings["choices"] = option.choices
+    else:
+        settings["metavar"] = name.upper()
+    return settings
 
 
 def options_from_command_line(declared: type[RunOptions], given: Namespace) -> dict[str, Any]:

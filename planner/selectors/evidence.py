@@ -122,11 +122,7 @@ def evidence_of(calibration: Calibration) -> Evidence:
     effects = [_effect(*compared) for compared in zip(deployments, old, new, strict=True)]
     notable = [e for e in effects if max(e.size, e.error_change) > LEAST_CHANGE]
     effects = sorted(notable, key=lambda effect: -effect.size)
-    facts = facts_of(calibration)
-    stated_facts = {
-        name: ", ".join(dict.fromkeys(str(row[name]) for row in facts if row.get(name)))
-        for name in FACTS
-    }
+    stated_facts = _stated_facts(calibration)
     return Evidence(
         rows=_row_uses(calibration, after, usable),
         effects=tuple(effects[:MOST_EFFECTS]),
@@ -135,6 +131,15 @@ def evidence_of(calibration: Calibration) -> Evidence:
         stated=tuple(StatedFact(name, text) for name, text in stated_facts.items() if text),
         missing=tuple(name for name in ASKED if not stated_facts[name]),
     )
+
+
+def _stated_facts(calibration: Calibration) -> dict[str, str]:
+    """Return the different values of each fact in the rows of a file; "" for a missing fact."""
+    facts = facts_of(calibration)
+    return {
+        name: ", ".join(dict.fromkeys(str(row[name]) for row in facts if row.get(name)))
+        for name in FACTS
+    }
 
 
 def _files(calibration: Calibration) -> tuple[list[Row], Row]:

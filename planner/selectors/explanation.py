@@ -179,19 +179,26 @@ def _plan_step(result: Row, pool: Row, peak: Row, pool_tps: Sequence[float]) -> 
         facts.append(f"capacity {capacity_tps:,.0f} input tokens/s")
     if capacity_tps is None or round(capacity_tps) != round(peak["capacity_tps"]):
         facts.append(f"all pools of the region {peak['capacity_tps']:,.0f} input tokens/s")
-    role = pool["arrangement"].rpartition(", ")[2]
-    other_role = {"prefill": "for decode", "decode": "for prefill"}.get(role)
     binding = [
         # The pool is named at the head of the chain.
         _sentences([(limit["sentence"].partition(": ")[2] or limit["sentence"]).rstrip(".")])
         for limit in result["plan"].get("binding") or []
-        if pool["model"] in limit["sentence"]
-        and (pool["region"] in limit["sentence"] or limit["family"] in JOINT)
-        and not (other_role and other_role in limit["sentence"])
-        # A demand that binds only in periods with fewer replicas does not explain the most.
-        and peak["target"] <= (limit.get("replicas") or [0, peak["target"]])[1]
+        if _explains(limit, pool, peak["target"])
     ]
     return Step("Plan", " ".join([_sentences(facts), *binding[:2]]), "plan")
+
+
+def _explains(limit: Row, pool: Row, replicas: int) -> bool:
+    """Return whether a binding constraint explains the ``replicas`` of a pool, its most."""
+    sentence = limit["sentence"]
+    role = pool["arrangement"].rpartition(", ")[2]
+    other_role = {"prefill": "for decode", "decode": "for prefill"}.get(role)
+    if other_role and other_role in sentence:
+        return False
+    is_there = pool["region"] in sentence or limit["family"] in JOINT
+    # A demand that binds only in periods with fewer replicas does not explain the most.
+    _, most = limit.get("replicas") or (0, replicas)
+    return pool["model"] in sentence and is_there and replicas <= most
 
 
 def _provenance_step(result: Row, pool: Row, size: Row) -> Step:

@@ -82,6 +82,8 @@ def compare_runs(
         for values, result, name in zip(settings, results, chosen, strict=True):
             values.update(_as_simulated(values, result, name))
     differences, same = compare_settings(settings)
+    compared = map(_compared_run, runs, results, chosen)
+    names = dict.fromkeys(name for result in results for name in result.policies_in_order)
     notes = [*unreadable, *_notes(runs, results)]
     not_ranked = why_not_ranked(results, differences)
     groups = [
@@ -93,17 +95,12 @@ def compare_runs(
     if not groups:
         notes.append("These kinds of runs have no figure in common.")
     return RunComparison(
-        runs=tuple(
-            _compared_run(run, result, name)
-            for run, result, name in zip(runs, results, chosen, strict=True)
-        ),
+        runs=tuple(compared),
         differences=differences,
         same=same,
         groups=tuple(groups),
         notes=tuple(notes),
-        policies=tuple(
-            dict.fromkeys(name for result in results for name in result.policies_in_order)
-        ),
+        policies=tuple(names),
     )
 
 

@@ -1,6 +1,6 @@
 """Find things of a workspace by name, and how-to pages by their text."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,38 +34,42 @@ def things_found(text: str) -> list[Found]:
     There are MOST of each kind.
     """
     words = text.lower().split()
-    if not words:
-        return []
+    return [*_stored(words), *_built_in(text, words)] if words else []
+
+
+def _stored(words: Sequence[str]) -> Iterator[Found]:
+    """Yield the rows of the database whose name has every word; of runs, also their kind."""
     named, titled, runs = Q(), Q(), Run.objects.filter(sweep=None)
     for word in words:
         named, titled = named & Q(name__icontains=word), titled & Q(title__icontains=word)
         kinds = [kind for kind, label in Run.Kind.choices if word in label.lower()]
         runs = runs.filter(Q(name__icontains=word) | Q(kind__in=kinds))
-    rows = (
-        *_rows(Scenario.objects.filter(named), "Scenario", "scenario"),
-        *(
-            Found(f"{row.get_kind_display()}, run {row.pk}", row.name, "run", row.pk)
-            for row in runs.only("pk", "name", "kind")[:MOST]
-        ),
-        *(
-            Found("Proposal", row.title, "proposal", row.pk)
-            for row in Proposal.objects.filter(titled)[:MOST]
-        ),
-        *_rows(Schedule.objects.filter(named), "Schedule", "schedule"),
-        *_rows(Trace.objects.filter(named), "Trace", "trace", named=True),
-        *_rows(Source.objects.filter(named), "Live source", "source", named=True),
-    )
+    yield from _rows(Scenario.objects.filter(named), "Scenario", "scenario")
+    for run in runs.only("pk", "name", "kind")[:MOST]:
+        yield Found(f"{run.get_kind_display()}, run {run.pk}", run.name, "run", run.pk)
+    for proposal in Proposal.objects.filter(titled)[:MOST]:
+        yield Found("Proposal", proposal.title, "proposal", proposal.pk)
+    yield from _rows(Schedule.objects.filter(named), "Schedule", "schedule")
+    yield from _rows(Trace.objects.filter(named), "Trace", "trace", named=True)
+    yield from _rows(Source.objects.filter(named), "Live source", "source", named=True)
+
+
+def _built_in(text: str, words: Sequence[str]) -> Iterator[Found]:
+    """Yield GPU types, models, profiles, how-to pages and terms that match ``text``."""
     gpu = " ".join(word for word in words if word not in GPU_FACTS) or text
-    built_in = (
-        *(Found("GPU", row.name, "gpu", row.name) for row in gpus_list(gpu)[:MOST]),
-        *(Found("Model", row.name, "model", row.name)
-          for row in models_list(text)[:MOST]),
-        *(Found("Profile", row.name, "profile", row.name) for row in profiles_list(text)[:MOST]),
-        *(Found("Help", title, "help-page", name) for name, title in how_tos_with(text)[:MOST]),
-        *[Found("Glossary", term.name, "glossary", part=term.anchor)
-          for term in glossary() if matches(text, term.name, term.also)][:MOST],
-    )  # fmt: skip
-    return [*rows, *built_in]
+    lists = (
+        ("GPU", gpus_list(gpu)),
+        ("Model", models_list(text)),
+        ("Profile", profiles_list(text)),
+    )
+    for kind, rows in lists:
+        for row in rows[:MOST]:
+            yield Found(kind, row.name, kind.lower(), row.name)
+    for name, title in how_tos_with(text)[:MOST]:
+        yield Found("Help", title, "help-page", name)
+    terms = [term for term in glossary() if matches(text, term.name, term.also)]
+    for term in terms[:MOST]:
+        yield Found("Glossary", term.name, "glossary", part=term.anchor)
 
 
 def _rows(

@@ -47,12 +47,6 @@ def account_data(user: User, *, by: User | None) -> dict[str, Any]:
             for row in _rows_of_user(field, user)
             if getattr(row, "workspace_id", None) in visible
         ]
-    is_about_user = Q(action__startswith="user.") & (Q(name=user.username) | Q(key=user.username))
-    audit_records = AuditRecord.objects.filter(
-        Q(actor=user.username) | is_about_user,
-        workspace__in=["", *(workspace.slug for workspace in user.workspaces)],
-    )
-    columns = ("number", "at", "actor", "action", "name", "details")
     return {
         "account": {
             "user": user.username,
@@ -65,8 +59,19 @@ def account_data(user: User, *, by: User | None) -> dict[str, Any]:
         },
         "about": about,
         "made": made,
-        "audit_log": list(audit_records.order_by("number").values(*columns)),
+        "audit_log": _audit_records(user),
     }
+
+
+def _audit_records(user: User) -> list[dict[str, Any]]:
+    """Return the audit records by or about a person, in order, of workspaces they may enter."""
+    is_about_user = Q(action__startswith="user.") & (Q(name=user.username) | Q(key=user.username))
+    records = AuditRecord.objects.filter(
+        Q(actor=user.username) | is_about_user,
+        workspace__in=["", *(workspace.slug for workspace in user.workspaces)],
+    )
+    columns = ("number", "at", "actor", "action", "name", "details")
+    return list(records.order_by("number").values(*columns))
 
 
 def owned_row_count(person: User) -> int:

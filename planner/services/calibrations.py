@@ -6,6 +6,7 @@ Each file is one row of the table Calibration. Its measurements are stored as ar
 import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -112,17 +113,9 @@ def calibration_upload(
     the first Calibration. Raises IngestError with the line and field that cannot be read.
     """
     check_may_plan(user)
-
-    def check_size(size: int) -> None:
-        if size > MAX_UPLOAD_BYTES:
-            raise IngestError(
-                f"{file_name} is larger than the {MAX_UPLOAD_BYTES / 1e6:g} MB of measurements "
-                "that can be read at once. Split it."
-            )
-
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "upload"
-        sha256, size = write_upload(path, chunks, check_size)
+        sha256, size = write_upload(path, chunks, partial(_check_size, file_name))
         options = options or CalibrationOptions()
         key = request_key(idempotency_key, [sha256, options.model_dump(), source])
         own_rows = Calibration.objects.filter(owner=user)
@@ -147,6 +140,15 @@ def calibration_upload(
             if earlier := key.earlier_row(own_rows):
                 return earlier
             raise
+
+
+def _check_size(file_name: str, size: int) -> None:
+    """Raise IngestError for an upload of more than MAX_UPLOAD_BYTES bytes."""
+    if size > MAX_UPLOAD_BYTES:
+        raise IngestError(
+            f"{file_name} is larger than the {MAX_UPLOAD_BYTES / 1e6:g} MB of measurements "
+            "that can be read at once. Split it."
+        )
 
 
 def calibration_path(

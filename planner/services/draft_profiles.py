@@ -155,13 +155,10 @@ def _serving_of_model(
     by_gpu = {g: profile for (m, g), profile in profiles.items() if m == model}
     if not by_gpu:
         raise NotFound(f"No built-in profile serves {model!r}. Choose a model of the list.")
-    wanted_gpu = gpu or usual_gpu
-    spec = catalogue.gpus().get(wanted_gpu)
     # built_in_profiles() has no modelled profile for some GPU types that could serve the model.
-    has_speed = spec and catalogue.published_precision(model) in spec.peak_flops
-    if wanted_gpu not in by_gpu and has_speed:
-        modelled = modelled_profile(model, wanted_gpu)
-        by_gpu |= {wanted_gpu: modelled} if modelled else {}
+    wanted_gpu = gpu or usual_gpu
+    if wanted_gpu not in by_gpu and (modelled := _modelled_profile(model, wanted_gpu)):
+        by_gpu[wanted_gpu] = modelled
     if gpu and gpu not in by_gpu and strict:
         raise NotFound(
             f"No built-in profile has {model} on {gpu!r}. Choose from {', '.join(by_gpu)}."
@@ -174,6 +171,14 @@ def _serving_of_model(
         if (precision := catalogue.published_precision(profile.model)) != "bf16":
             row["precision"] = precision
     return Serving(profile, row, named)
+
+
+def _modelled_profile(model: str, gpu: str) -> Profile | None:
+    """Return the computed profile of ``model``; None if the GPU type cannot run its precision."""
+    spec = catalogue.gpus().get(gpu)
+    if spec is None or catalogue.published_precision(model) not in spec.peak_flops:
+        return None
+    return modelled_profile(model, gpu)
 
 
 def built_in_profiles() -> dict[tuple[str, str], Profile]:

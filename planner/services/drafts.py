@@ -5,7 +5,7 @@ time after the trace. Long prompts get a looser TTFT limit.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from math import ceil, floor, inf, isfinite
@@ -81,10 +81,8 @@ def scenario_draft(
     series, ended_note = trace.report.get("series", []), ""
     if horizon is None:
         series, ended_note = _series_in_window(trace, window)
-    if ended_note:  # models of series that ended have no demand
-        labels = {row.get("model") for row in series}
-        used = {label: model for label, model in serving.labels.items() if label in labels}
-        serving = replace(serving, labels=MappingProxyType(used))
+    if ended_note:
+        serving = _serving_of_series(serving, series)
     profiles = [model.profile for model in serving.all]
     ttft_ms = max(_ttft_ms(trace, profile) for profile in profiles)
     data: Row = {
@@ -106,6 +104,13 @@ def scenario_draft(
     document = dump_mapping(data)
     parse(document)  # a draft that does not parse is a bug of this module: find it here
     return document
+
+
+def _serving_of_series(serving: Serving, series: Sequence[Row]) -> Serving:
+    """Return the models that serve ``series``; others have no demand."""
+    labels = {row.get("model") for row in series}
+    used = {label: model for label, model in serving.labels.items() if label in labels}
+    return replace(serving, labels=MappingProxyType(used))
 
 
 def _fleet(profiles: Sequence[Profile], regions: Sequence[str], replicas_today: int | None) -> Row:
@@ -206,30 +211,31 @@ def _has_word(name: str, words: Sequence[str]) -> bool:
 def _region_row(trace: Trace, profiles: Sequence[Profile], name: str) -> Row:
     """Return the region ``name`` of a draft, with GPUs for the trace's peak on ``profiles``.
 
-    Prices are those of a built-in region: of those whose names begin with ``name``, or of all, the
-    one with prices for most of these GPU types. Other types get the median of the known offers.
+    Prices are those of a built-in region. Types without one get the median of the known offers.
     """
     peak_rps = PEAK_TO_MEAN * sum(rate for _, rate in _series_rates(trace))
     capacity: Counter[str] = Counter()  # GPUs by type
     for profile in profiles:
         replica_rps, _ = largest_rate(profile, *mean_lengths(trace))
         capacity[profile.gpu] += region_gpus(peak_rps, replica_rps, profile.tp)
-
-    usd_per_gpu_hour = {
-        built_in: spec.usd_per_gpu_hour for built_in, spec in catalogue.regions().items()
-    }
-    candidates = list(usd_per_gpu_hour)
-    if labels_in_draft(trace, "regions"):
-        candidates = [other for other in candidates if other.startswith(name)] or candidates
-    like = max(candidates, key=lambda other: len(capacity.keys() & usd_per_gpu_hour[other]))
-
+    like = _built_in_region(name if labels_in_draft(trace, "regions") else "", capacity)
     row: Row = {"name": name, "like": like, "capacity": dict(capacity)}
-    unpriced = sorted(capacity.keys() - usd_per_gpu_hour[like])
+    unpriced = sorted(capacity.keys() - catalogue.regions()[like].usd_per_gpu_hour)
     offers = {gpu: price_of(gpu, {}).usd for gpu in unpriced}
     prices = {gpu: usd for gpu, usd in offers.items() if isfinite(usd)}
     if prices:
         row["usd_per_gpu_hour"] = prices
     return row
+
+
+def _built_in_region(name: str, gpus: Mapping[str, int]) -> str:
+    """Return the built-in region with prices for most of ``gpus``.
+
+    It is one of those whose names begin with ``name``, or of all if there are none.
+    """
+    prices = {region: spec.usd_per_gpu_hour for region, spec in catalogue.regions().items()}
+    candidates = [region for region in prices if region.startswith(name)] or list(prices)
+    return max(candidates, key=lambda region: len(gpus.keys() & prices[region]))
 
 
 def _sources(trace: Trace, serving: Serving, all_series: Sequence[Row]) -> list[Row]:

@@ -50,7 +50,8 @@ from simulation.performance.estimate.estimate import (
 )
 from simulation.performance.graph import operator_graph
 from simulation.performance.power import load, watts
-from simulation.performance.work import iteration
+from simulation.performance.specs import Arrangement
+from simulation.performance.work import Iteration, iteration
 
 ALWAYS_BUSY = 0.98  # busy share of the time above which workers count as always busy
 Row = Mapping[str, Any]
@@ -173,31 +174,36 @@ def estimate_many(
     An item of ``rows`` that is a string is the reason why that row could not be read.
     """
     fit, hardware = estimate_fit(), own_hardware()
-    answers: dict[int, EstimateAnswer | Refused] = {}  # by index of the row
-    requested: dict[int, tuple[Deployment, AtRate | None]] = {}
     measurements = source.own_measurements(hardware)
     measured_hardware = replace(hardware, own=measurements.times if measurements else None)
-    for index, row in enumerate(rows):
-        try:
-            if isinstance(row, str):
-                raise PlannerError(row)
-            requested[index] = requested_estimate(row, measured_hardware)
-        except EXPECTED as problem:
-            answers[index] = Refused(str(problem))
-    deployments = [deployed for deployed, _ in requested.values()]
-    estimates = estimate_rows(deployments, fit.calibration, efficiencies())
-    corrections = _measured_changes(measurements, deployments, fit)
-    for (index, (deployed, at_rate)), estimate, correction in zip(
-        requested.items(), estimates, corrections, strict=True
-    ):
-        if isinstance(estimate, RefusedEstimate):
-            answers[index] = Refused(estimate.reason)
+    requested = [_requested(row, measured_hardware) for row in rows]
+    accepted = [row for row in requested if not isinstance(row, Refused)]
+    deployments = [deployed for deployed, _ in accepted]
+    estimates = iter(estimate_rows(deployments, fit.calibration, efficiencies()))
+    corrections = iter(_measured_changes(measurements, deployments, fit))
+    answers: list[EstimateAnswer | Refused] = []
+    for row in requested:
+        if isinstance(row, Refused):
+            answers.append(row)
             continue
+        estimate, correction = next(estimates), next(corrections)
+        if isinstance(estimate, RefusedEstimate):
+            answers.append(Refused(estimate.reason))
+            continue
+        deployed, at_rate = row
         answer = _answer_row(deployed, estimate, fit, correction)
-        if at_rate is not None:
-            answer = answer_at_rate(answer, at_rate, deployed.osl)
-        answers[index] = answer
-    return [answers[index] for index in range(len(rows))]
+        answers.append(answer_at_rate(answer, at_rate, deployed.osl) if at_rate else answer)
+    return answers
+
+
+def _requested(row: Row | str, hardware: UserFacts) -> tuple[Deployment, AtRate | None] | Refused:
+    """Return the deployment that a row asks for, and its rate if it has one, or the refusal."""
+    if isinstance(row, str):
+        return Refused(row)
+    try:
+        return requested_estimate(row, hardware)
+    except EXPECTED as problem:
+        return Refused(str(problem))
 
 
 def _measured_changes(
@@ -405,22 +411,27 @@ def power_w(deployed: Deployment, estimate: Estimate) -> float:
     gpu, arranged = deployed.gpu, estimate.arranged
     if gpu.tdp_w is None:
         return estimate.arranged.gpus * gpu.decode_w
-    model = power_model(gpu)
-    shape = replace(deployed.shape, encoder=None)
     context = estimate.batch * (deployed.isl + deployed.osl / 2.0)
     attention_pairs = deployed.isl**2 / 2.0  # pairs of tokens in the attention of one prompt
     # Prompts that start per decode iteration; none if prefill runs on separate replicas.
     prompts = 0.0 if arranged.split else estimate.batch / deployed.osl
     work = iteration(estimate.batch, context, prompts * deployed.isl, prompts * attention_pairs)
-    decode_load = load(operator_graph(shape, arranged.decode), gpu, estimate.tbt_s, work)
-    decode_gpu_w = float(watts(model, gpu, decode_load))
+    decode_gpu_w = _busy_w(deployed, arranged.decode, estimate.tbt_s, work)
     decode_w = decode_gpu_w * arranged.decode.gpus * arranged.decode_workers
     if not arranged.split:
         return decode_w
     ranks = arranged.prefill.attention_dp  # each computes a prompt at a time
     work = iteration(prefill_tokens=ranks * deployed.isl, prefill_pairs=ranks * attention_pairs)
-    prefill_load = load(operator_graph(shape, arranged.prefill), gpu, estimate.prompt_s, work)
+    busy_gpu_w = _busy_w(deployed, arranged.prefill, estimate.prompt_s, work)
     busy_share = min(1.0, prefill_busy_share(deployed, estimate))
-    busy_gpu_w = float(watts(model, gpu, prefill_load))
     prefill_gpu_w = busy_share * busy_gpu_w + (1.0 - busy_share) * gpu.idle_w
     return decode_w + prefill_gpu_w * arranged.prefill.gpus * arranged.prefill_workers
+
+
+def _busy_w(
+    deployed: Deployment, arrangement: Arrangement, seconds: float, work: Iteration
+) -> float:
+    """Return the power (W) of a GPU whose replica does ``work`` in ``seconds``."""
+    shape = replace(deployed.shape, encoder=None)
+    used = load(operator_graph(shape, arrangement), deployed.gpu, seconds, work)
+    return float(watts(power_model(deployed.gpu), deployed.gpu, used))

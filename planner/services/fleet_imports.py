@@ -113,7 +113,25 @@ def with_fleet(document: str, text: str, name: str, facts: PoolFacts = NO_FACTS)
     scenario, data = parse(document), outline(document)
     user_facts = own_hardware()
     pools = [_complete(pool, scenario, facts, user_facts, name) for pool in read_pools]
+    profiles = list(_new_profiles(pools, scenario, user_facts))
+    policy, policy_note = _policy([pool.pool for pool in pools])
     notes = [note for pool in pools for note in pool.notes]
+    notes += [f"profile added: {row['model']} on {row['gpu']}, estimated" for row in profiles]
+    if policy_note:
+        notes.append(policy_note)
+    changes = _changed_sections(data, scenario, pools)
+    if profiles:
+        changes["profiles"] = [*data["profiles"], *profiles]
+    if policy:
+        policies = data.get("policies") or USUAL
+        changes["policies"] = [*filter(_is_not_imported, policies), policy]
+    changed = edit(document, changes)
+    parse(changed, name)
+    return ImportedFleet(changed, tuple(read_pools), tuple(dict.fromkeys(notes)))
+
+
+def _changed_sections(data: Row, scenario: Scenario, pools: Sequence[_CompletePool]) -> Row:
+    """Return the present fleet, regions and new models of the document ``data`` with ``pools``."""
     regions = []
     for row, region in zip(data["regions"], scenario.regions, strict=True):
         pools_there = [pool for pool in pools if pool.region == region.name]
@@ -123,19 +141,7 @@ def with_fleet(document: str, text: str, name: str, facts: PoolFacts = NO_FACTS)
     new_models = [pool.model for pool in pools if pool.model not in listed]
     if new_models:
         changes["models"] = [*data["models"], *dict.fromkeys(new_models)]
-    profiles = list(_new_profiles(pools, scenario, user_facts))
-    if profiles:
-        changes["profiles"] = [*data["profiles"], *profiles]
-        notes += [f"profile added: {row['model']} on {row['gpu']}, estimated" for row in profiles]
-    policy, note = _policy([pool.pool for pool in pools])
-    if note:
-        notes.append(note)
-    if policy:
-        policies = data.get("policies") or USUAL
-        changes["policies"] = [*filter(_is_not_imported, policies), policy]
-    changed = edit(document, changes)
-    parse(changed, name)
-    return ImportedFleet(changed, tuple(read_pools), tuple(dict.fromkeys(notes)))
+    return changes
 
 
 def _is_not_imported(policy: str | Row) -> bool:
@@ -169,7 +175,6 @@ def _complete(
         )
     model = _model(pool.model or facts.model, scenario, user_facts, location)
     gpu = _gpu(pool.gpu or facts.gpu, scenario, user_facts, location)
-    notes = [f"{pool.name}: {note}" for note in pool.notes]
     engines = pool.engines  # of a pod
     width = pool.width or facts.tp or 1  # GPUs of an engine
     # Without experts, the ranks of data parallelism are independent engines.
@@ -177,16 +182,9 @@ def _complete(
         engines = pool.dp
         width = max(1, width // pool.dp)
     # Launch lines and manifests only state the replicas at the start, so ``facts`` goes first.
-    replicas = pool.replicas if facts.replicas is None else facts.replicas
-    if replicas is None:
-        replicas = 1 if pool.minimum is None else pool.minimum
-        notes.append(f"{pool.name}: replicas are not stated; its least, {replicas}, is assumed")
-    if engines > 1:
-        notes.append(f"{pool.name}: each pod runs {engines} engines, which count as replicas")
-    if pool.gpus and pool.gpus != width * engines:
-        notes.append(
-            f"{pool.name}: its pods ask for {pool.gpus} GPUs, its engine uses {width * engines}"
-        )
+    stated = pool.replicas if facts.replicas is None else facts.replicas
+    least = 1 if pool.minimum is None else pool.minimum
+    replicas = least if stated is None else stated
     # The limits count pods.
     minimum = None if pool.minimum is None else pool.minimum * engines
     maximum = None if pool.maximum is None else pool.maximum * engines
@@ -197,8 +195,26 @@ def _complete(
         region=_region(pool.region, scenario, facts, location),
         width=width,
         replicas=replicas * engines,
-        notes=tuple(notes),
+        notes=tuple(_assumptions(pool, engines, width, least if stated is None else None)),
     )
+
+
+def _assumptions(
+    pool: RunningPool, engines: int, width: int, replicas: int | None
+) -> Iterator[str]:
+    """Yield what is assumed of a pool of ``engines`` a pod, each on ``width`` GPUs.
+
+    ``replicas`` are the assumed ones; None if they are stated.
+    """
+    for note in pool.notes:
+        yield f"{pool.name}: {note}"
+    if replicas is not None:
+        yield f"{pool.name}: replicas are not stated; its least, {replicas}, is assumed"
+    if engines > 1:
+        yield f"{pool.name}: each pod runs {engines} engines, which count as replicas"
+    used = width * engines
+    if pool.gpus and pool.gpus != used:
+        yield f"{pool.name}: its pods ask for {pool.gpus} GPUs, its engine uses {used}"
 
 
 def _model(name: str, scenario: Scenario, user_facts: UserFacts, location: str) -> str:

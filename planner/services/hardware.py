@@ -124,17 +124,7 @@ def _save(
         if previous is None:
             row = model(name=name, owner=user, **columns)
         else:
-            current = model._default_manager.select_for_update().filter(pk=previous.pk).first()
-            if current is None:
-                raise NotFound(f"{previous.name} was removed while you edited it. Add it again.")
-            if version is not None and version != current.version:
-                raise VersionConflict(
-                    f"{current.name} was changed by another person while you edited it. Load it "
-                    "again and repeat your changes."
-                )
-            if name != current.name and (used_by := _used_by(current)):
-                raise NotReady(f"{current.name} cannot be renamed: it is used by {used_by}.")
-            row = current
+            row = _locked(previous, name, version)
             row.name, row.version = name, row.version + 1
             for column, value in columns.items():
                 setattr(row, column, value)
@@ -145,6 +135,25 @@ def _save(
             raise CatalogueError(f"{name!r} already exists. Choose another name.") from None
         record(f"{_noun(row)}.kept", row, by=user, version=row.version)
     return row
+
+
+def _locked(previous: OwnRow, name: str, version: int | None) -> OwnRow:
+    """Lock and return the stored row of ``previous``, which may get the ``name``.
+
+    ``version`` is the one that the user saw; None: any. Raises what ``_save`` raises.
+    """
+    rows = type(previous)._default_manager.select_for_update()
+    current = rows.filter(pk=previous.pk).first()
+    if current is None:
+        raise NotFound(f"{previous.name} was removed while you edited it. Add it again.")
+    if version is not None and version != current.version:
+        raise VersionConflict(
+            f"{current.name} was changed by another person while you edited it. Load it "
+            "again and repeat your changes."
+        )
+    if name != current.name and (used_by := _used_by(current)):
+        raise NotReady(f"{current.name} cannot be renamed: it is used by {used_by}.")
+    return current
 
 
 def hardware_delete(*, row: OwnGpu | OwnModel, user: User) -> None:

@@ -40,36 +40,56 @@ def hardware_import(
     check_may_plan(user)
     document = read_description(data, file_name)
     if "gpus" not in document and "models" not in document:
-        # Multimodal models have the sizes in mappings within the document.
-        mappings = [document, *(part for part in document.values() if isinstance(part, Mapping))]
-        if not any(key in mapping for mapping in mappings for key in CONFIG_KEYS):
-            raise CatalogueError(
-                f"{file_name} has no gpus, no models, and no key of a model's config.json "
-                f"({', '.join(CONFIG_KEYS)}). Add gpus or models, or choose a config.json."
-            )
+        _check_config(document, file_name)
         return [_import_config(user, document, file_name, name)]
     unknown = sorted(set(document) - {"gpus", "models"})
     if unknown:
         raise CatalogueError(
             f"{file_name}: {', '.join(unknown)} is not known at the top; there are gpus and models."
         )
-    saved: list[OwnGpu | OwnModel] = []
-    gpus = {entry.name: entry.row for entry in gpus_list()}
-    models = {entry.name: entry.row for entry in models_list()}
-    for entry_path, fields in _entries(document, file_name):
-        location = f"{file_name}: {entry_path}"
-        common: dict[str, Any] = {"user": user, "source": file_name}
-        common |= {key: str(fields[key]) for key in COMMON_KEYS if fields.get(key) is not None}
-        if "name" not in common:
-            raise CatalogueError(f"{location} has no name. Give one.")
-        name = common["name"]
-        facts = {str(key): value for key, value in fields.items() if key not in COMMON_KEYS}
-        if entry_path.startswith("gpus"):
-            saved.append(gpu_save(facts=facts, row=gpus.get(name), **common))
-        else:
-            model_facts = _model_facts(name, facts, location)
-            saved.append(model_save(facts=model_facts, row=models.get(name), **common))
-    return saved
+    present: dict[str, dict[str, Any]] = {
+        "gpus": {entry.name: entry.row for entry in gpus_list()},
+        "models": {entry.name: entry.row for entry in models_list()},
+    }
+    return [
+        _import_entry(user, file_name, path, fields, present)
+        for path, fields in _entries(document, file_name)
+    ]
+
+
+def _import_entry(
+    user: User | None,
+    file_name: str,
+    path: str,
+    fields: Document,
+    present: Mapping[str, Mapping[str, Any]],
+) -> OwnGpu | OwnModel:
+    """Store the GPU or model at ``path``, such as ``gpus[0]``; return its row.
+
+    ``present`` has the rows of stored GPUs and models by section and name.
+    """
+    location, section = f"{file_name}: {path}", path.partition("[")[0]
+    common: dict[str, Any] = {"user": user, "source": file_name}
+    common |= {key: str(fields[key]) for key in COMMON_KEYS if fields.get(key) is not None}
+    if "name" not in common:
+        raise CatalogueError(f"{location} has no name. Give one.")
+    name = common["name"]
+    facts = {str(key): value for key, value in fields.items() if key not in COMMON_KEYS}
+    row = present[section].get(name)
+    if section == "gpus":
+        return gpu_save(facts=facts, row=row, **common)
+    return model_save(facts=_model_facts(name, facts, location), row=row, **common)
+
+
+def _check_config(document: Document, file_name: str) -> None:
+    """Raise CatalogueError if a file has no key of a model's config.json."""
+    # Multimodal models have the sizes in mappings within the document.
+    mappings = [document, *(part for part in document.values() if isinstance(part, Mapping))]
+    if not any(key in mapping for mapping in mappings for key in CONFIG_KEYS):
+        raise CatalogueError(
+            f"{file_name} has no gpus, no models, and no key of a model's config.json "
+            f"({', '.join(CONFIG_KEYS)}). Add gpus or models, or choose a config.json."
+        )
 
 
 def _model_facts(name: str, facts: Document, location: str) -> Document | ModelSpec:

@@ -61,6 +61,26 @@ def launch_draft(described: LaunchDescription) -> str:
     """
     gpu = catalogue.gpu_name(described.gpu)
     region = _priced_region(described.region, gpu)
+    data: Row = {
+        "version": 1,
+        "name": free_name(f"Launch of {described.model.rpartition('/')[2]}"),
+        "models": [described.model],
+        "profiles": [_profile(described.model, gpu)],
+        "regions": [{"name": region, "like": region, "capacity": {gpu: CAPACITY_GPUS}}],
+        "tiers": [{"name": FAST, "ttft_ms": described.ttft_ms, "tbt_ms": described.tbt_ms}],
+        "traffic": _traffic(described),
+        "fleet": {"startup_s": STARTUP_S},
+        "policies": list(DRAFTED),
+        "test_days": [dict(day) for day in DRAFT_DAYS if day["kind"] != "past"],
+        "horizon": {"start": "end", "duration_s": described.horizon.replayed_s},
+    }
+    # The size of the region follows from the draft itself: its profile and its traffic.
+    data["regions"][0]["capacity"][gpu] = _region_gpus(described, data)
+    return dump_mapping(data)
+
+
+def _traffic(described: LaunchDescription) -> Row:
+    """Return the section ``traffic``: the requests of a day, and their growth if there is any."""
     launch: Row = {
         "requests_per_day": described.requests_per_day,
         "day": described.day,
@@ -70,36 +90,16 @@ def launch_draft(described: LaunchDescription) -> str:
         launch["weekend"] = described.weekend
     if described.utc_offset_h:
         launch["utc_offset_h"] = described.utc_offset_h
-    growth = (
-        {"growth": {"per_month": described.growth_per_month}} if described.growth_per_month else {}
-    )
-    data: Row = {
-        "version": 1,
-        "name": free_name(f"Launch of {described.model.rpartition('/')[2]}"),
-        "models": [described.model],
-        "profiles": [_profile(described.model, gpu)],
-        "regions": [{"name": region, "like": region, "capacity": {gpu: CAPACITY_GPUS}}],
-        "tiers": [{"name": FAST, "ttft_ms": described.ttft_ms, "tbt_ms": described.tbt_ms}],
-        "traffic": {
-            "sources": [
-                {
-                    "launch": launch,
-                    "model": described.model,
-                    "input_tokens": {"mean": described.input_tokens},
-                    "output_tokens": {"mean": described.output_tokens},
-                }
-            ],
-            **growth,
-            "max_replayed": MAX_REPLAYED_REQUESTS,
-        },
-        "fleet": {"startup_s": STARTUP_S},
-        "policies": list(DRAFTED),
-        "test_days": [dict(day) for day in DRAFT_DAYS if day["kind"] != "past"],
-        "horizon": {"start": "end", "duration_s": described.horizon.replayed_s},
+    source = {
+        "launch": launch,
+        "model": described.model,
+        "input_tokens": {"mean": described.input_tokens},
+        "output_tokens": {"mean": described.output_tokens},
     }
-    # The size of the region follows from the draft itself: its profile and its traffic.
-    data["regions"][0]["capacity"][gpu] = _region_gpus(described, data)
-    return dump_mapping(data)
+    traffic: Row = {"sources": [source]}
+    if described.growth_per_month:
+        traffic["growth"] = {"per_month": described.growth_per_month}
+    return traffic | {"max_replayed": MAX_REPLAYED_REQUESTS}
 
 
 def _priced_region(name: str, gpu: str) -> str:

@@ -20,7 +20,7 @@ from django.core.exceptions import ValidationError
 from django.core.mail import EmailMessage
 from django.core.validators import validate_email
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
@@ -269,11 +269,23 @@ def digest_send(*, now: datetime) -> None:
 
 def _digest_lines(now: datetime) -> Iterator[str]:
     """Yield the lines: active plans, how schedules fired, and outcomes of plans that ended."""
-    from planner.selectors.active_plans import active_plans  # slow to import, for one mail a week
-
     since = now - WEEK
     dates = f"{since:%Y-%m-%d} to {now:%Y-%m-%d} (UTC)"
     yield f"Headroom, {dates}, workspace {current_workspace().name}."
+    yield from _active_plan_lines()
+    yield from _firing_lines(Firing.objects.filter(due_at__gt=since, due_at__lte=now))
+    ended = Outcome.objects.filter(ends__gt=since, ends__lte=now)
+    outcomes = ended.exclude(state=Outcome.State.RUNNING)
+    for outcome in outcomes[:MAX_LINES]:
+        yield f"- {outcome.begins:%Y-%m-%d} to {outcome.ends:%Y-%m-%d}: {outcome.words}"
+    if not outcomes:
+        yield "No plan ended with known traffic."
+
+
+def _active_plan_lines() -> Iterator[str]:
+    """Yield a line for each active plan, or one that there is none."""
+    from planner.selectors.active_plans import active_plans  # slow to import, for one mail a week
+
     plans = active_plans()
     if not plans:
         yield "No plan is active."
@@ -281,26 +293,18 @@ def _digest_lines(now: datetime) -> Iterator[str]:
         ends = f" until {plan.ends:%Y-%m-%d %H:%M} UTC" if plan.repeat == "once" else ""
         policy = plan.label or plan.policy
         yield f"Active: run {plan.number} of {plan.scenario}, {policy}, {plan.repeat}{ends}."
-    fired = list(
-        Firing.objects.select_related("schedule").filter(due_at__gt=since, due_at__lte=now)
-    )
-    if fired:
-        counts = Counter(firing.get_state_display().lower() for firing in fired)
-        states = ", ".join(f"{count} {state}" for state, count in counts.items())
-        yield f"Schedules fired {len(fired)} times: {states}."
-    else:
+
+
+def _firing_lines(firings: QuerySet[Firing]) -> Iterator[str]:
+    """Yield how often schedules fired, and a line for each firing that needs attention."""
+    fired = list(firings.select_related("schedule"))
+    if not fired:
         yield "No schedule fired."
-    # Only firings that need somebody's attention get their own line.
+        return
+    counts = Counter(firing.get_state_display().lower() for firing in fired)
+    states = ", ".join(f"{count} {state}" for state, count in counts.items())
+    yield f"Schedules fired {len(fired)} times: {states}."
     listed = [firing for firing in fired if firing.state in LISTED_STATES]
     for firing in listed[:MAX_LINES]:
         when = f"{firing.due_at:%Y-%m-%d %H:%M} UTC"
         yield f"- {firing.schedule.name}, {when}: {firing.get_state_display()}. {firing.words}"
-    outcomes = Outcome.objects.filter(ends__gt=since, ends__lte=now).exclude(
-        state=Outcome.State.RUNNING
-    )
-    yield from (
-        f"- {outcome.begins:%Y-%m-%d} to {outcome.ends:%Y-%m-%d}: {outcome.words}"
-        for outcome in outcomes[:MAX_LINES]
-    )
-    if not outcomes:
-        yield "No plan ended with known traffic."

@@ -24,6 +24,8 @@ from planner.domain.retrospective.figures import (
     ForecastBin,
     HeldPool,
     JudgedSpeed,
+    PlanEvaluation,
+    SpeedDrift,
     SpeedKey,
 )
 from planner.domain.serialise import as_json, from_json
@@ -122,18 +124,7 @@ def outcome_judge(
     except IntegrityError:
         return None
     try:
-        kernel_compilation.wait_until_compiled(progress)
-        assert plan.run is not None
-        scenario = text.parse(_scenario_document(plan.run, begins, ends), plan.scenario)
-        judged = evaluate_plan(
-            scenario,
-            stored_traces(scenario),
-            stored_hardware(plan.run.resolved),
-            planned_pools(plan, begins, ends),
-            _forecast_of(plan.run),
-            progress,
-            served=observed_speeds(plan.run, begins, ends),
-        )
+        judged = _judge(plan, begins, ends, progress)
         outcome.state, outcome.words = Outcome.State.DONE, judged.sentence
         outcome.figures = as_json(judged)
     except EXPECTED as problem:
@@ -151,6 +142,24 @@ def outcome_judge(
     if any(drift["flagged"] for drift in drifts) or not all(figures.get("met", {}).values()):
         notify(current_workspace(), Event.DRIFT, outcome.words, f"/outcomes/{outcome.pk}/")
     return outcome
+
+
+def _judge(
+    plan: ActivePlan, begins: datetime, ends: datetime, progress: Progress
+) -> PlanEvaluation:
+    """Return the outcome of ``plan`` in the period, from the traffic that is known of it."""
+    kernel_compilation.wait_until_compiled(progress)
+    assert plan.run is not None
+    scenario = text.parse(_scenario_document(plan.run, begins, ends), plan.scenario)
+    return evaluate_plan(
+        scenario,
+        stored_traces(scenario),
+        stored_hardware(plan.run.resolved),
+        planned_pools(plan, begins, ends),
+        _forecast_of(plan.run),
+        progress,
+        served=observed_speeds(plan.run, begins, ends),
+    )
 
 
 def end_of_traffic(run: Run) -> datetime | None:
@@ -220,20 +229,21 @@ def speeds_judge(*, source_id: int) -> list[JudgedSpeed]:
             for speed in speeds:
                 drift = speed.drift
                 was_notified = speed.key in before and before[speed.key].told
-                recovered = abs(drift.times - 1) <= RECOVERED_WITHIN or drift.low <= 1 <= drift.high
-                still_notified = drift.flagged or (was_notified and not recovered)
+                still_notified = drift.flagged or (was_notified and not _has_recovered(drift))
                 judged[speed.key] = replace(speed, told=still_notified)
                 if drift.flagged and not was_notified:
-                    notify(
-                        source.workspace,
-                        Event.DRIFT,
-                        f"Live source {source.name}, plan of {plan.scenario}: {drift.sentence}.",
-                        reverse("web:source", args=[source.name]),
-                    )
+                    words = f"Live source {source.name}, plan of {plan.scenario}: {drift.sentence}."
+                    address = reverse("web:source", args=[source.name])
+                    notify(source.workspace, Event.DRIFT, words, address)
         active = {plan.scenario for plan in plans}
         kept = [speed for speed in (before | judged).values() if speed.scenario in active]
         Source.objects.filter(pk=source.pk).update(speed=as_json(kept))
     return kept
+
+
+def _has_recovered(drift: SpeedDrift) -> bool:
+    """Return whether a speed is close to its profile again, or may be equal to it."""
+    return abs(drift.times - 1) <= RECOVERED_WITHIN or drift.low <= 1 <= drift.high
 
 
 def _speeds_of_plan(plan: ActivePlan, source: Source) -> list[JudgedSpeed]:
@@ -315,8 +325,8 @@ def observed_speeds(
     """
     by_source: dict[tuple[str, str, str], ServedSpeed] = {}
     for entry in text.outline(run.document)["traffic"]["sources"]:
-        trace = Trace.objects.filter(name=live_trace_name(entry.get("trace") or "")).first()
-        source = Source.objects.filter(trace=trace).first() if trace else None
+        name = live_trace_name(entry.get("trace") or "")
+        source = Source.objects.filter(trace__name=name).first()
         if source is None or only_source not in (None, source):
             continue
         bins = source_series(source).bins(ends.timestamp(), begins.timestamp())

@@ -32,6 +32,7 @@ from simulation.performance.fitting.compare import Waiting, checks_of, compare_w
 from simulation.performance.fitting.fit import MAX_BATCH_TOKENS, Fitter
 from simulation.performance.fitting.fit_linear import lacks_prefill
 from simulation.performance.fitting.fit_sweep import is_sweep
+from simulation.performance.fitting.kalman import Observations, TunedProfile
 from simulation.performance.kernel_tables import KernelRows, Kernels, kernels
 from simulation.performance.linear import LinearProfile
 from simulation.performance.memory import kv_capacity_tokens
@@ -291,15 +292,20 @@ def profile_tune(
         np.array(covariance) if covariance else None,
         f"{source.strip() or 'observations of a running service'}; from {base_words}",
     )
+    return profile_save(
+        user=user,
+        name=keep_as or name,
+        profile=tuned.profile,
+        fit_record=_tuning_record(tuned, observed, base_words),
+        key=key,
+    )
+
+
+def _tuning_record(tuned: TunedProfile, observed: Observations, base_words: str) -> FitRecord:
+    """Return the record of a tuning by ``observed`` iterations, from the profile ``base_words``."""
     notes = [f"Tuned from {base_words} by {int(tuned.used.sum()):,} observations."]
     if skipped := int((~tuned.used).sum()):
         notes.append(f"{skipped} observations were ignored as outliers of the filter.")
-    report = {
-        "notes": notes, "covariance": tuned.covariance.tolist(), "range": observed_range(observed),
-    }  # fmt: skip
-    fit_record = FitRecord(
-        report, parameter_documents(tuned.parameters), tuning_table(observed, tuned)
-    )
-    return profile_save(
-        user=user, name=keep_as or name, profile=tuned.profile, fit_record=fit_record, key=key
-    )
+    covariance, bounds = tuned.covariance.tolist(), observed_range(observed)
+    report = {"notes": notes, "covariance": covariance, "range": bounds}
+    return FitRecord(report, parameter_documents(tuned.parameters), tuning_table(observed, tuned))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, isfinite
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
@@ -88,10 +88,16 @@ def quick_size(question: SizeQuestion) -> QuickSize:
     else:
         size = _cheapest_for_rate(question)
     price = price_of(size.gpu, {})
-    known, cached = isfinite(price.usd), question.cached_share
+    known, offers = isfinite(price.usd), price.provenance.source
     replicas = size.replicas + SPARE_REPLICAS
     gpus = replicas * size.tp
-    offers = price.provenance.source
+    assumptions = [f"Every request has {question.isl:,} input and {question.osl:,} output tokens."]
+    if question.cached_share:
+        assumptions.append(f"A prefix cache has {question.cached_share:.0%} of the input tokens.")
+    assumptions += [
+        f"Limits: TTFT {milliseconds(question.ttft_ms)}, TPOT {milliseconds(question.tbt_ms)}.",
+        f"A GPU-hour costs ${price.usd:,.2f} ({offers})." if known else f"Cost: {offers}.",
+    ]
     return replace(
         size,
         cost_usd_per_hour=size.gpus * price.usd if known else None,
@@ -99,13 +105,7 @@ def quick_size(question: SizeQuestion) -> QuickSize:
         recommended_gpus=gpus,
         recommended_cost_usd_per_hour=gpus * price.usd if known else None,
         tpot_ms=size.tbt_ms,
-        assumptions=(  # the price first: the page shows it next to the cost
-            f"A GPU-hour costs ${price.usd:,.2f} ({offers})." if known else f"Cost: {offers}.",
-            f"Every request has {question.isl:,} input and {question.osl:,} output tokens.",
-            *([f"A prefix cache has {cached:.0%} of the input tokens."] if cached else []),
-            f"Limits: TTFT {milliseconds(question.ttft_ms)}, TPOT {milliseconds(question.tbt_ms)}.",
-            *size.assumptions,
-        ),
+        assumptions=(*assumptions, *size.assumptions),
     )
 
 
@@ -126,45 +126,23 @@ def _fewest_by_estimates(question: SizeQuestion) -> QuickSize:
     The load is of users at once, or a rate of requests whose prompts are partly cached. Raises
     PlannerError if no replica meets the limits.
     """
-    name = catalogue.model_name(question.model)
-    gpu_type = catalogue.gpu_name(question.gpu)
-    rows: list[dict[str, Any]] = [
-        {
-            "model": name, "gpu": gpu_type, "tp": width, "isl": question.isl, "osl": question.osl,
-            "concurrency": load, "rounds": STEADY_ROUNDS, "prefix_hit_rate": question.cached_share,
-        }
-        for width in WIDTHS
-        for load in loads_of(question.users or MAX_PER_REPLICA)
-    ]  # fmt: skip
-    answers = estimate_many(rows)
-    fits: list[tuple[int, int, EstimateAnswer]] = []  # GPUs of all replicas, GPUs of one, estimate
-    for row, answer in zip(rows, answers, strict=True):
-        if isinstance(answer, Refused):
-            continue
-        if answer.ttft_ms <= question.ttft_ms and answer.tbt_ms <= question.tbt_ms:
-            replicas = _replicas_needed(question, row["concurrency"], answer)
-            fits.append((replicas * row["tp"], row["tp"], answer))
-    if not fits:
-        raise PlannerError(
-            f"No replica of {name} on 1 to {WIDTHS[-1]} {gpu_type} meets the limits: "
-            f"{_nearest(answers, question)}"
-        )
-    gpus, width, answer = min(fits, key=lambda fit: fit[:2])
-    replicas = gpus // width
+    fit = _fewest_gpus(question)
+    replicas, answer = fit.gpus // fit.width, fit.answer
+    load = f"{question.rps or 0.0:g} requests arrive per second."
+    if question.users is not None:
+        load = f"{question.users:,} requests run or wait at any time."
     size = QuickSize(
-        gpus=gpus,
+        gpus=fit.gpus,
         replicas=replicas,
-        tp=width,
-        gpu=gpu_type,
-        model=name,
+        tp=fit.width,
+        gpu=catalogue.gpu_name(question.gpu),
+        model=catalogue.model_name(question.model),
         ttft_ms=answer.ttft_ms,
         tbt_ms=answer.tbt_ms,
         tokens_per_s=answer.tokens_per_s * replicas,
         expected_error=answer.expected_error,
         assumptions=(
-            f"{question.users:,} requests run or wait at any time."
-            if question.users is not None
-            else f"{question.rps:g} requests arrive per second.",
+            load,
             "TTFT is the mean of steady traffic. It is higher while all users start at once.",
             *answer.assumptions,
         ),
@@ -176,6 +154,40 @@ def _fewest_by_estimates(question: SizeQuestion) -> QuickSize:
         rps_per_replica=answer.tokens_per_s / question.osl,
         tokens_per_s=(question.rps or 0.0) * question.osl,
     )
+
+
+class _Fit(NamedTuple):
+    """Replicas that meet the limits; fewer GPUs are better, then a smaller width."""
+
+    gpus: int  # of all replicas
+    width: int  # GPUs of one replica
+    answer: EstimateAnswer
+
+
+def _fewest_gpus(question: SizeQuestion) -> _Fit:
+    """Return the replicas with the fewest GPUs; raise PlannerError if none meets the limits."""
+    name, gpu_type = catalogue.model_name(question.model), catalogue.gpu_name(question.gpu)
+    lengths = {"isl": question.isl, "osl": question.osl, "prefix_hit_rate": question.cached_share}
+    replica = {"model": name, "gpu": gpu_type, "rounds": STEADY_ROUNDS, **lengths}
+    rows: list[dict[str, Any]] = [
+        {**replica, "tp": width, "concurrency": load}
+        for width in WIDTHS
+        for load in loads_of(question.users or MAX_PER_REPLICA)
+    ]
+    answers = estimate_many(rows)
+    fits = []
+    for row, answer in zip(rows, answers, strict=True):
+        if isinstance(answer, Refused):
+            continue
+        if answer.ttft_ms <= question.ttft_ms and answer.tbt_ms <= question.tbt_ms:
+            replicas = _replicas_needed(question, row["concurrency"], answer)
+            fits.append(_Fit(replicas * row["tp"], row["tp"], answer))
+    if not fits:
+        raise PlannerError(
+            f"No replica of {name} on 1 to {WIDTHS[-1]} {gpu_type} meets the limits: "
+            f"{_nearest(answers, question)}"
+        )
+    return min(fits, key=lambda fit: fit[:2])
 
 
 def _replicas_needed(question: SizeQuestion, load: int, answer: EstimateAnswer) -> int:

@@ -216,15 +216,7 @@ class SharedParts:
         finally:
             self.active, self.fraction = [], 0.0
         for row, result in zip(claimed, results, strict=True):
-            own_part = RunPart.objects.filter(
-                pk=row.pk, state=RunPart.State.RUNNING, worker=worker_id()
-            )
-            with_database_retries(
-                partial(
-                    own_part.update,
-                    state=RunPart.State.DONE, result=result, progress=1.0, worker="",
-                )
-            )  # fmt: skip
+            with_database_retries(partial(_store_result, row, result))
         self.others += len(claimed)
 
     def _share(self, count: int) -> float:
@@ -264,6 +256,12 @@ class SharedParts:
                 step=self._step, worker=worker_id(), failures=0, heartbeat_at=timezone.now()
             )
         )
+
+
+def _store_result(row: RunPart, result: bytes) -> None:
+    """Store the result of a part, unless another worker took it over."""
+    own_part = RunPart.objects.filter(pk=row.pk, state=RunPart.State.RUNNING, worker=worker_id())
+    own_part.update(state=RunPart.State.DONE, result=result, progress=1.0, worker="")
 
 
 def run_to_help(excluded: Collection[int]) -> Run | None:

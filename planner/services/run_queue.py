@@ -10,7 +10,7 @@ A worker of the short queue takes no long run.
 import logging
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from statistics import median
 
@@ -98,11 +98,7 @@ def wait_of(run: Run) -> QueuePosition:
     before = Counter(Run.everywhere.filter(pk__in=ahead).values_list("kind", flat=True))
     if running.count() >= workers:  # else a worker is free
         before.update(running.values_list("kind", flat=True))
-    durations_s: dict[str, float] = {}  # median of the last completed runs by kind, if any
-    for kind in {*before, run.kind}:
-        recent = recent_durations(Run.everywhere.filter(kind=kind), REMEMBERED_RUNS)
-        if seconds_of_runs := [seconds for each in recent.values() for seconds in each]:
-            durations_s[kind] = median(seconds_of_runs)
+    durations_s = _median_durations({*before, run.kind})
     wait_s = None
     if before.keys() <= durations_s.keys():
         wait_s = sum(count * durations_s[kind] for kind, count in before.items()) / workers
@@ -113,6 +109,16 @@ def wait_of(run: Run) -> QueuePosition:
         most_seconds=settings.HEADROOM_MAX_RUN_SECONDS,
         most_mb=settings.HEADROOM_MAX_RUN_MB,
     )
+
+
+def _median_durations(kinds: Iterable[str]) -> dict[str, float]:
+    """Return the median seconds of the last completed runs by kind, if there are any."""
+    durations_s: dict[str, float] = {}
+    for kind in kinds:
+        recent = recent_durations(Run.everywhere.filter(kind=kind), REMEMBERED_RUNS)
+        if seconds_of_runs := [seconds for each in recent.values() for seconds in each]:
+            durations_s[kind] = median(seconds_of_runs)
+    return durations_s
 
 
 def check_waiting_limit(owner: User | None, new_runs: int = 1) -> None:

@@ -26,6 +26,19 @@ def resolve_scenario(scenario: Scenario) -> ResolvedHardware:
     models = {section.model for section in scenario.profiles}
     in_full = {gpu.name for gpu in scenario.gpus if gpu.in_full}
     in_full |= {model.name for model in scenario.models if model.in_full}
+    computed = any(section.kind == "roofline" for section in scenario.profiles)
+    return ResolvedHardware(
+        gpus=_specs(OwnGpu, gpus - in_full - set(catalogue.gpus())),
+        models=_specs(OwnModel, models - in_full - set(catalogue.models())),
+        profiles=_profiles(scenario),
+        kernels=_kernels(gpus),
+        measured=stored_rows() if computed else [],  # they correct profiles that are computed
+        prices=_prices(scenario),
+    )
+
+
+def _profiles(scenario: Scenario) -> dict[str, StoredVersion]:
+    """Return the stored profiles that a scenario names, by name."""
     profiles: dict[str, StoredVersion] = {}
     for index, section in enumerate(scenario.profiles):
         if section.name is None:
@@ -40,15 +53,7 @@ def resolve_scenario(scenario: Scenario) -> ResolvedHardware:
                 "model, gpu and tp."
             )
         profiles[section.name] = StoredVersion(profile.row.version, profile.row.pk)
-    computed = any(section.kind == "roofline" for section in scenario.profiles)
-    return ResolvedHardware(
-        gpus=_specs(OwnGpu, gpus - in_full - set(catalogue.gpus())),
-        models=_specs(OwnModel, models - in_full - set(catalogue.models())),
-        profiles=profiles,
-        kernels=_kernels(gpus),
-        measured=stored_rows() if computed else [],  # they correct profiles that are computed
-        prices=_prices(scenario),
-    )
+    return profiles
 
 
 def _prices(scenario: Scenario) -> StoredPrices | None:

@@ -173,8 +173,13 @@ def source_preview(*, user: User | None, kind: str, fields: Mapping[str, Any]) -
     if kind in (Source.Kind.FOLDER, Source.Kind.BUCKET):
         files = _location(source_settings, PREVIEW_TIMEOUT_S).files()
         return Preview(files=tuple(file.name for file in files[:MAX_SHOWN]))
-    if kind != Source.Kind.PROMETHEUS:
-        return Preview()
+    if kind == Source.Kind.PROMETHEUS:
+        return _prometheus_preview(source_settings)
+    return Preview()
+
+
+def _prometheus_preview(source_settings: PrometheusSettings) -> Preview:
+    """Return what the last PREVIEW_S seconds of a Prometheus server hold."""
     end_s = int(time.time()) // PREVIEW_BIN_S * PREVIEW_BIN_S
     span = Span(end_s - PREVIEW_S, PREVIEW_BIN_S, PREVIEW_S // PREVIEW_BIN_S)
     client = _client(source_settings, PREVIEW_TIMEOUT_S)
@@ -382,19 +387,24 @@ def read_new_files(source: Source) -> None:
         try:
             with location.local_copy(file.name, work_folder) as path:
                 problem = _read_file(source, source_settings, file.name, path, work_folder)
-                refused |= {file.name: problem} if problem else {}
         except CopyFailed as error:  # tried again at the next reading, recorded once
             refused[file.name] = str(error)
             _record_refusal(source, file.name, error)
             continue
+        if problem:
+            refused[file.name] = problem
         marks[file.name] = file.mark
         source.found = {"files": marks}
         Source.objects.filter(pk=source.pk).update(found=source.found, read_until=timezone.now())
     if refused:
-        names = ", ".join([*refused][:5])
-        reasons = " ".join([*refused.values()][:5])
-        others = " and others" if len(refused) > 5 else ""
-        raise SourceError(f"Refused: {names}{others}. {reasons}")
+        raise SourceError(_refusal_words(refused))
+
+
+def _refusal_words(refused: Mapping[str, str]) -> str:
+    """Return the first refused files, and the reason of each."""
+    names, reasons = ", ".join([*refused][:5]), " ".join([*refused.values()][:5])
+    others = " and others" if len(refused) > 5 else ""
+    return f"Refused: {names}{others}. {reasons}"
 
 
 def _read_file(

@@ -270,14 +270,8 @@ def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> 
     except (BucketUnreachable, DatabaseError):  # the file is not at fault and is read again
         raise
     except PlannerError as problem:
-        unread = Trace.objects.filter(pk=trace.pk).exclude(state=Trace.State.READY)
-        choices = [choice._asdict() for choice in getattr(problem, "choices", ())]
-        report = (
-            {"question": getattr(problem, "question", ""), "choices": choices} if choices else {}
-        )
-        unread.update(state=Trace.State.REFUSED, problem=str(problem), report=report)
-        trace.refresh_from_db()
-        if not choices and trace_preview(trace) is None:  # no mapping of columns can help
+        has_choices = _refuse(trace, problem)
+        if not has_choices and trace_preview(trace) is None:  # no mapping of columns can help
             row_arrays.remove(upload)
         raise
     except Exception:  # cancelled, or a bug
@@ -289,6 +283,18 @@ def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> 
     row_arrays.remove(upload)
     trace.refresh_from_db()
     return dict(trace.report)
+
+
+def _refuse(trace: Trace, problem: PlannerError) -> bool:
+    """Store why a trace was refused; return whether the user can choose how to read it."""
+    choices = [choice._asdict() for choice in getattr(problem, "choices", ())]
+    report: dict[str, Any] = {}
+    if choices:
+        report = {"question": getattr(problem, "question", ""), "choices": choices}
+    unread = Trace.objects.filter(pk=trace.pk).exclude(state=Trace.State.READY)
+    unread.update(state=Trace.State.REFUSED, problem=str(problem), report=report)
+    trace.refresh_from_db()
+    return bool(choices)
 
 
 def trace_read(

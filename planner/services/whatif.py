@@ -393,16 +393,31 @@ def sweep_create(
         check_waiting_limit(owner, len(documents))
     with transaction.atomic():
         sweep = Sweep.objects.create(name=name, scenario=scenario, owner=owner, **requested)
-        # One lock for all runs, so that their numbers are consecutive.
-        numbers = take_numbers(Run, len(documents))
-        for cell, (changed, number) in enumerate(zip(documents, numbers, strict=True)):
-            runs.run_create(
-                owner=owner, kind=kind, scenario=scenario, name=name, document=changed,
-                options=sweep.options, seed=sweep.options.get("seed", text.parse(changed).seed),
-                sweep=sweep, cell=cell, number=number, enqueue=enqueue,
-                idempotency_key="" if cell else idempotency_key,  # the first run has the key
-            )  # fmt: skip
+        _create_runs(sweep, documents, idempotency_key, enqueue)
     return sweep
+
+
+def _create_runs(
+    sweep: Sweep, documents: Sequence[str], idempotency_key: str, enqueue: bool
+) -> None:
+    """Create a run of each document of ``sweep``; the first one has the key."""
+    # One lock for all runs, so that their numbers are consecutive.
+    numbers = take_numbers(Run, len(documents))
+    for cell, (document, number) in enumerate(zip(documents, numbers, strict=True)):
+        runs.run_create(
+            owner=sweep.owner,
+            kind=sweep.kind,
+            scenario=sweep.scenario,
+            name=sweep.name,
+            document=document,
+            options=sweep.options,
+            seed=sweep.options.get("seed", text.parse(document).seed),
+            sweep=sweep,
+            cell=cell,
+            number=number,
+            enqueue=enqueue,
+            idempotency_key="" if cell else idempotency_key,
+        )
 
 
 def _documents(document: str, axes: Sequence[Axis]) -> list[str]:

@@ -239,15 +239,20 @@ def _end_unfinished(
     elif isinstance(error, Exception):  # a bug ends this run, not the worker
         if not in_command:
             logger.error("run %s", run.pk, exc_info=error)
-        _finish(
-            shared,
-            Run.State.ERRORED,
-            reason="A bug in the program",
-            problem=f"A bug in the program stopped this run ({type(error).__name__}); its details "
-            "are in the log.",
-            traceback="".join(traceback.format_exception(error)),
-        )
+        _end_by_bug(shared, error)
     return expected or error
+
+
+def _end_by_bug(shared: SharedParts, error: Exception) -> None:
+    """Store that a bug of the program stopped a run."""
+    _finish(
+        shared,
+        Run.State.ERRORED,
+        reason="A bug in the program",
+        problem=f"A bug in the program stopped this run ({type(error).__name__}); its details "
+        "are in the log.",
+        traceback="".join(traceback.format_exception(error)),
+    )
 
 
 def _fail(shared: SharedParts, problem: BaseException) -> None:

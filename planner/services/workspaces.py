@@ -153,11 +153,7 @@ def workspace_remove(*, by: User | None, workspace: Workspace, confirm: str) -> 
     path = row_arrays.data_dir() / REMOVED / f"{slug}-{timezone.now():%Y%m%d-%H%M%S}.tar.zst"
     with transaction.atomic():
         locked = Workspace.objects.select_for_update().get(pk=workspace.pk)
-        active_runs = Run.everywhere.filter(workspace=locked, state__in=Run.ACTIVE_STATES).count()
-        if active_runs:
-            raise NotReady(
-                f"{active_runs} runs are going in {slug}. Cancel them, or wait for them."
-            )
+        _check_no_active_runs(locked)
         collector = Collector(using="default", origin=locked)
         collector.collect([locked])
         rows = list(_rows(collector))
@@ -171,6 +167,15 @@ def workspace_remove(*, by: User | None, workspace: Workspace, confirm: str) -> 
     for store in stores:
         row_arrays.remove(store)
     return RemovedWorkspace(len(rows), str(path))
+
+
+def _check_no_active_runs(workspace: Workspace) -> None:
+    """Raise NotReady if runs of ``workspace`` are waiting or running."""
+    active = Run.everywhere.filter(workspace=workspace, state__in=Run.ACTIVE_STATES).count()
+    if active:
+        raise NotReady(
+            f"{active} runs are going in {workspace.slug}. Cancel them, or wait for them."
+        )
 
 
 def _rows(collector: Collector) -> Iterator[Model]:

@@ -75,16 +75,7 @@ class Command(HeadroomCommand):
                 lines.append(f"  {kind} {', '.join(names)}")
         for reason, rows in answer["reject_reasons"].items():
             lines.append(f"  rejected {rows:,}: {reason}")
-        all_series = answer["series"]
-        for series in all_series[:LISTED]:
-            lines.append(
-                f"  series {series['name']}: {series['bins']:,} bins, "
-                f"{series['requests'] or 0:,.0f} requests"
-            )
-        if len(all_series) > LISTED:
-            lines.append(
-                f"  {len(all_series):,} series; the first {LISTED} are shown. --json has all."
-            )
+        lines += _series_lines(answer["series"])
         remarks = dict.fromkeys([*answer["assumptions"], *answer["notes"]])  # each once
         lines += [f"  {remark}" for remark in remarks]
         return "\n".join(lines)
@@ -93,3 +84,15 @@ class Command(HeadroomCommand):
 def _tokens(number: float | None) -> str:
     """Return a number of tokens as text."""
     return "not known" if number is None else f"{number:,.0f}"
+
+
+def _series_lines(all_series: list[Document]) -> list[str]:
+    """Return a line for each of the first LISTED series, and how many there are if more."""
+    lines = [
+        f"  series {series['name']}: {series['bins']:,} bins, "
+        f"{series['requests'] or 0:,.0f} requests"
+        for series in all_series[:LISTED]
+    ]
+    if len(all_series) > LISTED:
+        lines.append(f"  {len(all_series):,} series; the first {LISTED} are shown. --json has all.")
+    return lines

@@ -88,17 +88,7 @@ class ModuleLevel(Policy):
     def build(self, context: PolicyContext) -> BuiltPolicy:
         today, modules = context.fleet(context.today), context.modules()
         counts = self._counts(context, today)
-        for p, pool in enumerate(today.pools):
-            if counts[p] and pool.role != "both":
-                raise ScenarioError(
-                    "policies: 'modules' has no rule for prefill and decode pools, only for "
-                    "aggregated ones."
-                )
-            if counts[p] and modules[p] is None:
-                raise ScenarioError(
-                    f"policies: 'modules' needs the layers of {pool.model}. Give the model by "
-                    "shape or config instead of weight_gb, or use a built-in one."
-                )
+        _check_pools(today, counts, modules)
         borrowers = {p: known for p, known in enumerate(modules) if known is not None and counts[p]}
         lent = self._lent(context, today, counts, borrowers)
         fleet = context.fleet(counts)
@@ -106,17 +96,11 @@ class ModuleLevel(Policy):
         layouts: list[Layout | None] = [None] * len(pools)
         for p, pool_modules in borrowers.items():
             lenders = lent[p]
-            devices = [
-                _own_device(today.pools[p], pool_modules),
-                *_borrowed_devices(
-                    today, p, int(counts[p]), borrowers, lenders, first_pool=len(pools)
-                ),
-            ]
-            layout = self._layout(pool_modules, devices, context.lengths[p])
-            layouts[p] = layout
-            profile = adjust_profile(
-                pools[p].profile, kv_capacity_tokens=int(layout.max_kv_tokens())
-            )
+            borrowed = _borrowed_devices(today, p, int(counts[p]), borrowers, lenders, len(pools))
+            devices = [_own_device(today.pools[p], pool_modules), *borrowed]
+            layout = layouts[p] = self._layout(pool_modules, devices, context.lengths[p])
+            kv_capacity_tokens = int(layout.max_kv_tokens())
+            profile = adjust_profile(pools[p].profile, kv_capacity_tokens=kv_capacity_tokens)
             pools[p] = replace(pools[p], profile=profile)
             for lender in lenders:
                 if not lender.serves:
@@ -241,6 +225,21 @@ class ModuleLevel(Policy):
             hosts=tuple(device.host for device in devices),
             held=tuple(device.held for device in devices),
         )
+
+
+def _check_pools(today: Fleet, counts: IntArray, modules: Sequence[Modules | None]) -> None:
+    """Raise ScenarioError for a pool with instances that the policy has no rule or layers for."""
+    for pool, count, known in zip(today.pools, counts, modules, strict=True):
+        if count and pool.role != "both":
+            raise ScenarioError(
+                "policies: 'modules' has no rule for prefill and decode pools, only for "
+                "aggregated ones."
+            )
+        if count and known is None:
+            raise ScenarioError(
+                f"policies: 'modules' needs the layers of {pool.model}. Give the model by "
+                "shape or config instead of weight_gb, or use a built-in one."
+            )
 
 
 def _reachable_types(
