@@ -5,10 +5,11 @@ renderer in planner/outputs/render draws any report: page, terminal, PDF, workbo
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
+from functools import partial
 from typing import Any, TypeVar
 
 from planner.domain.formats import (
@@ -251,6 +252,22 @@ def table(
         marked=frozenset(i for i, item in enumerate(listed) if marked and marked(item)),
         note=note,
     )
+
+
+def key_columns(
+    items: Iterable[T], head: Head, values_of: Callable[[T], Mapping[str, Value] | None]
+) -> TableColumns[T]:
+    """Return a column for each key, such as a tier, of the values of items.
+
+    The text of ``head`` has a placeholder ({}) for the key. None: an item has no values.
+    """
+
+    def value(key: str, item: T) -> Value:
+        """Return the value of a key; None if the item lacks it."""
+        return (values_of(item) or {}).get(key)
+
+    keys = dict.fromkeys(key for item in items for key in values_of(item) or {})
+    return tuple((replace(head, text=head.text.format(key)), partial(value, key)) for key in keys)
 
 
 class Role(Enum):

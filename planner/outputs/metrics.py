@@ -6,7 +6,7 @@ cluster's autoscaler follows the replicas that active plans request now.
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import cast
 from zoneinfo import ZoneInfo
@@ -115,29 +115,41 @@ def next_change(
 
     The replicas are those of ``pools`` together, or of all pools (None).
     """
-    zone = ZoneInfo(plan.zone)
     local = _local_time(plan, now).replace(second=0, microsecond=0)
     pools = pools_of(plan) if pools is None else pools
     if plan.repeat == "once":
-        lookups = [replicas_lookup(plan, pool) for pool in pools]
-        before = sum(replicas_at(local) or 0 for replicas_at in lookups)
-        for start in sorted({step.begins for pool in pools for step in pool.steps}):
-            after = sum(replicas_at(start) or 0 for replicas_at in lookups)
-            if start > local and after != before:
-                return Change(start.replace(tzinfo=zone), before, after)
-        return None
+        change = _next_dated_change(plan, local, pools)
+    else:
+        change = _next_recurring_change(cast(Repeat, plan.repeat), local, pools)
+    return change and replace(change, at=change.at.replace(tzinfo=ZoneInfo(plan.zone)))
+
+
+def _next_dated_change(
+    plan: ActivePlan, local: datetime, pools: Sequence[StoredPool]
+) -> Change | None:
+    """Return the next change after ``local`` of a plan that runs once, in local time; or None."""
+    lookups = [replicas_lookup(plan, pool) for pool in pools]
+    before = sum(replicas_at(local) or 0 for replicas_at in lookups)
+    for start in sorted({step.begins for pool in pools for step in pool.steps}):
+        after = sum(replicas_at(start) or 0 for replicas_at in lookups)
+        if start > local and after != before:
+            return Change(start, before, after)
+    return None
+
+
+def _next_recurring_change(
+    repeat: Repeat, local: datetime, pools: Sequence[StoredPool]
+) -> Change | None:
+    """Return the next change after ``local`` of a daily or weekly plan, in local time; or None."""
     # Replicas of all pools together, by minute of the day or week.
-    by_minute = np.sum(
-        [replicas_without_gaps(pool.steps, cast(Repeat, plan.repeat)) for pool in pools], axis=0
-    )
+    by_minute = np.sum([replicas_without_gaps(pool.steps, repeat) for pool in pools], axis=0)
     # One cycle from now on, so that index 0 is the present minute.
     from_now = np.roll(by_minute, -(minute_of(local) % len(by_minute)))
     changed_minutes = np.flatnonzero(from_now != from_now[0])
     if not changed_minutes.size:
         return None
     first = int(changed_minutes[0])
-    moment = local + timedelta(minutes=first)
-    return Change(moment.replace(tzinfo=zone), int(from_now[0]), int(from_now[first]))
+    return Change(local + timedelta(minutes=first), int(from_now[0]), int(from_now[first]))
 
 
 def gpu_hours_requested(plan: ActivePlan, begins: datetime, ends: datetime) -> float:
@@ -199,19 +211,22 @@ def plan_lines(plans: Sequence[ActivePlan], now: datetime) -> Iterator[str]:
         in_force.append((plan_labels, 1))
         covers_now.append((plan_labels, 1 if pools else 0))
         for pool in pools:
-            pool_labels = {
-                "pool": pool.pool,
-                "region": label_of(pool.region),
-                "model": pool.model,
-                "gpu": pool.gpu,
-                "role": pool.role,
-                "run": run,
-                "scenario": scenario,
-            }
+            pool_labels = _pool_labels(pool) | {"run": run, "scenario": scenario}
             replicas.append((pool_labels, pool.replicas))
     yield from metric_lines(IN_FORCE, in_force)
     yield from metric_lines(COVERED, covers_now)
     yield from metric_lines(METRIC, replicas)
+
+
+def _pool_labels(pool: PlannedReplicas) -> dict[str, str]:
+    """Return the labels of a pool."""
+    return {
+        "pool": pool.pool,
+        "region": label_of(pool.region),
+        "model": pool.model,
+        "gpu": pool.gpu,
+        "role": pool.role,
+    }
 
 
 def metric_lines(name: str, samples: Iterable[Sample]) -> Iterator[str]:
@@ -246,14 +261,14 @@ def queue_lines(work: WorkStatistics) -> Iterator[str]:
         labels = _run_labels(going, state=state)
         unfinished.append((labels, going.runs))
         oldest.append((labels, f"{going.oldest_s:.3f}"))
+    yield from metric_lines("headroom_runs_going", unfinished)
+    yield from metric_lines("headroom_runs_oldest_seconds", oldest)
     ended = [(_run_labels(e, state=e.state, reason=e.reason), e.runs) for e in work.ended]
+    yield from metric_lines("headroom_runs_ended", ended)
     durations: list[Sample] = []
     for times in work.took:
         durations.append((_run_labels(times, quantile="0.5"), f"{times.median_s:.3f}"))
         durations.append((_run_labels(times, quantile="1"), f"{times.longest_s:.3f}"))
-    yield from metric_lines("headroom_runs_going", unfinished)
-    yield from metric_lines("headroom_runs_oldest_seconds", oldest)
-    yield from metric_lines("headroom_runs_ended", ended)
     yield from metric_lines(RUN_SECONDS, durations)
 
 

@@ -137,20 +137,15 @@ def replica_table(
     before: Mapping[PoolKey, IntArray], after: Mapping[PoolKey, IntArray]
 ) -> ReplicaTable:
     """Compare the replicas of two plans, each by pool and ``[minute]``; UNKNOWN: not covered."""
-    pools = sorted({*before, *after})
+    pools = tuple(sorted({*before, *after}))
     known = [counts != UNKNOWN for plan in (before, after) for counts in plan.values()]
     # A plan without pools covers nothing.
     minutes = np.flatnonzero(np.all(known, axis=0)) if before and after else np.empty(0, np.int64)
-    old, new = np.zeros((2, len(pools), len(minutes)), np.int64)
-    for row, pool in enumerate(pools):
-        if pool in before:
-            old[row] = before[pool][minutes]
-        if pool in after:
-            new[row] = after[pool][minutes]
+    old, new = _counts_of(before, pools, minutes), _counts_of(after, pools, minutes)
     hours_before = float(old.sum()) / MINUTES_PER_HOUR
     changed_hours = float(np.abs(new - old).sum()) / MINUTES_PER_HOUR
     return ReplicaTable(
-        tuple(pools),
+        pools,
         minutes,
         old,
         new,
@@ -158,6 +153,17 @@ def replica_table(
         replica_hours=(hours_before, float(new.sum()) / MINUTES_PER_HOUR),
         changed=changed_hours / hours_before if hours_before else None,
     )
+
+
+def _counts_of(
+    plan: Mapping[PoolKey, IntArray], pools: Sequence[PoolKey], minutes: IntArray
+) -> IntArray:
+    """Return the replicas of a plan in ``minutes``, ``[pool, minute]``; 0 of a pool it lacks."""
+    counts = np.zeros((len(pools), len(minutes)), np.int64)
+    for row, pool in enumerate(pools):
+        if pool in plan:
+            counts[row] = plan[pool][minutes]
+    return counts
 
 
 def pool_title(pool: Pool | StoredPool) -> str:
@@ -210,8 +216,7 @@ def plan_difference(
     ``usd_per_hour`` are prices of a replica. They apply to both plans, so that only replicas make a
     difference.
     """
-    begins = min(step.begins for steps in plan.values() for step in steps)
-    active_begins = min(step.begins for steps in active.values() for step in steps)
+    begins, active_begins = _begin_of(plan), _begin_of(active)
     after = minutes_from_start(plan)
     minutes = len(next(iter(after.values())))
     # Minutes of the plan, counted from the first one of the active plan.
@@ -236,6 +241,11 @@ def plan_difference(
         usd_was=usd_was,
         usd_changed=None if usd is None or not usd_was else usd / usd_was - 1,
     )
+
+
+def _begin_of(plan: Mapping[PoolKey, Sequence[Step]]) -> datetime:
+    """Return the earliest begin of a step of a plan."""
+    return min(step.begins for steps in plan.values() for step in steps)
 
 
 def _at_same_time(counts: IntArray, minutes: IntArray) -> IntArray:

@@ -5,6 +5,7 @@ schedule says when scaling to a number of replicas starts. A step is a number of
 time to another.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -149,24 +150,22 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
             f"{label} has no replicas in run {run.pk}, or an earlier release did not store them. "
             "Run it again, or name another policy."
         )
-    first_scaling = min(row.scaling_starts for row in rows)
-    _check_zone(options.timezone, first_scaling, window.end)
+    _check_zone(options.timezone, min(row.scaling_starts for row in rows), window.end)
     guards = {} if rule else guards_of(_figures(result, policy).settings, options.most)
     zone = ZoneInfo(options.timezone)
     unnamed = list(_unnamed_pools(rows, window.end, zone, facts_of(run), rule, guards))
     pools = _name_pools(unnamed, options.names)
     chosen = tuple(_chosen_pools(pools, options, run))
-    notes = [
-        *_release_notes(run, result, rule),
-        *_notes(result, policy, rule, has_guard=bool(guards), is_part=len(chosen) < len(pools)),
-    ]
+    is_part = len(chosen) < len(pools)
+    notes = _notes(result, policy, rule, has_guard=bool(guards), is_part=is_part)
     approved = proposal_approved(run.pk, policy)
     shifted = result.plan.shift if result.plan and not rule else None
     return Plan(
         run=run.pk, scenario=result.scenario or run.name, policy=policy, label=label,
         computed=run.finished_at, begins=window.start, ends=window.end, clock=result.clock,
         repeat=_repeat(run, policy, result, options.repeat, now), zone=options.timezone,
-        pools=chosen, rule=rule, notes=tuple(notes), proposal=approved.pk if approved else None,
+        pools=chosen, rule=rule, notes=(*_release_notes(run, result, rule), *notes),
+        proposal=approved.pk if approved else None,
         deferrable_work=moved_work(shifted, window.end, policy),
     )  # fmt: skip
 
@@ -207,37 +206,49 @@ def _rows_and_rule(
     Return (rows with the replica limits of each pool, rule) of a policy with a reactive rule.
     ``begins`` is the begin of the window. Raises NotReady if the policy has neither.
     """
-    recommended = result.recommended or StoredRecommendation()
-    timetable = recommended.timetable if policy == recommended.policy else None
-    # A timetable marked ``by_itself`` holds only the first replicas of a rule.
-    if timetable and not timetable.by_itself:
-        rows = [
-            _row(pool.replica, pool.region, row.begins, replicas)
-            for row in timetable.rows
-            for pool, replicas in zip(timetable.pools, row.replicas, strict=True)
-        ]
+    rows = _recommended_rows(result, policy) or _stored_rows(run, policy)
+    if rows:
         return rows, None
-    scheduled_policies: list[str] = []
-    if "timetables" in run_tables(run):
-        table = run_table(run, "timetables")
-        scheduled_policies = table["policy"].unique(maintain_order=True).to_list()
-        rows = [
-            _row(from_json(Replica, row), row["region"], row["begins"], row["replicas"])
-            for row in table.filter(pl.col("policy") == policy).to_dicts()
-        ]
-        if rows:
-            return rows, None
     settings = _figures(result, policy).settings
     rule = _rule(policy, settings)
     if rule is not None:
         return list(_rows_of_limits(run, settings, begins, LIMITS)), rule
     if traits_of(policy).group == Group.ROLES:  # it switches roles of a fixed number of replicas
         return list(_rows_of_limits(run, settings, begins, ("replicas at the start",))), None
+    known = ", ".join(_stored_schedules(run)["policy"].unique(maintain_order=True))
     raise NotReady(
         f"{_label_of(result, policy)} has no schedule and no target of a Kubernetes autoscaler. "
-        f"Name another policy with a plan or a static fleet (run {run.pk} has: "
-        f"{', '.join(scheduled_policies) or 'none'})."
+        f"Name another policy with a plan or a static fleet (run {run.pk} has: {known or 'none'})."
     )
+
+
+def _recommended_rows(result: StoredResult, policy: str) -> list[ScheduleRow]:
+    """Return the rows of the recommended schedule; [] if ``policy`` is another or has a rule."""
+    recommended = result.recommended or StoredRecommendation()
+    timetable = recommended.timetable
+    # A timetable marked ``by_itself`` holds only the first replicas of a rule.
+    if policy != recommended.policy or not timetable or timetable.by_itself:
+        return []
+    return [
+        _row(pool.replica, pool.region, row.begins, replicas)
+        for row in timetable.rows
+        for pool, replicas in zip(timetable.pools, row.replicas, strict=True)
+    ]
+
+
+def _stored_schedules(run: Run) -> pl.DataFrame:
+    """Return the table of the schedules of all policies; empty if the run has none."""
+    if "timetables" in run_tables(run):
+        return run_table(run, "timetables")
+    return pl.DataFrame(schema={"policy": pl.String})
+
+
+def _stored_rows(run: Run, policy: str) -> list[ScheduleRow]:
+    """Return the rows of a policy's stored schedule; [] if it has none."""
+    return [
+        _row(from_json(Replica, row), row["region"], row["begins"], row["replicas"])
+        for row in _stored_schedules(run).filter(pl.col("policy") == policy).to_dicts()
+    ]
 
 
 def _row(replica: Replica, region: str, begins: datetime, replicas: int) -> ScheduleRow:
@@ -371,13 +382,11 @@ def _unnamed_pools(
     for row in rows:
         rows_by_pool.setdefault(row.pool, []).append(row)
     for pool, pool_rows in rows_by_pool.items():
+        counts = [row.replicas for row in pool_rows]
         moments = [*(row.scaling_starts for row in pool_rows), ends]
         local_times = [moment.astimezone(zone).replace(tzinfo=None) for moment in moments]
-        steps = tuple(
-            Step(begins, until, row.replicas)
-            for row, (begins, until) in zip(pool_rows, pairwise(local_times), strict=True)
-        )
-        counts = [row.replicas for row in pool_rows]
+        spans = zip(pairwise(local_times), counts, strict=True)
+        steps = tuple(Step(begins, until, count) for (begins, until), count in spans)
         yield replace(
             pool,
             steps=() if rule else steps,
@@ -395,11 +404,10 @@ def _name_pools(pools: Sequence[Pool], renames: Sequence[str]) -> list[Pool]:
     default. Raises NotFound if a rename is of an unknown deployment, PlannerError if two
     deployments of a region have the same name.
     """
-    name_parts = [
-        (pool.model, pool.gpu, ROLES.get(pool.role, pool.role), MARKETS.get(pool.market, ""),
-         pool.region)
-        for pool in pools
-    ]  # fmt: skip
+    name_parts = []
+    for pool in pools:
+        role, market = ROLES.get(pool.role, pool.role), MARKETS.get(pool.market, "")
+        name_parts.append((pool.model, pool.gpu, role, market, pool.region))
     defaults = unique_names(name_parts, [(pool.arrangement,) for pool in pools])
     new_names = dict(rename.split("=", 1) for rename in renames)
     unknown = [default for default in new_names if default not in defaults]
@@ -412,14 +420,13 @@ def _name_pools(pools: Sequence[Pool], renames: Sequence[str]) -> list[Pool]:
         replace(pool, default_name=default, name=names.get(default, default))
         for pool, default in zip(pools, defaults, strict=True)
     ]
-    seen: set[tuple[str, str]] = set()
-    for pool in named_pools:  # each region is its own cluster
-        if (pool.region, pool.name) in seen:
+    # Each region is its own cluster.
+    uses = Counter((pool.region, pool.name) for pool in named_pools)
+    for (region, name), count in uses.items():
+        if count > 1:
             raise PlannerError(
-                f"names: {pool.name} is the name of two deployments of {pool.region}. Give each "
-                "its own."
+                f"names: {name} is the name of two deployments of {region}. Give each its own."
             )
-        seen.add((pool.region, pool.name))
     return named_pools
 
 

@@ -76,7 +76,6 @@ def proposed_of(proposal: Proposal) -> ProposalComparison | None:
     run, base = proposal.run, proposal.base_run
     if run is None:
         return None
-    outcome_run, policy = outcome_of(proposal, run)
     comparison = None  # of the base run and the proposed run
     if completed := _completed(base):
         names = [_base_policy(proposal), proposal.policy]
@@ -89,16 +88,7 @@ def proposed_of(proposal: Proposal) -> ProposalComparison | None:
     notes = list(comparison.notes if comparison else ())
     if comparison is not None and replay_of(proposal) is None:
         notes += [*unfair_notes, *_unfinished_replay_note(proposal)]
-    policies = results[1].policies
-    if outcome_run != run:
-        figures = policies[policy]
-        notes.append(
-            f"The proposed plan had no simulation. Its schedule was replayed as run "
-            f"{outcome_run.pk}: SLO {shares_in_time(figures.slo_attainment)} for "
-            f"${figures.cost_usd:,.2f}."
-        )
-    elif policy not in policies:
-        notes.append(_not_simulated_note(run, proposal.outcome))
+    notes += _simulation_note(proposal, run, results[1])
     rows = [row for group in simulated for row in group.rows]
     pools, total = _replica_changes(proposal, run)
     return ProposalComparison(
@@ -114,6 +104,20 @@ def proposed_of(proposal: Proposal) -> ProposalComparison | None:
         total=total,
         notes=tuple(notes),
     )
+
+
+def _simulation_note(proposal: Proposal, run: Run, result: StoredResult) -> Iterator[str]:
+    """Yield a note if ``run`` did not simulate the proposal; ``result`` has the simulation."""
+    outcome_run, policy = outcome_of(proposal, run)
+    if outcome_run != run:
+        figures = result.policies[policy]
+        attained = shares_in_time(figures.slo_attainment)
+        yield (
+            f"The proposed plan had no simulation. Its schedule was replayed as run "
+            f"{outcome_run.pk}: SLO {attained} for ${figures.cost_usd:,.2f}."
+        )
+    elif policy not in result.policies:
+        yield _not_simulated_note(run, proposal.outcome)
 
 
 def _groups(proposal: Proposal, run: Run, comparison: RunComparison | None) -> tuple[Group, ...]:
@@ -270,15 +274,16 @@ def _replica_changes(
     proposal: Proposal, run: Run
 ) -> tuple[tuple[ReplicaChange, ...], ReplicaChange]:
     """Return the change of each pool's replicas, and the change of all pools together."""
+    base = proposal.base
     after = _pools_by_name(run, options_of(ExportOptions, dict(proposal.options)))
     before: Mapping[str, Pool | StoredPool]
-    if proposal.base is not None:
-        before = {pool.name: pool for pool in pools_of(proposal.base)}
+    if base is not None:
+        before = {pool.name: pool for pool in pools_of(base)}
     else:
         before = _baseline_pools(proposal, run)
     counts_before, counts_after = _by_minute(before), _by_minute(after)
     pools = {**before, **after}
-    titles = Counter(pool_title(pool) for pool in pools.values())
+    titles = Counter(map(pool_title, pools.values()))
     changes = []
     for name in dict.fromkeys([*after, *before]):
         pool = pools[name]
@@ -288,10 +293,10 @@ def _replica_changes(
         key = pool.name, pool.region
         changes.append(replica_change(key, title, counts_before.get(key), counts_after.get(key)))
     total = replica_change(("", ""), "", _total(counts_before), _total(counts_after))
-    # Each (least, most) replicas.
-    span_before, span_after = zip(total.least, total.most, strict=True)
-    if proposal.base is not None:
-        span_before = _without_overlap(span_before, proposal.base.run, proposal.base.policy)
+    least, most = total.least, total.most  # each (before, after)
+    span_before, span_after = (least[0], most[0]), (least[1], most[1])
+    if base is not None:
+        span_before = _without_overlap(span_before, base.run, base.policy)
     span_after = _without_overlap(span_after, run, proposal.policy)
     least, most = zip(span_before, span_after, strict=True)
     return tuple(changes), replace(total, least=least, most=most)

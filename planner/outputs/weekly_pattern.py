@@ -119,9 +119,7 @@ def recurring_slots(counts: IntArray, minimum: int) -> list[Slot]:
     # The cycle is a ring: a slot may cross midnight, or the end of Sunday.
     changes = np.flatnonzero(counts != np.roll(counts, 1))  # minutes in which a slot begins
     if not changes.size:  # the same number at all times
-        return [
-            Slot(days=(), start_minute=0, length_minutes=cycle_minutes, replicas=int(counts[0]))
-        ]
+        return [Slot((), 0, length_minutes=cycle_minutes, replicas=int(counts[0]))]
     # The last slot lasts until the first change of the next cycle.
     lengths = np.diff([*changes, changes[0] + cycle_minutes])
     days_by_time: dict[tuple[int, int, int], list[int]] = defaultdict(list)
@@ -131,9 +129,9 @@ def recurring_slots(counts: IntArray, minimum: int) -> list[Slot]:
             day, start_minute = divmod(begins, MINUTES_PER_DAY)
             days_by_time[start_minute, length, replicas].append(day)
     found = []
-    for (start_minute, length, replicas), days in days_by_time.items():
+    for time, days in days_by_time.items():
         is_daily = cycle_minutes == MINUTES_PER_DAY or len(days) == DAYS_PER_WEEK
-        found.append(Slot(() if is_daily else tuple(days), start_minute, length, replicas))
+        found.append(Slot(() if is_daily else tuple(days), *time))
     return found
 
 

@@ -1,5 +1,6 @@
 """Choose past windows of a study for backtests (methods.md X5)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -48,38 +49,21 @@ def past_studies(study: Study, history_s: float = DAY_S) -> tuple[Study, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The time before the first decision of ``window``, from which past windows are cut.
+    """The time from ``begins_s`` to ``ends_s``, from which past copies of ``window`` are cut.
 
-    ``demand`` is the traffic.
+    It begins once there is enough history, and ends at the first decision of ``window``. Both are
+    Unix seconds. ``demand`` is the traffic.
     """
 
     window: Window
     demand: Demand
-
-    @property
-    def end_s(self) -> float:
-        """Return the time of the window's first decision, in Unix seconds."""
-        return float(self.window.origins_s[0])
-
-    @property
-    def begins_s(self) -> float:
-        """Return the earliest start of a past window, with history before it, in Unix seconds."""
-        window, bin_s = self.window, self.demand.bin_s
-        lead_s = float(np.ceil(window.lead_s / window.bin_s - 1e-9) * window.bin_s)
-        return self.demand.start_s + HISTORY_BINS * bin_s + lead_s
-
-    @property
-    def days(self) -> int:
-        """Return the number of days before; 0 if no bin begins a day before another."""
-        if DAY_S % self.demand.bin_s != 0:
-            return 0
-        return int(max(0.0, self.window.start_s - self.begins_s) // DAY_S)
+    begins_s: float
+    ends_s: float
 
     def cut(self, start: float, until: float) -> Window | None:
         """Return the window from ``start`` on, cut to the whole periods that end by ``until``.
 
-        Both are Unix seconds. Return None if it has no whole period, or if it begins before there
-        is enough history.
+        Return None if it has no whole period, or if it begins too early.
         """
         window = self.window
         length_s = min(start + window.duration_s, until) - start
@@ -89,28 +73,24 @@ class Past:
         end = start + float(periods) * window.period_s
         return replace(window, start_s=start, end_s=end, ahead=False)
 
-    def is_usable(self, moved: Window) -> bool:
-        """Return whether a past window is long enough, and has demand in the trace."""
-        long_enough = moved.duration_s >= NEARLY * self.window.duration_s
-        return long_enough and _is_observed(moved, self.demand)
+    def usable(self, starts: Sequence[float], until: float) -> dict[float, Window]:
+        """Return the windows from ``starts``, by start, that are long enough and have demand."""
+        windows = {start: self.cut(start, until) for start in starts}
+        least_s = NEARLY * self.window.duration_s
+        return {
+            start: moved
+            for start, moved in windows.items()
+            if moved and moved.duration_s >= least_s and _is_observed(moved, self.demand)
+        }
 
     def right_before(self) -> Window | None:
         """Return the window that ends at the first decision; None without observed demand."""
         window = self.window
         all_periods = round(window.duration_s / window.period_s)
-        known_periods = np.floor((self.end_s - self.begins_s) / window.period_s + 1e-9)
+        known_periods = np.floor((self.ends_s - self.begins_s) / window.period_s + 1e-9)
         length_s = float(min(known_periods, all_periods)) * window.period_s
-        moved = self.cut(self.end_s - length_s, self.end_s)
+        moved = self.cut(self.ends_s - length_s, self.ends_s)
         return moved if moved is not None and _is_observed(moved, self.demand) else None
-
-    def usable_before(self, end: float) -> list[Window]:
-        """Return the usable windows that end by ``end``, from the last to the first."""
-        # Rounded up to whole bins, because a decision must fall on the edge of a bin.
-        bin_s = self.window.bin_s
-        least_s = np.ceil(NEARLY * self.window.duration_s / bin_s - 1e-9) * bin_s
-        starts = np.arange(end - least_s, self.begins_s - 1e-6, -bin_s)
-        windows = [self.cut(float(start), end) for start in starts]
-        return [moved for moved in windows if moved is not None and self.is_usable(moved)]
 
 
 def past_windows(window: Window, demand: Demand, history_s: float = DAY_S) -> tuple[Window, ...]:
@@ -125,19 +105,26 @@ def past_windows(window: Window, demand: Demand, history_s: float = DAY_S) -> tu
     long as ``window``. If the time before that is nearly as long as a window or longer, return its
     busiest part too.
     """
-    past = Past(window, demand)
-    by_day = {}
-    for day in range(1, past.days + 1):
-        moved = past.cut(window.start_s - DAY_S * day, past.end_s)
-        if moved is not None and past.is_usable(moved):
-            by_day[day] = moved
-    if by_day:
+    bin_s = window.bin_s
+    lead_s = float(np.ceil(window.lead_s / bin_s - 1e-9) * bin_s)
+    begins_s = demand.start_s + HISTORY_BINS * demand.bin_s + lead_s
+    past = Past(window, demand, begins_s, ends_s=float(window.origins_s[0]))
+    days = int(max(0.0, window.start_s - begins_s) // DAY_S)
+    if DAY_S % demand.bin_s != 0:  # then no bin begins a day before another
+        days = 0
+    day_starts = {window.start_s - DAY_S * day: day for day in range(1, days + 1)}
+    usable = past.usable(list(day_starts), past.ends_s)
+    if usable:
+        by_day = {day_starts[start]: moved for start, moved in usable.items()}
         return _three_days(by_day, demand, history_s)
     last = past.right_before()
     if last is None:
         return ()
     # An earlier window shows the demand at another time of day, which the forecast does not know.
-    earlier = past.usable_before(last.start_s)
+    # Its length is rounded up to whole bins, because a decision must fall on the edge of a bin.
+    least_s = np.ceil(NEARLY * window.duration_s / bin_s - 1e-9) * bin_s
+    starts = np.arange(last.start_s - least_s, begins_s - 1e-6, -bin_s)
+    earlier = past.usable(starts.tolist(), last.start_s).values()
     if not earlier:
         return (last,)
     return last, max(earlier, key=lambda moved: _requests_in(moved, demand))

@@ -2,8 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
 import polars as pl
@@ -23,6 +22,7 @@ from planner.domain.report import (
     Section,
     Table,
     Value,
+    key_columns,
     table,
 )
 from planner.domain.reports.frame import (
@@ -768,43 +768,27 @@ class DayRow(NamedTuple):
             return "not run"
         return "yes" if self.result.passes else "no"
 
-    @property
-    def cost_usd(self) -> float | None:
-        """Return the plan's cost on the day; None if not simulated."""
-        return None if self.result is None else self.result.cost_usd
-
 
 def _test_days(view: ComparisonView) -> Iterator[Section]:
     """Yield the section on the test days: results of the plan, and how many policies pass."""
     days = view.tests.days
     if not days:
         return
-    tiers: dict[str, None] = {}  # in order
-    for day in days:
-        for result in day.policies.values():
-            tiers |= dict.fromkeys(result.attainment)
-    attainments = (
-        (Head(f"SLO attainment: {tier}", Form.SHARE), partial(_attainment_on_day, tier))
-        for tier in tiers
-    )
-    rows = table(
-        [DayRow(day, view.requires(day), day.policies.get(view.key)) for day in days],
+    rows = [DayRow(day, view.requires(day), day.policies.get(view.key)) for day in days]
+    attained = Head("SLO attainment: {}", Form.SHARE)
+    results = table(
+        rows,
         (Head("Test day", width=3), lambda row: row.day.name),
         (Head("Required"), lambda row: "yes" if row.required else "no"),
         (Head("Weight", Form.NUMBER), lambda row: row.day.weight or None),
         (Head("Passes"), lambda row: row.passes),
-        (Head("Cost", Form.NUMBER, "$"), lambda row: row.cost_usd),
-        *attainments,
+        (Head("Cost", Form.NUMBER, "$"), lambda row: row.result.cost_usd if row.result else None),
+        *key_columns(rows, attained, lambda row: row.result.attainment if row.result else None),
         (Head("Policies that pass"), lambda row: _passing_count(row.day)),
         (Head("Not applicable", width=2), lambda row: row.day.not_applicable),
         note=_test_days_note(view),
     )
-    yield Section("Test days", (rows,))
-
-
-def _attainment_on_day(tier: str, row: DayRow) -> float | None:
-    """Return the plan's SLO attainment for a tier on the day; None if not simulated."""
-    return None if row.result is None else row.result.attainment.get(tier)
+    yield Section("Test days", (results,))
 
 
 def _test_days_note(view: ComparisonView) -> str:
@@ -899,21 +883,26 @@ class LevelRow(NamedTuple):
         values = self.policy.parameters.items()
         return ", ".join(f"{key_words(key)} {value:.4g}" for key, value in values)
 
+    @property
+    def cost_usd(self) -> dict[str, float | None]:
+        """Return the expected cost: "mean", and "low" and "high" if there are several days."""
+        cost = self.policy.expected.cost_usd
+        return {} if cost is None else asdict(cost)
+
+    @property
+    def attainment(self) -> dict[str, float]:
+        """Return the mean SLO attainment by tier, where it is known."""
+        known = self.policy.expected.attainment.items()
+        return {tier: interval.mean for tier, interval in known if interval is not None}
+
 
 def assurance_table(recommended: Mapping[str, AssuranceFigures]) -> Table:
     """Return a table with a row per level of assurance; ``recommended`` is by level."""
     rows = [LevelRow(name, recommended[name]) for name in LEVELS if name in recommended]
-    tiers = dict.fromkeys(tier for row in rows for tier in row.policy.expected.attainment)
-    costs = (
-        (Head(f"Cost of the test days: {part}", Form.NUMBER, "$"), partial(_level_cost, part))
-        for part in ("mean", "low", "high")
-    )
-    attainments = (
-        (Head(f"SLO attainment on test days: {tier}", Form.SHARE), partial(_level_attainment, tier))
-        for tier in tiers
-    )
+    cost = Head("Cost of the test days: {}", Form.NUMBER, "$")
+    attained = Head("SLO attainment on test days: {}", Form.SHARE)
     note = "Means are over the weighted test days. The planned day is not one of them."
-    if any(_level_cost("low", row) is not None for row in rows):
+    if any(row.cost_usd.get("low") is not None for row in rows):
         note += " Low and high: 80% interval."
     return table(
         rows,
@@ -921,19 +910,8 @@ def assurance_table(recommended: Mapping[str, AssuranceFigures]) -> Table:
         (Head("Policy", width=3), lambda row: row.policy.label),
         (Head("Parameters", width=2), lambda row: row.parameters),
         (Head("Passes required days"), lambda row: "yes" if row.policy.qualifies else "no"),
-        *costs,
-        *attainments,
+        *key_columns(rows, cost, lambda row: row.cost_usd),
+        *key_columns(rows, attained, lambda row: row.attainment),
         (Head("Fails", width=2), lambda row: ", ".join(row.policy.failing)),
         note=note,
     )
-
-
-def _level_cost(part: str, row: LevelRow) -> float | None:
-    """Return ``part`` of a level's expected cost: "mean", "low" or "high"; None: not known."""
-    return getattr(row.policy.expected.cost_usd, part, None)
-
-
-def _level_attainment(tier: str, row: LevelRow) -> float | None:
-    """Return the mean SLO attainment of a tier at a level; None: not known."""
-    expected = row.policy.expected.attainment.get(tier)
-    return None if expected is None else expected.mean

@@ -1,8 +1,16 @@
 """Report what a comparison knows before it is finished."""
 
-from functools import partial
-
-from planner.domain.report import Fact, Facts, Form, Head, Report, Section, Table, table
+from planner.domain.report import (
+    Fact,
+    Facts,
+    Form,
+    Head,
+    Report,
+    Section,
+    Table,
+    key_columns,
+    table,
+)
 from planner.domain.reports.compare import assurance_table
 from planner.domain.reports.policies import span_text
 from planner.domain.results.first_answer import DayProgress, Preview
@@ -39,19 +47,16 @@ def preview_report(preview: Preview) -> Report:
 
 
 def _days_table(days: tuple[DayProgress, ...]) -> Table:
-    """Return a table with a row per test day, and whether each policy passes it."""
-    policies = list(dict.fromkeys(label for day in days for label in day.passes))
+    """Return a table with a row per test day, and whether each policy passes it, if simulated."""
 
-    def passes(label: str, day: DayProgress) -> str:
-        """Return "passes" or "fails", or "" if the policy was not simulated on the day."""
-        if label not in day.passes:
-            return ""
-        return "passes" if day.passes[label] else "fails"
+    def results(day: DayProgress) -> dict[str, str]:
+        """Return "passes" or "fails" by policy."""
+        return {label: "passes" if ok else "fails" for label, ok in day.passes.items()}
 
     return table(
         days,
         (Head("Test day", width=3), lambda day: day.name),
         (Head("Required from"), lambda day: day.level.capitalize()),
-        *((Head(label), partial(passes, label)) for label in policies),
+        *key_columns(days, Head("{}"), results),
         note="Each policy with the parameter value tried last.",
     )

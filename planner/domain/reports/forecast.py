@@ -232,6 +232,18 @@ SERIES_COLUMNS: TableColumns[Mapping[str, Any]] = (
     (Head("Warning", width=3), lambda row: row.get("note")),
     (Head("Bins left out", width=3), lambda row: row.get("cleaned")),
 )
+METHOD_COLUMNS: TableColumns[ComparedMethod] = (
+    (Head("Model"), lambda row: row.model),
+    (Head("Region"), lambda row: row.region),
+    (Head("Tier"), lambda row: row.tier),
+    (Head("Unit"), lambda row: row.unit.replace("_", " ")),
+    (Head("Method", width=2), lambda row: row.method.replace("-", " ")),
+    (Head("Chosen"), lambda row: "yes" if row.chosen else ""),
+    (Head("Peak error", Form.SHARE), lambda row: row.error),
+    (Head("Ratio to chosen", Form.NUMBER), lambda row: row.over_chosen),
+    (Head("Weight, next window", Form.SHARE), lambda row: row.share),
+    (Head("Weight, last bin", Form.SHARE), lambda row: row.end_share),
+)
 
 
 def _series(rows: Rows) -> Table:
@@ -247,20 +259,6 @@ def _series(rows: Rows) -> Table:
         if any(row.get("wape") is not None for row in rows)
         else "",
     )
-
-
-METHOD_COLUMNS: TableColumns[ComparedMethod] = (
-    (Head("Model"), lambda row: row.model),
-    (Head("Region"), lambda row: row.region),
-    (Head("Tier"), lambda row: row.tier),
-    (Head("Unit"), lambda row: row.unit.replace("_", " ")),
-    (Head("Method", width=2), lambda row: row.method.replace("-", " ")),
-    (Head("Chosen"), lambda row: "yes" if row.chosen else ""),
-    (Head("Peak error", Form.SHARE), lambda row: row.error),
-    (Head("Ratio to chosen", Form.NUMBER), lambda row: row.over_chosen),
-    (Head("Weight, next window", Form.SHARE), lambda row: row.share),
-    (Head("Weight, last bin", Form.SHARE), lambda row: row.end_share),
-)
 
 
 def _methods_section(result: ForecastResult) -> Iterator[Section]:

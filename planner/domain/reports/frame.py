@@ -92,6 +92,37 @@ ASSUMPTION_COLUMNS: TableColumns[Assumption] = (
     (Head("Provenance"), lambda row: row.provenance),
     (Head("Source", width=3), lambda row: row.source),
 )
+ERROR_COLUMNS: TableColumns[Mapping[str, Any]] = (
+    (Head("Forecaster", width=2), lambda row: row["method"].replace("-", " ")),
+    (Head("WAPE", Form.SHARE), lambda row: row["wape"]),
+    (Head("Peak WAPE", Form.SHARE), lambda row: row["peak_wape"]),
+    (Head("Coverage of the 80% band", Form.SHARE), lambda row: row["coverage80"]),
+)
+PROFILE_COLUMNS: TableColumns[ProfileError] = (
+    (Head("Model", width=2), lambda row: row.model),
+    (Head("GPUs", width=2), lambda row: row.arrangement or f"{row.tp} x {row.gpu}"),
+    (Head("Error", Form.SHARE), lambda row: row.error),
+    (Head("Basis", width=3), lambda row: row.basis),
+    (Head("Replicas", Form.COUNT), lambda row: row.replicas),
+    (Head("If slower", Form.COUNT), lambda row: row.replicas_if_slower),
+    (Head("If faster", Form.COUNT), lambda row: row.replicas_if_faster),
+)
+CAPACITY_COLUMNS: TableColumns[SizedReplica] = (
+    (Head("Model", width=2), lambda row: row.replica.model),
+    (Head("GPUs", width=2), lambda row: row.replica.arrangement),
+    (Head("Capacity", Form.NUMBER, "req/s"), lambda row: row.max_rps),
+    (Head("Capacity", Form.NUMBER, "input tokens/s"), lambda row: row.input_tps),
+    (Head("Limited by"), lambda row: limit_name(row.bound_by)),
+    (Head("Tier"), lambda row: row.tier),
+    (
+        Head("8 replicas", Form.NUMBER, "input tokens/s"),
+        lambda row: _pool_capacity(row.pool_tps, 8),
+    ),
+    (
+        Head("64 replicas", Form.NUMBER, "input tokens/s"),
+        lambda row: _pool_capacity(row.pool_tps, 64),
+    ),
+)
 
 
 def assumptions_section(frame: Frame, group: Group | None = None) -> tuple[Section, ...]:
@@ -153,14 +184,6 @@ def _effect(row: Assumption) -> float:
     return row.effect or 0.0
 
 
-ERROR_COLUMNS: TableColumns[Mapping[str, Any]] = (
-    (Head("Forecaster", width=2), lambda row: row["method"].replace("-", " ")),
-    (Head("WAPE", Form.SHARE), lambda row: row["wape"]),
-    (Head("Peak WAPE", Form.SHARE), lambda row: row["peak_wape"]),
-    (Head("Coverage of the 80% band", Form.SHARE), lambda row: row["coverage80"]),
-)
-
-
 def forecasts_section(forecasts: Forecasts | None) -> Iterator[Section]:
     """Yield the section on the errors of past forecasts; nothing without forecasts (None)."""
     series = cast(Sequence[Mapping[str, Any]], forecasts.series if forecasts else ())
@@ -176,17 +199,6 @@ def forecasts_section(forecasts: Forecasts | None) -> Iterator[Section]:
         note=ERRORS_NOTE,
     )
     yield Section("Forecast errors", (errors,), "Forecast", group=Group.BASIS)
-
-
-PROFILE_COLUMNS: TableColumns[ProfileError] = (
-    (Head("Model", width=2), lambda row: row.model),
-    (Head("GPUs", width=2), lambda row: row.arrangement or f"{row.tp} x {row.gpu}"),
-    (Head("Error", Form.SHARE), lambda row: row.error),
-    (Head("Basis", width=3), lambda row: row.basis),
-    (Head("Replicas", Form.COUNT), lambda row: row.replicas),
-    (Head("If slower", Form.COUNT), lambda row: row.replicas_if_slower),
-    (Head("If faster", Form.COUNT), lambda row: row.replicas_if_faster),
-)
 
 
 def profiles_section(errors: Sequence[ProfileError]) -> Iterator[Section]:
@@ -208,24 +220,6 @@ def profiles_section(errors: Sequence[ProfileError]) -> Iterator[Section]:
         ),
     )
     yield Section("Profile errors", (rows,), "Profiles", group=Group.BASIS)
-
-
-CAPACITY_COLUMNS: TableColumns[SizedReplica] = (
-    (Head("Model", width=2), lambda row: row.replica.model),
-    (Head("GPUs", width=2), lambda row: row.replica.arrangement),
-    (Head("Capacity", Form.NUMBER, "req/s"), lambda row: row.max_rps),
-    (Head("Capacity", Form.NUMBER, "input tokens/s"), lambda row: row.input_tps),
-    (Head("Limited by"), lambda row: limit_name(row.bound_by)),
-    (Head("Tier"), lambda row: row.tier),
-    (
-        Head("8 replicas", Form.NUMBER, "input tokens/s"),
-        lambda row: _pool_capacity(row.pool_tps, 8),
-    ),
-    (
-        Head("64 replicas", Form.NUMBER, "input tokens/s"),
-        lambda row: _pool_capacity(row.pool_tps, 64),
-    ),
-)
 
 
 def capacity_section(frame: Frame) -> Iterator[Section]:

@@ -104,6 +104,19 @@ MONTH_COLUMNS: TableColumns[MonthFigures] = (
     (Head("Carbon", Form.COUNT, "kg CO2e"), lambda row: row.carbon_kg),
     (Head("No plan", width=3), lambda row: row.conflict),
 )
+COMMITMENT_COLUMNS: TableColumns[Commitment] = (
+    (Head("GPU"), lambda row: row.gpu),
+    (Head("Region"), lambda row: row.region),
+    (Head("Term"), lambda row: TERMS[row.term]),
+    (Head("Commit", Form.COUNT, "GPUs"), lambda row: row.gpus),
+    (Head("Peak", Form.COUNT, "GPUs"), lambda row: row.peak_gpus),
+    (Head("On demand", Form.NUMBER, "$/h"), lambda row: row.on_demand_usd_per_gpu_hour),
+    (Head("Committed", Form.NUMBER, "$/h"), lambda row: row.committed_usd_per_gpu_hour),
+    (Head("Break-even", Form.SHARE, "in use"), lambda row: row.pays_from),
+    (Head("Cost on demand", Form.COUNT, "$"), lambda row: row.cost_on_demand_usd),
+    (Head("Cost with it", Form.COUNT, "$"), lambda row: row.cost_usd),
+    (Head("Saving", Form.COUNT, "$"), lambda row: row.saving_usd),
+)
 
 
 def _months(result: OutlookResult) -> Table:
@@ -121,16 +134,20 @@ def _months(result: OutlookResult) -> Table:
 
 
 def _commitments(result: OutlookResult) -> Iterator[Section]:
-    """Yield the section on the share of time that GPUs are in use, and on commitments to them."""
+    """Yield the section on the share of time that GPUs are in use, and on commitments to them.
+
+    The recommended commitments are highlighted.
+    """
     if not result.use:
         return
-    rows = _commitment_table(result) if result.commitments else _use(result)
-    note = Note(
-        "A commitment pays if the GPU is in use for more of the time than the break-even."
-        if result.commitments
-        else "Commit to GPUs whose committed price is below the last column."
-    )
-    yield Section("GPU commitments", (note, _use_chart(result), rows), "Commitments")
+    if result.commitments:
+        recommended = result.recommended_commitments
+        advice = "A commitment pays if the GPU is in use for more of the time than the break-even."
+        rows = table(result.commitments, *COMMITMENT_COLUMNS, marked=lambda row: row in recommended)
+    else:
+        advice = "Commit to GPUs whose committed price is below the last column."
+        rows = _use(result)
+    yield Section("GPU commitments", (Note(advice), _use_chart(result), rows), "Commitments")
 
 
 def _use_chart(result: OutlookResult) -> Chart:
@@ -152,30 +169,6 @@ def _use_chart(result: OutlookResult) -> Chart:
         for name, rows in curves.items()
     )
     return Chart("Share of time in use", Axis("GPUs"), Axis(form=Form.SHARE), series)
-
-
-COMMITMENT_COLUMNS: TableColumns[Commitment] = (
-    (Head("GPU"), lambda row: row.gpu),
-    (Head("Region"), lambda row: row.region),
-    (Head("Term"), lambda row: TERMS[row.term]),
-    (Head("Commit", Form.COUNT, "GPUs"), lambda row: row.gpus),
-    (Head("Peak", Form.COUNT, "GPUs"), lambda row: row.peak_gpus),
-    (Head("On demand", Form.NUMBER, "$/h"), lambda row: row.on_demand_usd_per_gpu_hour),
-    (Head("Committed", Form.NUMBER, "$/h"), lambda row: row.committed_usd_per_gpu_hour),
-    (Head("Break-even", Form.SHARE, "in use"), lambda row: row.pays_from),
-    (Head("Cost on demand", Form.COUNT, "$"), lambda row: row.cost_on_demand_usd),
-    (Head("Cost with it", Form.COUNT, "$"), lambda row: row.cost_usd),
-    (Head("Saving", Form.COUNT, "$"), lambda row: row.saving_usd),
-)
-
-
-def _commitment_table(result: OutlookResult) -> Table:
-    """Return the table of commitments; the recommended ones are highlighted."""
-    return table(
-        result.commitments,
-        *COMMITMENT_COLUMNS,
-        marked=lambda row: row in result.recommended_commitments,
-    )
 
 
 def _use(result: OutlookResult) -> Table:

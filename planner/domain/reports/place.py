@@ -5,7 +5,6 @@ is a scheduler that places units on nodes.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from planner.domain.kinds.place import PlaceResult
@@ -21,6 +20,7 @@ from planner.domain.report import (
     Section,
     Table,
     TableColumns,
+    key_columns,
     sources_section,
     table,
 )
@@ -132,10 +132,7 @@ def _simulation(result: PlaceResult, methods: list[MethodFigures]) -> Iterator[S
     rows = [SimulatedMethod(row.label, row.simulated) for row in methods if row.simulated]
     if not rows:
         return
-    tiers = dict.fromkeys(tier for row in rows for tier in row.replay.slo_attainment)
-    attainments = (
-        (Head(f"SLO attainment: {tier}", Form.SHARE), partial(_attainment, tier)) for tier in tiers
-    )
+    attained = Head("SLO attainment: {}", Form.SHARE)
     requests = f"{result.simulation.requests or 0:,} requests"
     span = f"{result.simulation.duration_s or 0:,.0f} s from {result.simulation.start}"
     latencies = table(
@@ -145,12 +142,7 @@ def _simulation(result: PlaceResult, methods: list[MethodFigures]) -> Iterator[S
         (Head("TPOT p95", Form.NUMBER, "ms"), lambda row: row.replay.tbt_ms.p95),
         (Head("E2E p95", Form.NUMBER, "ms"), lambda row: row.replay.e2e_ms.p95),
         (Head("E2E p95 of the worst unit", Form.NUMBER, "ms"), lambda row: row.worst.e2e_ms.p95),
-        *attainments,
+        *key_columns(rows, attained, lambda row: row.replay.slo_attainment),
         note=f"{requests} of {span}, with the KV bandwidth of each placement (modelled).",
     )
     yield Section("Effect on requests", (latencies,), "Requests")
-
-
-def _attainment(tier: str, row: SimulatedMethod) -> float | None:
-    """Return the SLO attainment of a tier with a method; None without requests."""
-    return row.replay.slo_attainment.get(tier)

@@ -1,7 +1,6 @@
 """Report what is behind a plan: its totals, what it cannot serve, and what limits it."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, cast
 
 from planner.domain.columns import KG
@@ -34,6 +33,7 @@ from planner.domain.report import (
     Shape,
     Table,
     TableColumns,
+    key_columns,
     periods,
     table,
 )
@@ -51,6 +51,28 @@ SPLIT_COLUMNS: TableColumns[Split] = (
     (Head("From", Form.SHARE), lambda row: row.least),
     (Head("To", Form.SHARE), lambda row: row.most),
     (Head("Periods", Form.COUNT), lambda row: row.periods),
+)
+WORK_COLUMNS: TableColumns[DeferrableWork] = (
+    (Head("Period", Form.MOMENT, width=2), lambda row: row.period),
+    (Head("Region"), lambda row: row.region),
+    (Head("Arriving", Form.NUMBER, "M input tokens"), lambda row: row.arrived / 1e6),
+    (Head("Planned", Form.NUMBER, "M input tokens"), lambda row: row.planned / 1e6),
+    (Head("Electricity", Form.NUMBER, "$/kWh"), lambda row: row.usd_per_kwh),
+    (Head("Carbon", Form.NUMBER, "g/kWh"), lambda row: row.g_per_kwh),
+)
+CAP_COLUMNS: TableColumns[CapPlan] = (
+    (Head("GPU-hours", Form.NUMBER, "h"), lambda row: row.gpu_hours),
+    (Head("Peak power", Form.NUMBER, "kW"), lambda row: row.peak_kw),
+    (Head("Peak replicas", Form.COUNT), lambda row: row.replicas),
+    (Head("TTFT", Form.NUMBER, "ms"), lambda row: row.ttft_ms),
+    (Head("TPOT", Form.NUMBER, "ms"), lambda row: row.tbt_ms),
+)
+BINDING_COLUMNS: TableColumns[Limit] = (
+    (Head("Constraint", width=5), lambda row: row.sentence),
+    (Head("Periods", Form.COUNT), lambda row: row.periods),
+    (Head("Replicas", width=2), lambda row: _span(row.replicas)),
+    (Head("Demand", unit="input tokens/s", width=2), lambda row: _span(row.need_tps)),
+    (Head("Capacity", unit="input tokens/s", width=2), lambda row: _span(row.served_tps)),
 )
 
 
@@ -97,16 +119,6 @@ def _mix(mix: Sequence[Purchase]) -> Section:
         note="Without electricity and starts. Reserved GPUs are paid in every hour.",
     )
     return Section("Reserved, on-demand and spot GPUs", (rows,), "Markets")
-
-
-WORK_COLUMNS: TableColumns[DeferrableWork] = (
-    (Head("Period", Form.MOMENT, width=2), lambda row: row.period),
-    (Head("Region"), lambda row: row.region),
-    (Head("Arriving", Form.NUMBER, "M input tokens"), lambda row: row.arrived / 1e6),
-    (Head("Planned", Form.NUMBER, "M input tokens"), lambda row: row.planned / 1e6),
-    (Head("Electricity", Form.NUMBER, "$/kWh"), lambda row: row.usd_per_kwh),
-    (Head("Carbon", Form.NUMBER, "g/kWh"), lambda row: row.g_per_kwh),
-)
 
 
 def _shift(shift: ShiftFigures, unit: str) -> Section:
@@ -161,28 +173,16 @@ def _power(uses: Sequence[PowerUse]) -> Section:
     return Section("Power limits", (rows,), "Power", group=Group.PLAN, printed=True)
 
 
-CAP_COLUMNS: TableColumns[CapPlan] = (
-    (Head("GPU-hours", Form.NUMBER, "h"), lambda row: row.gpu_hours),
-    (Head("Peak power", Form.NUMBER, "kW"), lambda row: row.peak_kw),
-    (Head("Peak replicas", Form.COUNT), lambda row: row.replicas),
-    (Head("TTFT", Form.NUMBER, "ms"), lambda row: row.ttft_ms),
-    (Head("TPOT", Form.NUMBER, "ms"), lambda row: row.tbt_ms),
-)
-
-
 def _caps(plans: Sequence[CapPlan]) -> Section:
     """Return the section on GPU power caps: energy, cost and SLO attainment of a plan with each."""
-    tiers = dict.fromkeys(tier for plan in plans for tier in plan.slo_attainment or ())
-    attainments = (
-        (Head(f"SLO attainment: {tier}", Form.SHARE), partial(_attainment, tier)) for tier in tiers
-    )
+    attained = Head("SLO attainment: {}", Form.SHARE)
     rows = table(
         plans,
         (Head("Power cap", width=2), _cap_name),
         (Head("Cost", Form.NUMBER, "$"), lambda row: row.usd),
         (Head("Planned energy", Form.NUMBER, "kWh"), lambda row: row.kwh),
         (Head("Simulated energy", Form.NUMBER, "kWh"), lambda row: row.simulated_kwh),
-        *attainments,
+        *key_columns(plans, attained, lambda row: row.slo_attainment),
         *CAP_COLUMNS,
         note="Without power limits, from an empty fleet. TTFT and TPOT are at full load.",
     )
@@ -198,11 +198,6 @@ def _cap_chart(plans: Sequence[CapPlan]) -> Chart:
     names = tuple(map(_cap_name, plans))
     points = Series("Plans by cap", energy, cost, Role.RECOMMENDED, Shape.POINTS, notes=names)
     return Chart("Cost against energy", Axis("Energy", "kWh"), Axis("Cost", "$"), (points,))
-
-
-def _attainment(tier: str, plan: CapPlan) -> float | None:
-    """Return the simulated SLO attainment of a tier with a power cap; None if not simulated."""
-    return (plan.slo_attainment or {}).get(tier)
 
 
 def _cap_name(plan: CapPlan) -> str:
@@ -298,15 +293,6 @@ def _constraints(plan: PlanFigures) -> Iterator[Section]:
 def _span(values: Span) -> str:
     """Return the least and the most of a figure as text, such as "4 to 7"; "" for None."""
     return " to ".join(dict.fromkeys(f"{value:,.0f}" for value in values or ()))
-
-
-BINDING_COLUMNS: TableColumns[Limit] = (
-    (Head("Constraint", width=5), lambda row: row.sentence),
-    (Head("Periods", Form.COUNT), lambda row: row.periods),
-    (Head("Replicas", width=2), lambda row: _span(row.replicas)),
-    (Head("Demand", unit="input tokens/s", width=2), lambda row: _span(row.need_tps)),
-    (Head("Capacity", unit="input tokens/s", width=2), lambda row: _span(row.served_tps)),
-)
 
 
 def _marginal_values_section(worth: MarginalValues) -> Section:

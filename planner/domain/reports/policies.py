@@ -29,7 +29,9 @@ from planner.domain.report import (
     Series,
     Shape,
     Table,
+    TableColumns,
     Value,
+    key_columns,
     table,
 )
 from planner.domain.results.assurance import TestDayFigures
@@ -305,21 +307,17 @@ def columns_of(
         yield from _columns(column, column.heads[name], rows)
 
 
-def _columns(
-    column: Column, head: str, rows: Sequence[Row]
-) -> Iterator[tuple[Head, Callable[[Row], Value]]]:
-    """Yield (heading, function from a row to its cell) for a declared column.
+def _columns(column: Column, head: str, rows: Sequence[Row]) -> TableColumns[Row]:
+    """Return the column of a table for a declared column.
 
-    If ``head`` has a placeholder ({}), the column's values are mappings, such as by tier: yield a
+    If ``head`` has a placeholder ({}), the column's values are mappings, such as by tier: return a
     column for each of their keys.
     """
     form, unit = UNITS[column.unit]
-    if "{}" not in head:
-        width = 3 if column.unit == columns.REASONS else 1
-        yield Head(head, form, unit, width), partial(_value, column)
-        return
-    for key in dict.fromkeys(key for row in rows for key in row.figures.get(column.name) or {}):
-        yield Head(head.format(key), form, unit), partial(_part, column, key)
+    if "{}" in head:
+        return key_columns(rows, Head(head, form, unit), lambda row: row.figures.get(column.name))
+    width = 3 if column.unit == columns.REASONS else 1
+    return ((Head(head, form, unit, width), partial(_value, column)),)
 
 
 def _value(column: Column, row: Row) -> Value:
@@ -333,12 +331,6 @@ def _value(column: Column, row: Row) -> Value:
         case columns.REASONS:
             return "; ".join(f"{why}: {count:,}" for why, count in (value or {}).items())
     return value
-
-
-def _part(column: Column, key: str, row: Row) -> Value:
-    """Return a policy's figure for one key (such as a tier) of a column; None if it has none."""
-    part: Value = (row.figures.get(column.name) or {}).get(key)
-    return part
 
 
 def policies_table(
@@ -387,7 +379,8 @@ def latency_table(rows: Sequence[Row]) -> Table:
 
     def value(name: str, each: TierRow) -> Value:
         """Return a figure of the tier; None if the result lacks it."""
-        return _part(POLICIES.column(name), each.tier, each.row)
+        part: Value = (each.row.figures.get(name) or {}).get(each.tier)
+        return part
 
     return table(
         tiers,

@@ -122,6 +122,58 @@ LEVEL_COLUMNS: TableColumns[PoolRow[None, Total]] = (
     (Head("Proven bound", Form.COUNT, "GPUs"), lambda row: row.figures.needs.least_gpus),
     (Head("Gap to the bound"), lambda row: _gap(row.figures.needs.gap)),
 )
+POOL_COLUMNS: TableColumns[PoolFigures] = (
+    (Head("Model", width=2), lambda pool: pool.model),
+    (Head("Region"), lambda pool: pool.region),
+    (Head("Phase"), lambda pool: pool.phase),
+    (Head("GPU"), lambda pool: pool.gpu),
+    (Head("Load", Form.NUMBER, "req/s"), lambda pool: pool.requests_s),
+    (Head("Input", Form.COUNT, "tokens"), lambda pool: pool.isl + pool.cached_tokens),
+    (Head("Output", Form.COUNT, "tokens"), lambda pool: pool.osl),
+    (Head("Limit", Form.NUMBER, "ms"), lambda pool: pool.slo_ms),
+)
+POOL_LEVEL_COLUMNS: TableColumns[PoolRow[PoolFigures, LevelFigures]] = (
+    (Head("Level"), lambda row: row.name),
+    (Head("GPUs", Form.COUNT), lambda row: row.figures.needs.gpus),
+    (Head("Power", Form.NUMBER, "W"), lambda row: row.figures.needs.energy_w),
+    (Head("Memory", Form.NUMBER, "GB"), lambda row: row.figures.needs.memory_gb),
+    (Head("Energy per request", Form.NUMBER, "J"), lambda row: row.figures.request_j),
+    (Head("Latency", Form.NUMBER, "ms"), lambda row: row.figures.needs.latency_ms),
+)
+SHARING_COLUMNS: TableColumns[PoolRow[SharedService, SharingWay]] = (
+    (Head("Model", width=2), lambda row: row.pool.model),
+    (Head("Region"), lambda row: row.pool.region),
+    (Head("GPU"), lambda row: row.pool.gpu),
+    (Head("Placement", width=2), lambda row: WAYS[row.name]),
+    (Head("GPUs", Form.COUNT), lambda row: row.figures.gpus),
+    (Head("Power", Form.NUMBER, "kW"), lambda row: row.figures.energy_w / 1e3),
+    (Head("Memory", Form.NUMBER, "TB"), lambda row: row.figures.memory_gb / 1e3),
+    (Head("SLO attainment", Form.SHARE), lambda row: row.figures.attainment),
+)
+OVER_TIME_COLUMNS: TableColumns[PoolRow[PoolOverTime, LevelFiguresOverTime]] = (
+    (Head("Phase"), lambda row: row.pool.phase),
+    (Head("Model", width=2), lambda row: row.pool.model),
+    (Head("Level"), lambda row: LEVEL_NAMES[row.name]),
+    (Head("GPU-hours", Form.NUMBER), lambda row: row.figures.gpu_hours),
+    (Head("Peak", Form.COUNT, "GPUs"), lambda row: row.figures.gpus_most),
+    (Head("Energy", Form.NUMBER, "kWh"), lambda row: row.figures.kwh),
+    (Head("Memory", Form.COUNT, "GB"), lambda row: row.figures.memory_gb),
+    (Head("Within limit", Form.SHARE), lambda row: row.figures.attainment),
+    (Head("Headroom", Form.SHARE), lambda row: row.figures.headroom),
+)
+METHOD_COLUMNS: TableColumns[PoolRow[PoolFigures, Method]] = (
+    (Head("Pool", width=2), lambda row: pool_name(row.pool)),
+    (Head("Method", width=2), lambda row: row.name),
+    (Head("Slots", Form.COUNT), lambda row: row.figures.slots),
+    (Head("After placement", Form.COUNT, "GPUs"), lambda row: row.figures.gpus),
+    (Head("Proven bound", Form.COUNT, "GPUs"), lambda row: row.figures.least_gpus),
+    (Head("Gap to the bound"), lambda row: _gap(row.figures.gap)),
+    (Head("Power", Form.COUNT, "W"), lambda row: row.figures.power_w),
+    (Head("Planned latency", Form.NUMBER, "ms"), lambda row: row.figures.latency_ms),
+    (Head("Replay: mean", Form.NUMBER, "ms"), lambda row: row.figures.mean_ms),
+    (Head("Replay: p95", Form.NUMBER, "ms"), lambda row: row.figures.p95_ms),
+    (Head("Replay: within limit", Form.SHARE), lambda row: row.figures.attainment),
+)
 
 
 def _levels(result: ProvisionResult) -> Table:
@@ -176,18 +228,6 @@ def _charts(pools: list[PoolFigures]) -> Iterator[Chart]:
     yield Chart("GPUs by level", *axes, tuple(series), stacked=True, horizontal=True, half=True)
 
 
-POOL_COLUMNS: TableColumns[PoolFigures] = (
-    (Head("Model", width=2), lambda pool: pool.model),
-    (Head("Region"), lambda pool: pool.region),
-    (Head("Phase"), lambda pool: pool.phase),
-    (Head("GPU"), lambda pool: pool.gpu),
-    (Head("Load", Form.NUMBER, "req/s"), lambda pool: pool.requests_s),
-    (Head("Input", Form.COUNT, "tokens"), lambda pool: pool.isl + pool.cached_tokens),
-    (Head("Output", Form.COUNT, "tokens"), lambda pool: pool.osl),
-    (Head("Limit", Form.NUMBER, "ms"), lambda pool: pool.slo_ms),
-)
-
-
 def _pools(pools: list[PoolFigures]) -> Table:
     """Return a table with a row per pool: its load, its latency limit and the GPUs of each level.
 
@@ -207,16 +247,6 @@ def _pools(pools: list[PoolFigures]) -> Table:
         "minutes, so it may need more GPUs. Without a limit of a tier, 2,000 ms are assumed for "
         "prefill and 200 ms for decode.",
     )
-
-
-POOL_LEVEL_COLUMNS: TableColumns[PoolRow[PoolFigures, LevelFigures]] = (
-    (Head("Level"), lambda row: row.name),
-    (Head("GPUs", Form.COUNT), lambda row: row.figures.needs.gpus),
-    (Head("Power", Form.NUMBER, "W"), lambda row: row.figures.needs.energy_w),
-    (Head("Memory", Form.NUMBER, "GB"), lambda row: row.figures.needs.memory_gb),
-    (Head("Energy per request", Form.NUMBER, "J"), lambda row: row.figures.request_j),
-    (Head("Latency", Form.NUMBER, "ms"), lambda row: row.figures.needs.latency_ms),
-)
 
 
 def pool_levels(pools: Sequence[PoolFigures]) -> Table:
@@ -245,18 +275,6 @@ def pool_levels(pools: Sequence[PoolFigures]) -> Table:
     )
 
 
-SHARING_COLUMNS: TableColumns[PoolRow[SharedService, SharingWay]] = (
-    (Head("Model", width=2), lambda row: row.pool.model),
-    (Head("Region"), lambda row: row.pool.region),
-    (Head("GPU"), lambda row: row.pool.gpu),
-    (Head("Placement", width=2), lambda row: WAYS[row.name]),
-    (Head("GPUs", Form.COUNT), lambda row: row.figures.gpus),
-    (Head("Power", Form.NUMBER, "kW"), lambda row: row.figures.energy_w / 1e3),
-    (Head("Memory", Form.NUMBER, "TB"), lambda row: row.figures.memory_gb / 1e3),
-    (Head("SLO attainment", Form.SHARE), lambda row: row.figures.attainment),
-)
-
-
 def _sharing(result: ProvisionResult) -> Iterator[Section]:
     """Yield the section on common GPUs for prefill and decode, if that was computed.
 
@@ -281,19 +299,6 @@ def _sharing(result: ProvisionResult) -> Iterator[Section]:
         note=f"Placements that miss their limits are not listed: {missing}." if missing else "",
     )
     yield Section("Prefill and decode on common GPUs", (ways,), "Together", Group.BASIS)
-
-
-OVER_TIME_COLUMNS: TableColumns[PoolRow[PoolOverTime, LevelFiguresOverTime]] = (
-    (Head("Phase"), lambda row: row.pool.phase),
-    (Head("Model", width=2), lambda row: row.pool.model),
-    (Head("Level"), lambda row: LEVEL_NAMES[row.name]),
-    (Head("GPU-hours", Form.NUMBER), lambda row: row.figures.gpu_hours),
-    (Head("Peak", Form.COUNT, "GPUs"), lambda row: row.figures.gpus_most),
-    (Head("Energy", Form.NUMBER, "kWh"), lambda row: row.figures.kwh),
-    (Head("Memory", Form.COUNT, "GB"), lambda row: row.figures.memory_gb),
-    (Head("Within limit", Form.SHARE), lambda row: row.figures.attainment),
-    (Head("Headroom", Form.SHARE), lambda row: row.figures.headroom),
-)
 
 
 def _over_time(result: ProvisionResult) -> Iterator[Section]:
@@ -323,21 +328,6 @@ def _over_time(result: ProvisionResult) -> Iterator[Section]:
         "load. The fixed plan is that of the busiest hour.",
     )
     yield Section("Over time", (levels,))
-
-
-METHOD_COLUMNS: TableColumns[PoolRow[PoolFigures, Method]] = (
-    (Head("Pool", width=2), lambda row: pool_name(row.pool)),
-    (Head("Method", width=2), lambda row: row.name),
-    (Head("Slots", Form.COUNT), lambda row: row.figures.slots),
-    (Head("After placement", Form.COUNT, "GPUs"), lambda row: row.figures.gpus),
-    (Head("Proven bound", Form.COUNT, "GPUs"), lambda row: row.figures.least_gpus),
-    (Head("Gap to the bound"), lambda row: _gap(row.figures.gap)),
-    (Head("Power", Form.COUNT, "W"), lambda row: row.figures.power_w),
-    (Head("Planned latency", Form.NUMBER, "ms"), lambda row: row.figures.latency_ms),
-    (Head("Replay: mean", Form.NUMBER, "ms"), lambda row: row.figures.mean_ms),
-    (Head("Replay: p95", Form.NUMBER, "ms"), lambda row: row.figures.p95_ms),
-    (Head("Replay: within limit", Form.SHARE), lambda row: row.figures.attainment),
-)
 
 
 def _methods(pools: list[PoolFigures]) -> Iterator[Section]:

@@ -34,7 +34,7 @@ def report(result: ShareResult, _: Tables) -> Report:
         warnings=result.warnings,
         sections=(
             Section("Models per GPU", (_chart(result), _gpus(result))),
-            Section("Models", (_models(result),)),
+            Section("Models", (table(result.models, *MODEL_COLUMNS),)),
             *sources_section(result.provenance, result.notes),
         ),
     )
@@ -112,11 +112,3 @@ MODEL_COLUMNS: TableColumns[ModelFigures] = (
     (Head("TPOT p95 alone", Form.NUMBER, "ms"), lambda row: row.alone.tbt_p95_ms),
     (Head("Why alone", width=2), lambda row: row.why_alone),
 )
-
-
-def _models(result: ShareResult) -> Table:
-    """Return a table with a row per model and region."""
-    return table(
-        result.models,
-        *MODEL_COLUMNS,
-    )

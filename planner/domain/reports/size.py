@@ -38,12 +38,19 @@ PEAK = (
     "Peak: the busiest bin before the planned window. "
     "A schedule may have fewer replicas and leave such bins to its guard."
 )
+CURVES = "Dot: simulated requests, used by plans. Curves: queueing formulas"
 LATENCIES = {"ttft": "TTFT", "tbt": "TPOT"}
 
 
 def report(result: SizeResult, tables: Tables) -> Report:
     """Return the report of ``size``."""
     curve = tables("curve")
+    capacity = table(
+        result.pools,
+        *REPLICA_COLUMNS,
+        *CAPACITY_COLUMNS,
+        note="The last two columns are for a profile that is slower or faster by its error.",
+    )
     return Report(
         title=result.scenario,
         answer=_answer(result),
@@ -54,7 +61,7 @@ def report(result: SizeResult, tables: Tables) -> Report:
             *_splits(result),
             *_latencies(result.pools, curve),
             Section(
-                "Latency at capacity", (_capacity(result),), group=Group.BASIS, printed=True
+                "Latency at capacity", (capacity,), group=Group.BASIS, printed=True
             ),
             Section("Accuracy", (_profiles(result), _closed_forms(result)), group=Group.BASIS),
             *sources_section(
@@ -154,31 +161,6 @@ REPLICA_COLUMNS = (
 )
 
 
-CAPACITY_COLUMNS: TableColumns[SizedPool] = (
-    (Head("Tier"), lambda pool: f"{pool.sized.tier} p{pool.percentile:g}"),
-    (Head("Capacity", Form.NUMBER, "req/s"), lambda pool: pool.sized.max_rps),
-    (Head("Input", Form.NUMBER, "tokens/s"), lambda pool: pool.sized.input_tps),
-    (Head("Limited by"), lambda pool: limit_name(pool.sized.bound_by)),
-    (Head("TTFT", Form.COUNT, "ms"), lambda pool: pool.sized.ttft_ms),
-    (Head("TTFT limit", Form.COUNT, "ms"), lambda pool: pool.ttft_limit_ms),
-    (Head("TPOT", Form.NUMBER, "ms"), lambda pool: pool.sized.tbt_ms),
-    (Head("TPOT limit", Form.COUNT, "ms"), lambda pool: pool.tbt_limit_ms),
-    (Head("Profile error", Form.SHARE), lambda pool: pool.expected_error),
-    (Head("If slower", Form.NUMBER, "req/s"), lambda pool: pool.max_rps_if_slower),
-    (Head("If faster", Form.NUMBER, "req/s"), lambda pool: pool.max_rps_if_faster),
-)
-
-
-def _capacity(result: SizeResult) -> Table:
-    """Return a table of the capacity of one replica, its latencies and its uncertainty."""
-    return table(
-        result.pools,
-        *REPLICA_COLUMNS,
-        *CAPACITY_COLUMNS,
-        note="The last two columns are for a profile that is slower or faster by its error.",
-    )
-
-
 def _pools(result: SizeResult) -> Table:
     """Return a table of the capacity per replica in pools, and the replicas that demand needs."""
     return table(
@@ -248,6 +230,19 @@ def _remark(split: SplitSize) -> str:
     return ", ".join(remarks)
 
 
+CAPACITY_COLUMNS: TableColumns[SizedPool] = (
+    (Head("Tier"), lambda pool: f"{pool.sized.tier} p{pool.percentile:g}"),
+    (Head("Capacity", Form.NUMBER, "req/s"), lambda pool: pool.sized.max_rps),
+    (Head("Input", Form.NUMBER, "tokens/s"), lambda pool: pool.sized.input_tps),
+    (Head("Limited by"), lambda pool: limit_name(pool.sized.bound_by)),
+    (Head("TTFT", Form.COUNT, "ms"), lambda pool: pool.sized.ttft_ms),
+    (Head("TTFT limit", Form.COUNT, "ms"), lambda pool: pool.ttft_limit_ms),
+    (Head("TPOT", Form.NUMBER, "ms"), lambda pool: pool.sized.tbt_ms),
+    (Head("TPOT limit", Form.COUNT, "ms"), lambda pool: pool.tbt_limit_ms),
+    (Head("Profile error", Form.SHARE), lambda pool: pool.expected_error),
+    (Head("If slower", Form.NUMBER, "req/s"), lambda pool: pool.max_rps_if_slower),
+    (Head("If faster", Form.NUMBER, "req/s"), lambda pool: pool.max_rps_if_faster),
+)
 SPLIT_COLUMNS: TableColumns[SplitSize] = (
     (Head("Model", width=2), lambda split: split.model),
     (Head("GPUs", width=2), lambda split: f"{split.gpus} x {split.gpu}, {split.role}"),
@@ -325,18 +320,12 @@ def _latency_chart(pool: SizedPool, curve: pl.DataFrame, name: str) -> Chart:
         series.append(Series("Capacity, simulated", *at, Role.MEASURED, Shape.POINTS))
         known = curve.drop_nulls(f"{name}_ms")
         formula = np.interp(pool.sized.max_rps, known["rate"], known[f"{name}_ms"])
-        note = _formula_note(formula / simulated_ms - 1)
+        error = formula / simulated_ms - 1
+        off = f"{abs(error):.0%} {'lower' if error < 0 else 'higher'}"
+        note = f"{CURVES}, {off} at that rate."
     title = f"{LATENCIES[name]}, {_name(pool)}"
     x_axis, y_axis = Axis("rate of one replica", "req/s"), Axis(unit=unit, top=top)
     return Chart(title, x_axis, y_axis, tuple(series), note=note, small=True)
-
-
-def _formula_note(error: float) -> str:
-    """Return how the latency by formula differs from the simulated one at the same rate."""
-    return (
-        "Dot: simulated requests, used by plans. Curves: queueing formulas, "
-        f"{abs(error):.0%} {'lower' if error < 0 else 'higher'} at that rate."
-    )
 
 
 def _pool_chart(pools: Sequence[SizedPool]) -> Iterator[Chart]:

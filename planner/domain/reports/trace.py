@@ -61,6 +61,31 @@ REPEAT_COLUMNS: TableColumns[Volume] = (
     (Head("Like the week before", Form.SHARE), lambda row: row.autocorrelation_week),
     (Head("Utility per request", Form.NUMBER), lambda row: row.utility_per_request),
 )
+LENGTH_COLUMNS: TableColumns[Lengths] = (
+    (
+        Head("Tokens of a request", width=2),
+        lambda row: row.field.replace("_", " ").capitalize(),
+    ),
+    (Head("Label", width=2), lambda row: "All" if row.by == "all" else row.label),
+    (Head("Mean", Form.NUMBER), lambda row: row.mean),
+    (Head("CV", Form.NUMBER), lambda row: row.cv),
+    (Head("P50", Form.NUMBER), lambda row: row.p50),
+    (Head("P95", Form.NUMBER), lambda row: row.p95),
+    (Head("P99", Form.NUMBER), lambda row: row.p99),
+)
+SESSION_COLUMNS: TableColumns[Sessions] = (
+    (Head("Sessions", Form.COUNT), lambda row: row.sessions),
+    (Head("Share of requests", Form.SHARE), lambda row: row.share),
+    (Head("Turns, mean", Form.NUMBER), lambda row: row.turns_mean),
+    (Head("Turns, P95", Form.NUMBER), lambda row: row.turns_p95),
+    (Head("Turns, most", Form.COUNT), lambda row: row.turns_most),
+    (Head("Time between turns, P50", Form.SECONDS), lambda row: row.gap_s_p50),
+    (Head("Time between turns, P95", Form.SECONDS), lambda row: row.gap_s_p95),
+    (Head("Think time, P50", Form.SECONDS), lambda row: row.think_s_p50),
+    (Head("Think time, P95", Form.SECONDS), lambda row: row.think_s_p95),
+    (Head("Turns with a growing prompt", Form.SHARE), lambda row: row.growing),
+    (Head("Growth per turn, P50", Form.NUMBER, TOKENS), lambda row: row.growth_p50),
+)
 
 
 def _amounts(character: Character, by: str) -> Iterator[Section]:
@@ -85,20 +110,6 @@ def _amounts(character: Character, by: str) -> Iterator[Section]:
     if any(volume.autocorrelation_day is not None for volume in shown):
         note += " Like the day or week before: their correlation, 100% if equal."
     yield Section(title, (rows, Note(note)), "Amounts")
-
-
-LENGTH_COLUMNS: TableColumns[Lengths] = (
-    (
-        Head("Tokens of a request", width=2),
-        lambda row: row.field.replace("_", " ").capitalize(),
-    ),
-    (Head("Label", width=2), lambda row: "All" if row.by == "all" else row.label),
-    (Head("Mean", Form.NUMBER), lambda row: row.mean),
-    (Head("CV", Form.NUMBER), lambda row: row.cv),
-    (Head("P50", Form.NUMBER), lambda row: row.p50),
-    (Head("P95", Form.NUMBER), lambda row: row.p95),
-    (Head("P99", Form.NUMBER), lambda row: row.p99),
-)
 
 
 def _lengths(character: Character, by: str) -> Iterator[Section]:
@@ -147,21 +158,6 @@ def _bursts(character: Character) -> Iterator[Section]:
         "ten minutes.",
     )
     yield Section("Bursts, by time scale", (rows,), "Bursts")
-
-
-SESSION_COLUMNS: TableColumns[Sessions] = (
-    (Head("Sessions", Form.COUNT), lambda row: row.sessions),
-    (Head("Share of requests", Form.SHARE), lambda row: row.share),
-    (Head("Turns, mean", Form.NUMBER), lambda row: row.turns_mean),
-    (Head("Turns, P95", Form.NUMBER), lambda row: row.turns_p95),
-    (Head("Turns, most", Form.COUNT), lambda row: row.turns_most),
-    (Head("Time between turns, P50", Form.SECONDS), lambda row: row.gap_s_p50),
-    (Head("Time between turns, P95", Form.SECONDS), lambda row: row.gap_s_p95),
-    (Head("Think time, P50", Form.SECONDS), lambda row: row.think_s_p50),
-    (Head("Think time, P95", Form.SECONDS), lambda row: row.think_s_p95),
-    (Head("Turns with a growing prompt", Form.SHARE), lambda row: row.growing),
-    (Head("Growth per turn, P50", Form.NUMBER, TOKENS), lambda row: row.growth_p50),
-)
 
 
 def _sessions(sessions: Sessions | None) -> Iterator[Section]:

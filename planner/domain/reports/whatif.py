@@ -212,27 +212,20 @@ def grid_report(
     )
     if notes:
         sections.append(_notes([Note(note) for note in notes]))
-    if is_map:
-        answer = _best_settings(ranks, texts_of_cells, varied, chosen)
-    else:
-        answer = _effect(ranks, varied[0], chosen)
+    answer = _best_settings(rows, varied, chosen) if is_map else _effect(ranks, varied[0], chosen)
     return Report(title, answer, tuple(sections), warnings=_infeasible_warning(cells))
 
 
-def _best_settings(
-    cells: Sequence[RankedCell],
-    texts_of_cells: Sequence[tuple[str, ...]],
-    varied: Sequence[VariedSetting],
-    chosen: Figure,
-) -> str:
-    """Return the settings at which the figure ``chosen`` is best; "" if no cell has it."""
-    for cell, texts in zip(cells, texts_of_cells, strict=True):
-        if cell.best:
-            pairs = zip(varied, texts, strict=True)
-            settings = ", ".join(f"{setting.label} {text}" for setting, text in pairs)
-            extreme = "lowest" if chosen.better == LESS else "highest"
-            return f"{chosen.label} {extreme} at {settings}: {_text(chosen, cell.value)}"
-    return ""
+def _best_settings(rows: Sequence[CellRow], varied: Sequence[VariedSetting], chosen: Figure) -> str:
+    """Return the settings at which the figure ``chosen`` is best; "" if all cells are equal."""
+    best = [row for row in rows if row.best]
+    if not best:
+        return ""
+    pairs = zip(varied, best[0].texts, strict=True)
+    settings = ", ".join(f"{setting.label} {text}" for setting, text in pairs)
+    extreme = "lowest" if chosen.better == LESS else "highest"
+    value = _text(chosen, best[0].cell.figures.get(chosen.name))
+    return f"{chosen.label} {extreme} at {settings}: {value}"
 
 
 def _cells_table(

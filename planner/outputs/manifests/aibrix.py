@@ -90,6 +90,7 @@ def _by_metric(export: common.Export, pool: Pool, rule: Rule, policy: Aibrix) ->
     for name, field in ANNOTATIONS.items():
         unit = "s" if field.endswith("_s") else ""
         annotations[f"{AIBRIX}{name}"] = f"{getattr(policy, field):g}{unit}"
+    source = _metric_source(METRICS[policy.metric], f"{target:.6g}")
     spec = {
         "scalingStrategy": policy.name.removeprefix("aibrix-").upper(),
         "minReplicas": max(pool.min_replicas, policy.min_replicas),
@@ -97,7 +98,7 @@ def _by_metric(export: common.Export, pool: Pool, rule: Rule, policy: Aibrix) ->
         "observeWindowSeconds": round(policy.stable_window_s),
         "panicWindowSeconds": round(policy.panic_window_s),
         "scaleTargetRef": common.scale_target(common.deployment(pool)),
-        "metricsSources": [_metric_source(METRICS[policy.metric], f"{target:.6g}")],
+        "metricsSources": [source],
         "schedules": _limits_by_time(policy) or None,
     }
     return common.pool_document(export, pool, API, KIND, "aibrix", spec, annotations=annotations)

@@ -112,15 +112,12 @@ def metadata(
 ) -> Fields:
     """Return the metadata of a pool's object called ``name`` ("": as the pool)."""
     plan = export.plan
-    covers = f"{plan.begins:%Y-%m-%dT%H:%MZ} to {plan.ends:%Y-%m-%dT%H:%MZ}"
-    if plan.clock != "utc":  # days of a trace without dates
-        covers = f"{when(plan.begins, plan.clock)} to {when(plan.ends, plan.clock)}"
     facts = {
         "run": plan.run,
         "proposal": plan.proposal,
         "scenario": plan.scenario,
         "policy": plan.policy,
-        "covers": f"{covers}, {plan.repeat}",
+        "covers": _covered(plan),
         "pool": place_of(pool.model, pool.region, pool.arrangement),
         # planner/inputs/fleet reads these back.
         "model": pool.model,
@@ -134,9 +131,16 @@ def metadata(
     all_annotations = {
         f"{OURS}/{fact}": str(value) for fact, value in facts.items() if value is not None
     }
-    all_annotations.update(annotations or {})
+    all_annotations |= annotations or {}
     fields = object_metadata(export.options, plan.run, pool.region, name or pool.name, pool.model)
     return fields | {"annotations": all_annotations}
+
+
+def _covered(plan: Plan) -> str:
+    """Return the dates of a plan, or the days of a trace without dates, and how it repeats."""
+    if plan.clock == "utc":
+        return f"{plan.begins:%Y-%m-%dT%H:%MZ} to {plan.ends:%Y-%m-%dT%H:%MZ}, {plan.repeat}"
+    return f"{when(plan.begins, plan.clock)} to {when(plan.ends, plan.clock)}, {plan.repeat}"
 
 
 def pool_document(
@@ -315,14 +319,15 @@ def _block(value: Any, depth: int) -> Iterator[str]:
                 yield f"{indent}- {_scalar(item)}"
         return
     for key, item in value.items():
+        name = f"{indent}{_scalar(key)}:"
         if _needs_block(item):
-            yield f"{indent}{_scalar(key)}:"
+            yield name
             yield from _block(item, depth + 1)
         elif isinstance(item, str) and _LINES.fullmatch(item):
-            yield f"{indent}{_scalar(key)}: |"
+            yield f"{name} |"
             yield from (f"{indent}  {line}" for line in item.splitlines())
         else:
-            yield f"{indent}{_scalar(key)}: {_scalar(item)}"
+            yield f"{name} {_scalar(item)}"
 
 
 def _needs_block(value: Any) -> bool:

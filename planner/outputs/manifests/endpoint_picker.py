@@ -22,6 +22,7 @@ RUNNING, INFLIGHT = "llm_d_epp_request_running", "llm_d_epp_inflight_tokens"
 TTFT = "llm_d_epp_request_ttft_seconds", "llm_d_epp_request_predicted_ttft_seconds"
 TBT = "llm_d_epp_request_streaming_tpot_seconds", "llm_d_epp_request_predicted_tpot_seconds"
 MEMORY, PRODUCER = "vllm:kv_cache_usage_perc", "inflight-load-producer"
+STATUS = "kube_deployment_status_replicas"
 LABELS = (
     "Queries select by the labels model_name and inference_pool of llm-d's endpoint picker. The "
     "pool is assumed to have the deployment's name. Check both."
@@ -56,21 +57,19 @@ def scaled_object(
     if len(pool.name) > LONGEST:
         hpa_config["name"] = name_of([pool.name])
     advanced: common.Fields = {"horizontalPodAutoscalerConfig": hpa_config}
-    formula_of = FORMULAS.get(policy.name)
-    if formula_of:
+    if policy.name in FORMULAS:
+        formula = FORMULAS[policy.name](*policy.targets)
         advanced["scalingModifiers"] = {
-            "formula": formula_of(*policy.targets), "target": "1", "metricType": "AverageValue",
+            "formula": formula, "target": "1", "metricType": "AverageValue",
         }  # fmt: skip
+    triggers = _triggers(policy, pool, rule, export.options.namespace)
     spec = {
         "scaleTargetRef": common.scale_target(target),
         "pollingInterval": round(policy.interval_s),
         "minReplicaCount": max(pool.min_replicas, policy.min_replicas),
         "maxReplicaCount": pool.max_with_guard,
         "advanced": advanced,
-        "triggers": [
-            common.prometheus_trigger(export, trigger.name, trigger.query, trigger.threshold)
-            for trigger in _triggers(policy, pool, rule, export.options.namespace)
-        ],
+        "triggers": [common.prometheus_trigger(export, *trigger) for trigger in triggers],
     }
     return common.pool_document(export, pool, API, KIND, "keda", spec)
 
@@ -123,28 +122,31 @@ def _triggers(
     target, running_target = policy.targets
     namespace_label = f'namespace="{namespace}",' if namespace else ""
     model_label = f'{namespace_label}model_name="{pool.model}"'
-    deployment_label = f'{namespace_label}deployment="{pool.name}"'
-    status = "kube_deployment_status_replicas"
-    replicas = Trigger("replicas", f"max({status}{{{deployment_label}}})")
-    running_query = f"sum({RUNNING}{{{model_label}}})"
-    if policy.name == "epp-inflight":
-        return [Trigger("running", running_query, target)]
-    running = Trigger("running", running_query, running_target)
-    if policy.name in ("epp-queue", "epp-queue-guard"):
-        triggers = [Trigger("queue", f"sum({QUEUE}{{{model_label}}})", target), running]
-        if policy.name == "epp-queue-guard":
-            pending = f"max({status}_unavailable{{{deployment_label}}})"
-            triggers += [Trigger("pending", pending), replicas]
-        return triggers
-    if policy.name == "epp-saturation":
-        saturation = f'max({SATURATION}{{{namespace_label}inference_pool="{pool.name}"}})'
-        return [Trigger("saturation", saturation, target), running]
-    if policy.name == "epp-tokens":
-        return _token_triggers(policy, pool, rule, namespace_label)
+    status = f'{{{namespace_label}deployment="{pool.name}"}})'
+    replicas = Trigger("replicas", f"max({STATUS}{status}")
+    running = Trigger("running", f"sum({RUNNING}{{{model_label}}})", running_target)
+    queue = Trigger("queue", f"sum({QUEUE}{{{model_label}}})", target)
+    match policy.name:
+        case "epp-inflight":
+            return [running._replace(threshold=target)]
+        case "epp-queue":
+            return [queue, running]
+        case "epp-queue-guard":
+            return [
+                queue,
+                running,
+                Trigger("pending", f"max({STATUS}_unavailable{status}"),
+                replicas,
+            ]
+        case "epp-saturation":
+            saturation = f'max({SATURATION}{{{namespace_label}inference_pool="{pool.name}"}})'
+            return [Trigger("saturation", saturation, target), running]
+        case "epp-tokens":
+            return _token_triggers(policy, pool, rule, namespace_label)
     return [
         Trigger("saturation", _latency_query(policy, pool, rule, model_label)),
         replicas,
-        Trigger("readyReplicas", f"max({status}_ready{{{deployment_label}}})"),
+        Trigger("readyReplicas", f"max({STATUS}_ready{status}"),
     ]
 
 

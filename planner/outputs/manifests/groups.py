@@ -31,15 +31,16 @@ def services(pools: Iterable[Pool], export_format: str) -> list[Service]:
     because the export format cannot describe it.
     """
     services: list[Service] = []
-    disaggregated: dict[tuple[str, str, str], list[Pool]] = {}  # by model, region and market
+    disaggregated: dict[tuple[str, str, str], dict[str, list[Pool]]] = {}  # then by role
     for pool in pools:
         if pool.role in MIXED:
             services.append(Service(pool.name, decode=pool, prefill=None))
         else:
-            disaggregated.setdefault((pool.model, pool.region, pool.market), []).append(pool)
-    for (model, region, market), service_pools in disaggregated.items():
-        prefill = [pool for pool in service_pools if pool.role == "prefill"]
-        decode = [pool for pool in service_pools if pool.role == "decode"]
+            place = pool.model, pool.region, pool.market
+            by_role = disaggregated.setdefault(place, {"prefill": [], "decode": []})
+            by_role[pool.role].append(pool)
+    for (model, region, market), by_role in disaggregated.items():
+        prefill, decode = by_role["prefill"], by_role["decode"]
         if len(prefill) != 1 or len(decode) != 1:
             raise PlannerError(
                 f"{model} in {region} has {len(prefill)} pools of prefill and {len(decode)} of "

@@ -115,25 +115,12 @@ def loads_of(pool: Pool, pods: str) -> Iterator[Load]:
     staffing = guard.staffing(pool.min_replicas, pool.max_replicas)
     for load in _token_loads(guard, pods, staffing.scale):
         yield _load_in_replicas(load, staffing.loss, pool)
-
     # Requests pile up if the running replicas hold more than PILED_UP times their usual number.
     usual_in_flight = guard.requests_in_flight * staffing.scale  # per replica
-    max_in_flight = max(round(PILED_UP * usual_in_flight), 1)
-    running = f"count({RUNNING}{{{pods}}})"  # replicas: each has one such series
-    if staffing.loss:
-        running = f"({running} - {staffing.loss:.6g} * sqrt({running}))"
-    in_flight = f"(sum({WAITING}{{{pods}}}) + sum({RUNNING}{{{pods}}}))"
-    lasting = _minimum_over_time(in_flight, guard)
-    # In PromQL, ">" returns its left side, the requests in flight, or nothing if it is not larger.
-    piled_up = f"({lasting} > {max_in_flight} * {running})"
-    in_flight_load = Load(
-        name="piled-up",
-        metric=f"headroom_guard_in_flight_over_{max_in_flight}",
-        query=_maximum_over_time(piled_up, guard),
-        threshold=usual_in_flight,
-    )
-    yield _load_in_replicas(in_flight_load, staffing.loss, pool)
-
+    most = max(round(PILED_UP * usual_in_flight), 1)
+    piled_up = _piled_up_query(guard, pods, staffing.loss, most)
+    metric, query = f"headroom_guard_in_flight_over_{most}", _maximum_over_time(piled_up, guard)
+    yield _load_in_replicas(Load("piled-up", metric, query, usual_in_flight), staffing.loss, pool)
     late = _late_query(guard, pods)
     if late and np.isfinite(guard.allowed_late_share):
         replicas = _replicas_for_late(guard, late, pods, staffing.scale)
@@ -143,6 +130,20 @@ def loads_of(pool: Pool, pods: str) -> Iterator[Load]:
         counted = f"({replicas} > 0 unless {was_piled_up})"
         metric = _metric_name(f"headroom_guard_replicas_by_late_{pool.name}")
         yield Load("late", metric, _maximum_over_time(counted, guard), threshold=1.0)
+
+
+def _piled_up_query(guard: Guard, pods: str, loss: float, most: int) -> str:
+    """Return the query of the requests in flight, without a result up to ``most`` per replica.
+
+    ``loss`` is that of small pools (``Staffing``).
+    """
+    running = f"count({RUNNING}{{{pods}}})"  # replicas: each has one such series
+    if loss:
+        running = f"({running} - {loss:.6g} * sqrt({running}))"
+    in_flight = f"(sum({WAITING}{{{pods}}}) + sum({RUNNING}{{{pods}}}))"
+    lasting = _minimum_over_time(in_flight, guard)
+    # In PromQL, ">" returns its left side, the requests in flight, or nothing if it is not larger.
+    return f"({lasting} > {most} * {running})"
 
 
 def _metric_name(text: str) -> str:

@@ -103,24 +103,26 @@ def _horizontal_bars(chart: Chart) -> Drawing:
     stacks: dict[str, list[tuple[float, str]]] = {}  # values with their colours, by label
     notes: dict[str, str] = {}
     for series, colour in _series_with_colours(chart):
-        for i, (x, y) in enumerate(zip(series.x, series.y, strict=True)):
-            stacks.setdefault(str(x), []).append((y or 0.0, colour))
-            if series.notes:
-                notes[str(x)] = series.notes[i]
+        labels = list(map(str, series.x))
+        for label, value in zip(labels, series.y, strict=True):
+            stacks.setdefault(label, []).append((value or 0.0, colour))
+        if series.notes:
+            notes |= zip(labels, series.notes, strict=True)
     totals = {label: sum(value for value, _ in stack) for label, stack in stacks.items()}
     largest = max(totals.values(), default=0.0) or 1.0
     parts: list[Path | Box | Text] = []
     for i, label in enumerate(sorted(stacks, key=totals.__getitem__)):
-        top, right_end = i * BAR + 4.0, LABEL
-        shown = label
-        if len(label) > MOST_CHARACTERS:
-            shown = f"{label[: MOST_CHARACTERS - 2]}..."
+        top = i * BAR + 4.0
+        is_long = len(label) > MOST_CHARACTERS
+        shown = f"{label[: MOST_CHARACTERS - 2]}..." if is_long else label
         parts.append(Text(LABEL - 8, top + 10, shown, "end"))
+        right_end = LABEL
         for value, colour in stacks[label]:
             length = max((WIDTH - LABEL - NOTE) * value / largest, 1.0)
             parts.append(Box(right_end, top + 1, length, BAR - 7, colour))
             right_end += length
-        parts.append(Text(right_end + 6, top + 10, notes.get(label, digits(totals[label]))))
+        note = notes.get(label, digits(totals[label]))
+        parts.append(Text(right_end + 6, top + 10, note))
     return Drawing(WIDTH, len(stacks) * BAR + 8.0, tuple(parts))
 
 
@@ -139,33 +141,59 @@ def _over_x(chart: Chart, clock: str) -> Drawing:
     right = _y_scale([series for series in chart.series if series.right], chart.right or chart.y)
     parts: list[Path | Box | Text] = [*_axes(x, left)]
     bars = [series for series in chart.series if series.shape is Shape.BAR]
-    side_by_side = 1 if chart.stacked else len(bars)
-    bar_sums = [0.0] * max((len(series.x) for series in bars), default=0)  # by category
-    area_edge: tuple[float | None, ...] = ()  # upper edge of the areas drawn so far
+    categories = max((len(series.x) for series in bars), default=0)
+    plot = Plot(x, chart.y.top, 1 if chart.stacked else len(bars), [0.0] * categories)
     for series, colour in _series_with_colours(chart):
-        y = right if series.right else left
-        match series.shape:
-            case Shape.BAR:
-                parts += _bars(series, x, y, colour, bar_sums, side_by_side)
-            case Shape.POINTS:
-                for px, py in _points(series, x, y):
-                    parts.append(Box(px - 2.5, py - 2.5, 5.0, 5.0, colour))
-            case Shape.AREA:
-                lower = area_edge or (0.0,) * len(series.y)
-                area_edge = tuple(
-                    (value or 0.0) + (below or 0.0)
-                    for value, below in zip(series.y, lower, strict=True)
-                )
-                upper_points = _points(series, x, y, area_edge)
-                parts.append(_filled(upper_points, _points(series, x, y, lower), colour))
-            case Shape.BAND:
-                lower_points = _points(series, x, y, series.low)
-                parts.append(_filled(_points(series, x, y), lower_points, colour))
-            case _:
-                parts += _line(series, x, y, colour, chart.y.top)
+        parts += plot.shapes(series, right if series.right else left, colour)
     if len(chart.series) > 1:
         parts += _legend(chart)
     return Drawing(WIDTH, HEIGHT, tuple(parts))
+
+
+@dataclass(slots=True)
+class Plot:
+    """A chart over an x axis; bars and areas are stacked on those drawn before.
+
+    ``top`` is the end of the y axis, if it is not the largest value. ``side_by_side`` is the number
+    of series with a bar in each category; 1: bars are stacked.
+    """
+
+    x: Scale
+    top: float | None
+    side_by_side: int
+    bar_sums: list[float]  # of the bars drawn so far, by category
+    area_edge: tuple[float, ...] = ()  # upper edge of the areas drawn so far
+
+    def shapes(self, series: Series, y: Scale, colour: str) -> Iterator[Path | Box]:
+        """Yield the shapes of a series."""
+        match series.shape:
+            case Shape.BAR:
+                yield from self._bars(series, y, colour)
+            case Shape.POINTS:
+                for px, py in _points(series, self.x, y):
+                    yield Box(px - 2.5, py - 2.5, 5.0, 5.0, colour)
+            case Shape.AREA:
+                lower = self.area_edge or (0.0,) * len(series.y)
+                values = zip(series.y, lower, strict=True)
+                self.area_edge = tuple((value or 0.0) + below for value, below in values)
+                upper_points = _points(series, self.x, y, self.area_edge)
+                yield _filled(upper_points, _points(series, self.x, y, lower), colour)
+            case Shape.BAND:
+                lower_points = _points(series, self.x, y, series.low)
+                yield _filled(_points(series, self.x, y), lower_points, colour)
+            case _:
+                yield from _line(series, self.x, y, colour, self.top)
+
+    def _bars(self, series: Series, y: Scale, colour: str) -> Iterator[Box]:
+        """Yield the upright bars of a series, one per category."""
+        category_width = 0.7 * PLOT_WIDTH / max(len(self.bar_sums), 1)
+        for i, (category, value) in enumerate(zip(series.x, series.y, strict=True)):
+            base = self.bar_sums[i] if self.side_by_side == 1 else 0.0
+            bar_end = base + (value or 0.0)
+            top, bottom = y.position(bar_end), y.position(base)
+            left = self.x.position(category) - category_width / 2
+            yield Box(left, top, category_width / self.side_by_side, bottom - top, colour)
+            self.bar_sums[i] = bar_end
 
 
 def _filled(upper: Sequence[Point], lower: Sequence[Point], colour: str) -> Path:
@@ -223,25 +251,6 @@ def _points(series: Series, x: Scale, y: Scale, values: Sequence[float | None] =
             points.append((position, last_height))
         points.append((position, y.position(y_value)))
     return points
-
-
-def _bars(
-    series: Series, x: Scale, y: Scale, colour: str, bar_sums: list[float], side_by_side: int
-) -> Iterator[Box]:
-    """Yield the upright bars of a series, one per category.
-
-    ``side_by_side`` is the number of series with a bar in each category; 1: bars are stacked.
-    ``bar_sums`` has the sum of the bars of each category so far, increased in place.
-    """
-    category_width = 0.7 * PLOT_WIDTH / max(len(bar_sums), 1)
-    for i, (category, value) in enumerate(zip(series.x, series.y, strict=True)):
-        base = bar_sums[i] if side_by_side == 1 else 0.0
-        bar_end = base + (value or 0.0)
-        top, bottom = y.position(bar_end), y.position(base)
-        left = x.position(category) - category_width / 2
-        yield Box(left, top, category_width / side_by_side, bottom - top, colour)
-        if side_by_side == 1:
-            bar_sums[i] += value or 0.0
 
 
 def _x_scale(chart: Chart, clock: str) -> Scale:
@@ -308,7 +317,7 @@ def _y_scale(series: Sequence[Series], axis: Axis) -> Scale:
     for shape in (Shape.BAR, Shape.AREA):
         of_shape = [each.y for each in series if each.shape is shape]
         if len(of_shape) > 1:  # they are stacked, so they reach the sum
-            values += [sum(y or 0.0 for y in stack) for stack in zip(*of_shape, strict=True)]
+            values += [sum(filter(None, stack)) for stack in zip(*of_shape, strict=True)]
     ticks = _ticks(axis.top or max(values, default=0.0) or 1.0)
     lowest, highest = min([0.0, *values]), ticks[-1]
 
@@ -317,8 +326,8 @@ def _y_scale(series: Sequence[Series], axis: Axis) -> Scale:
         return HEIGHT - BOTTOM - PLOT_HEIGHT * (on_axis - lowest) / (highest - lowest)
 
     is_percent = axis.form in (Form.SHARE, Form.CHANGE)
-    labels = [f"{tick:.0%}" if is_percent else digits(tick) for tick in ticks]
-    return Scale(position, tuple(zip(map(position, ticks), labels, strict=True)))
+    label = "{:.0%}".format if is_percent else digits
+    return Scale(position, tuple((position(tick), label(tick)) for tick in ticks))
 
 
 def _ticks(highest: float) -> list[float]:
@@ -338,10 +347,9 @@ def _labelled_times(begins: datetime, ends: datetime, clock: str) -> list[tuple[
     hours = (ends - begins).total_seconds() / 3600
     round_steps = [step for step in (1, 2, 3, 6, 12, 24, 48, 168) if hours / step <= 8]
     step_hours = round_steps[0] if round_steps else ceil(hours / 8)
-    first = begins.replace(minute=0, second=0, microsecond=0)
-    first = first.replace(hour=first.hour - first.hour % min(step_hours, 24))
+    moment = begins.replace(minute=0, second=0, microsecond=0)
+    moment = moment.replace(hour=moment.hour - moment.hour % min(step_hours, 24))
     times = []
-    moment = first
     while moment <= ends:
         if clock == "utc":
             day, time_of_day = f"{moment.day} {moment:%b}", f"{moment:%H:%M}"

@@ -29,6 +29,8 @@ REPLACEMENTS = str.maketrans(
     {"\u2082": "2", "\u2212": "-", "\u2265": ">=", "\u2264": "<=", "\u2192": "->"}
 )
 UNKNOWN_LETTER = "?"
+# Methods of a canvas that write a text, by its anchor.
+WRITERS = {"start": "drawString", "middle": "drawCentredString", "end": "drawRightString"}
 FACTS = 5  # facts per row
 SHORT = 14  # characters of a value in large letters
 GREEN, AMBER = "#137a4b", "#9a3412"
@@ -78,30 +80,27 @@ class Vector(platypus.Flowable):  # type: ignore[misc]  # the library has no typ
 
 def _draw(canvas: Any, part: shapes.Path | shapes.Box | shapes.Text, height: float) -> None:
     """Draw a shape of a drawing with this ``height``; y is flipped, because PDF has y upwards."""
+    colour = colors.HexColor(part.colour)
     match part:
         case shapes.Path():
-            canvas.setStrokeColor(colors.HexColor(part.colour))
-            canvas.setFillColor(colors.HexColor(part.colour), alpha=0.22 if part.filled else 1.0)
+            canvas.setStrokeColor(colour)
+            canvas.setFillColor(colour, alpha=0.22 if part.filled else 1.0)
             canvas.setLineWidth(part.width)
             canvas.setDash([5, 3] if part.dashed else [])
             path = canvas.beginPath()
-            first_x, first_y = part.points[0]
+            (first_x, first_y), *others = part.points
             path.moveTo(first_x, height - first_y)
-            for x, y in part.points[1:]:
+            for x, y in others:
                 path.lineTo(x, height - y)
             canvas.drawPath(path, stroke=not part.filled, fill=part.filled)
         case shapes.Box():
-            canvas.setFillColor(colors.HexColor(part.colour), alpha=1.0)
+            canvas.setFillColor(colour, alpha=1.0)
             bottom = height - part.y - part.height
             canvas.rect(part.x, bottom, part.width, part.height, stroke=0, fill=1)
         case shapes.Text():
-            canvas.setFillColor(colors.HexColor(part.colour))
+            canvas.setFillColor(colour)
             canvas.setFont(FONT, shapes.SIZE)
-            write = canvas.drawString
-            if part.anchor == "end":
-                write = canvas.drawRightString
-            elif part.anchor == "middle":
-                write = canvas.drawCentredString
+            write = getattr(canvas, WRITERS[part.anchor])
             write(part.x, height - part.y, printable(part.text))
 
 
@@ -141,7 +140,7 @@ def _text(text: str, style: ParagraphStyle = BODY, **more: Any) -> platypus.Para
 
 def _story(report: Report, cover: Cover) -> list[platypus.Flowable]:
     """Return the parts of the PDF in order: cover, charts, decision, signatures, appendix."""
-    document = document_of(report)
+    document, gap = document_of(report), platypus.Spacer(0, 6)
     about = f"{report.about}. " if report.about else ""
     story: list[platypus.Flowable] = [
         _text(f"Headroom · {cover.heading}", SMALL),
@@ -149,14 +148,12 @@ def _story(report: Report, cover: Cover) -> list[platypus.Flowable]:
         _text(f"{about}{cover.sentence}", SMALL),
         _answer(report.answer),
     ]
-    for text in (report.opening, report.why):
-        if text:
-            story += [_text(text), platypus.Spacer(0, 6)]
+    for text in filter(None, (report.opening, report.why)):
+        story += [_text(text), gap]
     story.append(_facts(report.facts))
     prices = tuple(alternative.price for alternative in report.alternatives)
-    for facts in (report.trust, prices):
-        if facts:
-            story += [platypus.Spacer(0, 6), _facts(facts)]
+    for facts in filter(None, (report.trust, prices)):
+        story += [gap, _facts(facts)]
     story += [_chart(chart, report.clock) for chart in report.charts]
     story += [_text(warning, WARNING, bulletText="•") for warning in document.warnings]
     for section in document.decision:
@@ -168,11 +165,8 @@ def _story(report: Report, cover: Cover) -> list[platypus.Flowable]:
     for section in document.appendix:
         story += _section(section, report.clock)
     if _has_unprintable_letters(report):
-        note = (
-            f"Letters outside western European scripts show as {UNKNOWN_LETTER}. See the HTML or "
-            "XLSX."
-        )
-        story.append(_text(note, SMALL))
+        letters = f"Letters outside western European scripts show as {UNKNOWN_LETTER}."
+        story.append(_text(f"{letters} See the HTML or XLSX.", SMALL))
     return story
 
 
@@ -194,14 +188,7 @@ def _answer(text: str) -> platypus.Flowable:
 
 def _facts(facts: tuple[Fact, ...]) -> platypus.Flowable:
     """Return facts as a grid with at most FACTS in a row."""
-    cells: list[Any] = [
-        [
-            _text(fact.label, SMALL),
-            _text(fact.text, _value_style(fact)),
-            _text(fact.change_and_note, SMALL),
-        ]
-        for fact in facts
-    ] or [""]
+    cells = [_fact(fact) for fact in facts] or [""]
     columns = min(FACTS, len(cells))
     empty_cells = -len(cells) % columns  # at the end of the last row
     cells += [""] * empty_cells
@@ -209,6 +196,12 @@ def _facts(facts: tuple[Fact, ...]) -> platypus.Flowable:
     line = colors.HexColor(shapes.GRID)
     style = [("GRID", (0, 0), (-1, -1), 0.5, line), ("VALIGN", (0, 0), (-1, -1), "TOP")]
     return Grid(rows, colWidths=[TEXT_WIDTH / columns] * columns, style=style)
+
+
+def _fact(fact: Fact) -> Any:
+    """Return the cell of a fact: its label, its value, its change and note."""
+    value = _text(fact.text, _value_style(fact))
+    return [_text(fact.label, SMALL), value, _text(fact.change_and_note, SMALL)]
 
 
 def _value_style(fact: Fact) -> ParagraphStyle:

@@ -35,18 +35,13 @@ FEW = 5  # largest count for which every whole number has a tick
 
 def figure_of(chart: Chart, clock: str = "utc") -> Figure:
     """Return a chart as data and layout of Plotly; ``clock`` is "utc" or "relative"."""
-    all_x = [x for series in chart.series for x in series.x]
     only_areas = all(series.shape is Shape.AREA for series in chart.series)
     other_colours = cycle(AREAS if only_areas else OTHERS)
     traces: list[PlotlyData] = []
     for series in chart.series:
         traces += _traces(series, colour_of(series) or next(other_colours), chart, clock)
-    xaxis = _axis(chart.x, all_x)
-    if any(isinstance(x, str) for x in all_x):  # names such as 2024-05 would be read as dates
-        xaxis["type"] = "category"
-    yaxis = _axis(chart.y, [y for series in chart.series for y in series.y])
-    if _shows_few(chart):
-        yaxis["dtick"] = 1  # a tick for every whole number
+    all_x = [x for series in chart.series for x in series.x]
+    has_times = any(isinstance(x, datetime) for x in all_x)
     # The unit of y stands beside the title of the chart.
     x_title, y_title = chart.x.full, chart.y.title
     height = HEIGHT
@@ -56,27 +51,46 @@ def figure_of(chart: Chart, clock: str = "utc") -> Figure:
         height = SMALL
     if chart.horizontal:
         names = list(dict.fromkeys(map(str, all_x)))
-        xaxis, x_title, y_title = _axis(chart.y), chart.y.unit, ""
-        yaxis = {
-            "autorange": "reversed", "type": "category", "automargin": True, "tickvals": names,
-            "ticktext": ["<br>".join(wrap(name, LABEL)) for name in names],
-        }  # fmt: skip
+        axes = {"xaxis": _axis(chart.y), "yaxis": _axis_of_names(names)}
+        x_title, y_title = chart.y.unit, ""
         height = max(height, AROUND_BARS + BAR * len(names))
-    has_times = any(isinstance(x, datetime) for x in all_x)
+    else:
+        axes = _upright_axes(chart, all_x)
     if has_times:
         x_title = TRACE_TIME if clock == "relative" else zone_name()
     layout: PlotlyData = {
-        "xaxis": xaxis, "yaxis": yaxis, "showlegend": len(chart.series) > 1, "bare": chart.bare,
+        **axes, "showlegend": len(chart.series) > 1, "bare": chart.bare,
         "barmode": "stack" if chart.stacked or chart.horizontal else "group",
     }  # fmt: skip
-    if chart.right:
-        layout["yaxis2"] = _axis(chart.right) | {
-            "title": {"text": chart.right.full}, "overlaying": "y", "side": "right",
-            "showgrid": False, "rangemode": "tozero", "automargin": True,
-        }  # fmt: skip
     return figure(
         traces, plain=True, height=height, x=x_title, y=y_title, together=has_times, **layout
     )
+
+
+def _axis_of_names(names: Sequence[str]) -> PlotlyData:
+    """Return the y axis of horizontal bars, with their names in lines."""
+    lines = ["<br>".join(wrap(name, LABEL)) for name in names]
+    return {
+        "autorange": "reversed", "type": "category", "automargin": True, "tickvals": list(names),
+        "ticktext": lines,
+    }  # fmt: skip
+
+
+def _upright_axes(chart: Chart, all_x: Sequence[Value]) -> PlotlyData:
+    """Return the axes of a chart over x, by their names in the layout."""
+    xaxis = _axis(chart.x, all_x)
+    if any(isinstance(x, str) for x in all_x):  # names such as 2024-05 would be read as dates
+        xaxis["type"] = "category"
+    yaxis = _axis(chart.y, [y for series in chart.series for y in series.y])
+    if _shows_few(chart):
+        yaxis["dtick"] = 1  # a tick for every whole number
+    axes: PlotlyData = {"xaxis": xaxis, "yaxis": yaxis}
+    if chart.right:
+        axes["yaxis2"] = _axis(chart.right) | {
+            "title": {"text": chart.right.full}, "overlaying": "y", "side": "right",
+            "showgrid": False, "rangemode": "tozero", "automargin": True,
+        }  # fmt: skip
+    return axes
 
 
 def _shows_few(chart: Chart) -> bool:
@@ -119,30 +133,41 @@ def _traces(series: Series, colour: str, chart: Chart, clock: str) -> Iterator[P
         yield trace
         return
     trace |= {"type": "scatter", "mode": "lines", "legendgroup": series.label}
-    line = {
-        "color": colour, "width": WIDTHS.get(series.role, 2.0),
-        "dash": DASHES.get(series.role, "solid"),
-        "shape": "hv" if series.shape is Shape.STEP else "linear",
-    }  # fmt: skip
     match series.shape:
         case Shape.POINTS:
             symbol = "diamond" if series.role is Role.MEASURED else "circle"
             marker = {"color": colour, "size": 9, "symbol": symbol}
             yield trace | {"mode": "markers", "marker": marker}
         case Shape.BAND:
-            yield from _band(trace, series, line)
+            yield from _band(trace, series, _line_style(series, colour))
         case Shape.AREA:
             stacked = {"stackgroup": "all", "fillcolor": _with_opacity(colour, 0.7)}
             yield trace | stacked | {"line": {"color": colour, "width": 0.5, "shape": "hv"}}
         case _:
-            if series.shape is Shape.MARKED:
-                trace |= {"mode": "lines+markers", "marker": {"color": colour, "size": 7}}
-            if series.role is Role.DEMAND:
-                trace |= {"fill": "tozeroy", "fillcolor": _with_opacity(colour, 0.34)}
+            trace |= _line_look(series, colour)
             if has_times and x[0] == x[-1]:  # a vertical line has its name beside it
                 trace |= {"mode": "lines+text", "showlegend": False}
                 trace |= _label_beside(x[0], series, chart, clock)
-            yield trace | {"line": line}
+            yield trace
+
+
+def _line_style(series: Series, colour: str) -> PlotlyData:
+    """Return the colour, width, dash and shape of a line."""
+    return {
+        "color": colour, "width": WIDTHS.get(series.role, 2.0),
+        "dash": DASHES.get(series.role, "solid"),
+        "shape": "hv" if series.shape is Shape.STEP else "linear",
+    }  # fmt: skip
+
+
+def _line_look(series: Series, colour: str) -> PlotlyData:
+    """Return the style of a line, its markers, and the fill below demand."""
+    look: PlotlyData = {"line": _line_style(series, colour)}
+    if series.shape is Shape.MARKED:
+        look |= {"mode": "lines+markers", "marker": {"color": colour, "size": 7}}
+    if series.role is Role.DEMAND:
+        look |= {"fill": "tozeroy", "fillcolor": _with_opacity(colour, 0.34)}
+    return look
 
 
 def _band(trace: PlotlyData, series: Series, line: PlotlyData) -> Iterator[PlotlyData]:

@@ -91,13 +91,13 @@ class _Terminal:
             width -= 2  # a mark and a blank stand before each row
         if width and grid.min_width > width:
             grid = grid.columns(columns_without_explanations(table))
-        if width and grid.min_width > width:
+        if not width or grid.min_width <= width:
+            yield from grid.lines(width, marks if table.marked else None)
+        else:
             for i, part in enumerate(grid.transposed_grids(marks, width)):
                 if i:
                     yield ""
                 yield from part.lines(width)
-        else:
-            yield from grid.lines(width, marks if table.marked else None)
         if table.note:
             yield from self._text(table.note)
 
@@ -177,12 +177,11 @@ class Grid:
             ]
             # A row is as high as its longest cell.
             for line_number, texts in enumerate(zip_longest(*wrapped_cells, fillvalue="")):
-                cells = [
-                    text.rjust(column_width) if is_right else text.ljust(column_width)
-                    for text, column_width, is_right in zip(
-                        texts, widths, self.right_aligned, strict=True
-                    )
-                ]
+                cells = []
+                for text, column_width, is_right in zip(
+                    texts, widths, self.right_aligned, strict=True
+                ):
+                    cells.append(text.rjust(column_width) if is_right else text.ljust(column_width))
                 line = (" " * GAP).join(cells)
                 if marks:
                     mark = marks[i] if line_number == 0 else ""

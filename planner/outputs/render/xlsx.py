@@ -3,6 +3,7 @@
 Text is never written as a formula, because names come from uploaded files.
 """
 
+from collections.abc import Iterator
 from datetime import datetime
 from io import BytesIO
 from typing import Any
@@ -78,12 +79,12 @@ def _answer_rows(report: Report, cover: Cover) -> list[tuple[str, str, str]]:
         ("For", report.about, ""),
         ("Computed", cover.computed, f"version {cover.version}; written {cover.written}"),
     ]
-    rows += map(_fact, (*report.facts, *report.trust))
-    rows += [_fact(alternative.price) for alternative in report.alternatives]
+    prices = [alternative.price for alternative in report.alternatives]
+    rows += map(_fact, (*report.facts, *report.trust, *prices))
     rows += [("Warning", warning, "") for warning in report.warnings]
     for sign_off in cover.sign_offs:
-        decision_and_date = [part for part in (sign_off.decision, sign_off.date) if part]
-        rows.append((sign_off.role, sign_off.name, ", ".join(decision_and_date) or TO_SIGN))
+        decision_and_date = ", ".join(filter(None, (sign_off.decision, sign_off.date)))
+        rows.append((sign_off.role, sign_off.name, decision_and_date or TO_SIGN))
     return rows
 
 
@@ -94,15 +95,7 @@ def _fact(fact: Fact) -> tuple[str, str, str]:
 
 def _sheet(book: Any, section: Section, bold: Any, forms: dict[Form, Any]) -> None:
     """Write the sheets of a section: one of its sentences and facts, then one per table."""
-    lines: list[tuple[str, ...]] = []  # one cell, or the three of a fact
-    for block in section.blocks:
-        match block:
-            case Note():
-                lines.append((block.text,))
-            case Facts():
-                lines += map(_fact, block.items)
-            case Table(note=note) if note:
-                lines.append((note,))
+    lines = list(_lines(section))
     if lines:
         notes = _worksheet(book, f"{section.sheet} notes" if section.tables else section.sheet)
         has_facts = any(len(line) > 1 for line in lines)
@@ -116,6 +109,18 @@ def _sheet(book: Any, section: Section, bold: Any, forms: dict[Form, Any]) -> No
     for number, table in enumerate(section.tables):
         name = table.title if number and table.title else section.sheet
         _table(_worksheet(book, name), table, bold, forms)
+
+
+def _lines(section: Section) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of each line of notes: one for a sentence, three for a fact."""
+    for block in section.blocks:
+        match block:
+            case Note():
+                yield (block.text,)
+            case Facts():
+                yield from map(_fact, block.items)
+            case Table(note=note) if note:
+                yield (note,)
 
 
 def _worksheet(book: Any, name: str) -> Any:
