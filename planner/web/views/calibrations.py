@@ -37,6 +37,8 @@ from planner.web.paging import page_of
 from planner.web.request import Request, TemplateContext
 
 PREVIEW_ROWS = 12
+COLUMNS = {"gpu": "GPU", "tp": "GPUs", "isl": "Input", "osl": "Output", "ttft": "TTFT",
+           "tbt": "TPOT", "concurrency": "In flight"}  # fmt: skip
 UNITS = {"isl": "tokens", "osl": "tokens", "throughput": "tokens/s", "power_share": "of TDP"}
 SECONDS = "_s"  # ending of the names of times, which the page shows in ms
 NEW = "web/calibration_new.html"
@@ -159,7 +161,7 @@ def page_context(calibration: Calibration) -> TemplateContext:
 
 
 def preview(table: pl.DataFrame) -> TemplateContext:
-    """Return the first rows of the filled columns, and name and unit of each; times are in ms."""
+    """Return the heads of the filled columns, and their first rows with a class; times in ms."""
     filled = [name for name in table.columns if any(table[name].drop_nulls().to_list())]
     rows = table.head(PREVIEW_ROWS).select(
         pl.col(name) * (1000 if name.endswith(SECONDS) else 1)
@@ -167,11 +169,20 @@ def preview(table: pl.DataFrame) -> TemplateContext:
         else pl.col(name)
         for name in filled
     )
-    columns = [
-        (name.removesuffix(SECONDS), "ms" if name.endswith(SECONDS) else UNITS.get(name, ""))
-        for name in filled
+    cells = [
+        [(value, "num" if isinstance(value, int | float) else "") for value in row]
+        for row in rows.rows()
     ]
-    return {"columns": columns, "rows": rows.rows()}
+    return {"columns": [_head(table, name) for name in filled], "rows": cells}
+
+
+def _head(table: pl.DataFrame, name: str) -> str:
+    """Return the head of a column, such as "num:TTFT, ms"."""
+    short = name.removesuffix(SECONDS)
+    unit = "ms" if short != name else UNITS.get(name, "")
+    label = COLUMNS.get(short) or short.replace("_", " ").capitalize()
+    number = "num:" if table[name].dtype.is_numeric() else ""
+    return f"{number}{label}{unit and f', {unit}'}"
 
 
 def fit_form(calibration: Calibration, posted: Any = None) -> FitForm:

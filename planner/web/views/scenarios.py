@@ -413,7 +413,7 @@ def _analyses(scenario: Scenario) -> TemplateContext:
         "against_active": against_active(plan.result) if plan.result and report else None,
         "short_kinds": SHORT_KINDS,
         "policies": [(name, label) for _, rows in policy_groups() for name, label, _ in rows],
-        "last_runs": runs_with_answers().filter(scenario=scenario)[:5],
+        "last_runs": runs_with_answers().filter(scenario=scenario, sweep=None)[:5],
     }
 
 
