@@ -158,10 +158,11 @@ def when(moment: Any, clock: str = "utc", *, zoned: bool = True) -> str:
     if clock == "relative":
         day, minutes = divmod(round(moment.timestamp()) // 60, 1440)
         return f"Day {day + 1}, {minutes // 60:02d}:{minutes % 60:02d}"
+    text = f"{moment.day} {moment:%b %Y, %H:%M}"
     if not zoned:
-        return f"{moment.day} {moment:%b %Y, %H:%M}"
+        return text
     zone = f"{moment:%Z}"  # a name such as CEST, or an offset such as +03
-    return f"{moment.day} {moment:%b %Y, %H:%M} {'' if zone[0].isalpha() else 'UTC'}{zone}"
+    return f"{text} {zone}" if zone[0].isalpha() else f"{text} UTC{zone}"
 
 
 def lower_first(text: str) -> str:

@@ -106,10 +106,11 @@ def _option(name: str, field: dict[str, Any], required: bool) -> Option:
     value = declared  # schema of a single value
     if declared["type"] == "array":
         value = declared["items"] if "items" in declared else declared["prefixItems"][0]
+    text = field.get("description", "")
     return Option(
         name=name,
         label=field["title"],
-        help=" ".join(field.get("description", "").split()),
+        help=" ".join(text.split()),
         type=value["type"],
         many=value is not declared,
         required=required,
@@ -152,16 +153,17 @@ def _first_causes(faults: Sequence[Any]) -> Iterator[Any]:
 
 def _fault(known: dict[str, Option], fault: Any) -> OptionFault:
     """Return a fault that pydantic found as (name, value, remedy); ``known`` are all options."""
-    name, value_sent = str(fault["loc"][0]), fault["input"]
-    value = str(value_sent) if isinstance(value_sent, str | int | float) else ""
-    if fault["type"] == "extra_forbidden":
+    kind, place, sent = fault["type"], fault["loc"], fault["input"]
+    name, whole = str(place[0]), len(place) == 1
+    value = str(sent) if isinstance(sent, str | int | float) else ""
+    if kind == "extra_forbidden":
         value, remedy = "", f"this is not known here. Known: {', '.join(known) or 'none'}"
-    elif fault["type"] == "missing" and len(fault["loc"]) == 1:
+    elif kind == "missing" and whole:
         remedy = "give a value"
-    elif fault["type"] == "value_error":  # message of a validator of the declaration
+    elif kind == "value_error":  # message of a validator of the declaration
         remedy = str(fault["ctx"]["error"])
-    elif known[name].many and len(fault["loc"]) == 1 and not known[name].give:
+    elif known[name].many and whole and not known[name].give:
         remedy = f"give a list of {known[name].fewest} to {known[name].largest}"
     else:
         remedy = known[name].remedy
-    return OptionFault(name, value, remedy, ".".join(str(part) for part in fault["loc"]))
+    return OptionFault(name, value, remedy, ".".join(map(str, place)))

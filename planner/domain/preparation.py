@@ -34,15 +34,15 @@ def study_of(
     If the window is after the traffic, requests are drawn from the forecast.
     """
     study = study_at(scenario, traces, user_facts, progress)
-    settings, traffic, window = study.settings, study.traffic, study.window
-    cells = cells_of(study)
+    traffic, window, seed = study.traffic, study.window, study.settings.seed
+    cells, notes = cells_of(study), traffic.notes
     if window.ahead:
-        method = settings.plan.forecast.method
-        requests, notes = requests_ahead(traffic, window, method, settings.seed, cells=cells)
-        traffic = replace(traffic, notes=traffic.notes + notes)
+        method = study.settings.plan.forecast.method
+        requests, drawn = requests_ahead(traffic, window, method, seed, cells=cells)
+        notes += drawn
     else:
-        requests = traffic.requests(window.start_s, window.end_s, settings.seed, cells=cells)
-    traffic = replace(traffic, notes=traffic.notes + unsized_sentences(study.hardware, requests))
+        requests = traffic.requests(window.start_s, window.end_s, seed, cells=cells)
+    traffic = replace(traffic, notes=notes + unsized_sentences(study.hardware, requests))
     study = replace(study, traffic=traffic, trace=requests, cells=cells)
     return replace(study, network=network_of(scenario, study.hardware), carried=carried_into(study))
 

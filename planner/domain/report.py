@@ -242,14 +242,15 @@ def table(
     filled: list[list[Value]] = []  # the columns with a value
     for head, value_of in columns:
         values = [value_of(item) for item in listed]
-        if not listed or any(value is not None and value != "" for value in values):
+        if not values or any(value not in (None, "") for value in values):
             heads.append(head)
             filled.append(values)
+    highlighted = [i for i, item in enumerate(listed) if marked and marked(item)]
     return Table(
         heads=tuple(heads),
         rows=tuple(zip(*filled, strict=True)),
         title=title,
-        marked=frozenset(i for i, item in enumerate(listed) if marked and marked(item)),
+        marked=frozenset(highlighted),
         note=note,
     )
 

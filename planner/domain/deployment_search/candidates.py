@@ -6,6 +6,7 @@ An arrangement is the parallelism of a replica (TP, PP, ...) with the precision 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from planner.domain.deployment_search.query import HourPrice
 from planner.inputs.catalogue.estimate_calibration import efficiencies, estimate_fit
@@ -94,10 +95,11 @@ def instances_of(
             can_compute = weights == published or bool(gpu.peak_flops.get(weights))
             for where in arrangements(shape, gpu, weights, KV_CACHE):
                 evaluated += len(engines)
-                found: list[Instance] | str = NO_PRECISION
                 if isinstance(where, str):
-                    found = where
-                elif can_compute:
+                    found: list[Instance] | str = where
+                elif not can_compute:
+                    found = NO_PRECISION
+                else:
                     found = _instances_per_engine(shape, gpu, where, engines, prices[gpu.name])
                 if isinstance(found, str):  # the reason why there is none
                     ruled_out[found] += len(engines)
@@ -117,17 +119,19 @@ def _corrected_by_measurements(
     correction becomes a separate replica.
     """
     uses: list[tuple[Instance, str, Mode]] = []
+    deployments = []
     for instance in instances:
         modes: tuple[Mode, ...] = ("agg", "disagg") if instance.link else ("agg",)
-        uses += [(instance, engine, mode) for engine in instance.engines for mode in modes]
-    deployments = [
-        deployment_of(shape, used.gpu, used.where, engine, disaggregated=mode == "disagg")
-        for used, engine, mode in uses
-    ]
-    corrections = speed_corrections(deployments, times)
+        for engine, mode in product(instance.engines, modes):
+            uses.append((instance, engine, mode))
+            disaggregated, gpu, where = mode == "disagg", instance.gpu, instance.where
+            deployments.append(
+                deployment_of(shape, gpu, where, engine, disaggregated=disaggregated)
+            )
     # Replicas with the same factors become one, with the modes of each engine.
     replicas: dict[tuple[int, float, float], tuple[Instance, SpeedCorrection]] = {}
     modes_of: dict[tuple[int, float, float], dict[str, set[Mode]]] = {}
+    corrections = speed_corrections(deployments, times)
     for (instance, engine, mode), correction in zip(uses, corrections, strict=True):
         decode, prefill = correction.decode, correction.prefill
         key = id(instance), round(decode, FACTOR_DECIMALS), round(prefill, FACTOR_DECIMALS)

@@ -4,6 +4,7 @@ A forecast level is a number from 0 to 1: the higher, the more demand is planned
 ``replay.height_at``). A height is what it stands for: a quantile of the forecast times a factor.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -31,9 +32,10 @@ from planner.domain.forecaster_backtest.replay import (
 from planner.domain.progress import Progress, part
 from planner.domain.recommend.trials import shortfall
 from planner.domain.replay.replay import run_policy
-from planner.domain.study import Study
+from planner.domain.study import PolicyRun, Study
 from planner.domain.traffic.forecast_percentile import PlannedQuantile
 from planner.errors import Infeasible
+from planner.policies.base import Policy
 from planner.policies.choice import policy_of
 from simulation.bisection import bisect_first
 
@@ -132,15 +134,16 @@ def _figures_of_plan(
     except Infeasible:
         return None
     hours = planned.plan.period_s / 3600
-    by_period = [window.totals for window in planned.plan.windows]
+    hourly = [window.totals for window in planned.plan.windows]
     share = covered_share(driver, planned)
+    tiers = [tier for group in driver.groups for tier in sorted(group.tiers)]
     return Figures(
         spare=share - driver.target,
-        cost_usd=sum(totals.usd for totals in by_period) * hours,
-        gpu_hours=sum(totals.gpu_hours for totals in by_period) * hours,
-        starts=float(sum(totals.starts for totals in by_period)),
-        stops=float(sum(totals.stops for totals in by_period)),
-        attainment={tier: share for group in driver.groups for tier in sorted(group.tiers)},
+        cost_usd=sum(totals.usd for totals in hourly) * hours,
+        gpu_hours=sum(totals.gpu_hours for totals in hourly) * hours,
+        starts=float(sum(totals.starts for totals in hourly)),
+        stops=float(sum(totals.stops for totals in hourly)),
+        attainment=dict.fromkeys(tiers, share),
     )
 
 
@@ -170,23 +173,13 @@ def baseline_row(study: Study, name: str, seed: int, *, tune: bool, progress: Pr
     With ``tune``, the parameter of a reactive policy is tuned on the window itself, to the first of
     its values that meets the targets. Raises the errors of the replay.
     """
-    goals = {tier.name: tier.attainment for tier in study.hardware.tiers}
     policy, remark, value = policy_of(name), STATIC_FLEETS.get(name, UNTUNED_REMARK), None
     replay = partial(run_policy, study, seed=seed, progress=progress)
-    if tune and name not in STATIC_FLEETS and policy.parameter_to_tune is not None:
-        values, untuned = policy.parameter_to_tune.values, policy
-
-        def passes(index: int) -> bool:
-            """Return whether the policy meets all targets at a value of its parameter."""
-            return not shortfall(
-                replay(untuned.with_value(values[index])).summary.slo_attainment, goals
-            )
-
-        # The last value if none passes.
-        value = values[min(bisect_first(passes, 0, len(values)), len(values) - 1)]
+    is_static = name in STATIC_FLEETS
+    if tune and not is_static and policy.parameter_to_tune is not None:
+        value = _first_passing_value(study, policy, policy.parameter_to_tune.values, replay)
         policy, remark = policy.with_value(value), TUNED_REMARK
     run = replay(policy)
-    is_static = name in STATIC_FLEETS
     return Baseline(
         name=name,
         label=policy.title,
@@ -196,3 +189,17 @@ def baseline_row(study: Study, name: str, seed: int, *, tune: bool, progress: Pr
         value=value,
         instances=sum(pool.initial for pool in run.fleet.pools) if is_static else None,
     )
+
+
+def _first_passing_value(
+    study: Study, policy: Policy, values: Sequence[float], replay: Callable[[Policy], PolicyRun]
+) -> float:
+    """Return the first of ``values`` with which the policy meets all targets, or else the last."""
+    goals = {tier.name: tier.attainment for tier in study.hardware.tiers}
+
+    def passes(index: int) -> bool:
+        """Return whether the policy meets all targets at a value of its parameter."""
+        summary = replay(policy.with_value(values[index])).summary
+        return not shortfall(summary.slo_attainment, goals)
+
+    return values[min(bisect_first(passes, 0, len(values)), len(values) - 1)]

@@ -174,18 +174,19 @@ def verdict(rows: Sequence[Forecaster], baselines: Sequence[Baseline]) -> str:
     It compares its cost with that of repeating the last value. It also names the cheapest policy
     without a forecast, if that is cheaper still.
     """
-    all_costs = {row.facts.method: row.usd for row in rows if row.facts.method != PERFECT}
-    costs = {method: usd for method, usd in all_costs.items() if usd is not None}
+    usd = {row.facts.method: row.usd for row in rows if row.facts.method != PERFECT}
+    costs = {method: cost for method, cost in usd.items() if cost is not None}
     if not costs:
         return "No forecaster reaches the SLO target"
     best = min(costs, key=lambda method: costs[method])
-    cheapest = min(
-        (row for row in baselines if row.meets), key=lambda row: row.figures.cost_usd, default=None
-    )
-    saving = 0.0 if cheapest is None else 1 - cheapest.figures.cost_usd / costs[best]
-    if cheapest is None or saving < NEGLIGIBLE_DIFFERENCE:
-        return _last_value_comparison(best, costs)
     comparison = _last_value_comparison(best, costs)
+    meeting = [row for row in baselines if row.meets]
+    if not meeting:
+        return comparison
+    cheapest = min(meeting, key=lambda row: row.figures.cost_usd)
+    saving = 1 - cheapest.figures.cost_usd / costs[best]
+    if saving < NEGLIGIBLE_DIFFERENCE:
+        return comparison
     return f"{comparison}. {_baseline_words(cheapest)} costs {saving:.0%} less"
 
 

@@ -44,22 +44,20 @@ def months_of(start_s: float, horizon: HorizonName, clock: str) -> tuple[Month, 
     if clock != UTC_CLOCK:
         if horizon == "week":
             return (Month("week 1", start_s, start_s + WEEK_S),)
-        return tuple(
-            Month(f"month {i + 1}", start_s + i * MONTH_S, start_s + (i + 1) * MONTH_S)
-            for i in range(MONTHS[horizon])
-        )
+        edges_s = [start_s + i * MONTH_S for i in range(MONTHS[horizon] + 1)]
+        spans = enumerate(itertools.pairwise(edges_s), 1)
+        return tuple(Month(f"month {number}", *span) for number, span in spans)
     begin = datetime.fromtimestamp(start_s, UTC)
     end_s = start_s + WEEK_S
     if horizon != "week":
         end_s = _months_later(begin, MONTHS[horizon]).timestamp()
     edges_s = [start_s]
-    first_of_month = begin.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    while (first_of_month := _months_later(first_of_month, 1)).timestamp() < end_s - 1:
-        edges_s.append(first_of_month.timestamp())
-    edges_s.append(end_s)
+    month = begin.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    while (month := _months_later(month, 1)).timestamp() < end_s - 1:
+        edges_s.append(month.timestamp())
     return tuple(
         Month(f"{datetime.fromtimestamp(low, UTC):%Y-%m}", low, high)
-        for low, high in itertools.pairwise(edges_s)
+        for low, high in itertools.pairwise([*edges_s, end_s])
     )
 
 

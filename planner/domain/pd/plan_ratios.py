@@ -70,14 +70,14 @@ def _best_ratio_of_pair(
     study: Study, m: int, columns: PairColumns, target: IntArray
 ) -> StatedRatio:
     """Return the best ratio of model ``m`` on a pair of GPU columns; see ``stated_ratios``."""
-    hardware = study.hardware
-    both_roles = target[:, m, :, columns.prefill] + target[:, m, :, columns.decode]
+    hardware, prefill, decode = study.hardware, columns.prefill, columns.decode
+    both_roles = target[:, m, :, prefill] + target[:, m, :, decode]
     planned = int(both_roles.max())  # the most of any period and region
     count = min(planned, MOST_INSTANCES) if planned > 1 else usual_instances(hardware, m, columns)
     stated = StatedRatio(
         model=hardware.models[m].name,
-        prefill_on=hardware.columns[columns.prefill].label,
-        decode_on=hardware.columns[columns.decode].label,
+        prefill_on=hardware.columns[prefill].label,
+        decode_on=hardware.columns[decode].label,
         instances=count,
     )
     try:

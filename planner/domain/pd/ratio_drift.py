@@ -166,21 +166,16 @@ def _windows(traffic: Traffic, m: int) -> tuple[FloatArray, FloatArray, FloatArr
     """
     demand = traffic.demand
     rows = [i for i, key in enumerate(demand.keys) if key.model == traffic.models[m]]
-    bins_per_window = max(1, -(-demand.bins // WINDOWS))
-    edges = np.arange(0, demand.bins, bins_per_window)
+    edges = np.arange(0, demand.bins, max(1, -(-demand.bins // WINDOWS)))
 
     def by_window(amounts: FloatArray) -> FloatArray:
         """Return the sum of ``amounts [key, bin]`` of the model in each window."""
-        return np.add.reduceat(np.nan_to_num(amounts[rows]).sum(axis=0), edges)
+        return np.add.reduceat(np.nansum(amounts[rows], axis=0), edges)
 
     requests = by_window(demand.requests)
     requests[requests < FEW] = np.nan
-    starts = np.asarray(demand.start_s + demand.bin_s * edges, np.float64)
-    return (
-        starts,
-        by_window(demand.input_tokens) / requests,
-        by_window(demand.output_tokens) / requests,
-    )
+    isl, osl = by_window(demand.input_tokens) / requests, by_window(demand.output_tokens) / requests
+    return np.asarray(demand.start_s + demand.bin_s * edges, np.float64), isl, osl
 
 
 def _scale_lengths(workload: Workload, isl: float, osl: float) -> Workload:

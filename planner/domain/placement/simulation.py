@@ -49,7 +49,7 @@ def busiest_load(
     inside = np.flatnonzero(demand.inside(*window.observed_s))
     if not len(inside):
         return None
-    amounts = np.nan_to_num(demand.requests[:, inside]).sum(axis=0)
+    amounts = np.nansum(demand.requests[:, inside], axis=0)
     span_bins = max(1, min(len(inside), round(span_s / demand.bin_s)))
     sums = np.cumsum(np.r_[0.0, amounts])
     requests = sums[span_bins:] - sums[:-span_bins]  # of the span that begins in each bin

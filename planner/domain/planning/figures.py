@@ -266,13 +266,13 @@ def _plan_totals(plan: ScalingPlan, hardware: Hardware) -> PlanTotals:
 
 def decisions(plan: ScalingPlan, hardware: Hardware) -> tuple[Decision, ...]:
     """Return the decisions of a plan, by period and within each period by pool."""
-    target = plan.target  # [period, model, region, GPU column]
-    before = np.concatenate([plan.initial[None], target[:-1]])
-    replicas = {(m, g): replica_of(hardware, m, g) for m, _, g in hardware.model_region_gpu}
+    pools = hardware.model_region_gpu
+    replicas = {(m, g): replica_of(hardware, m, g) for m, _, g in pools}
     rows = []
-    for period, start_s in enumerate(plan.period_start_s):
-        for m, r, g in hardware.model_region_gpu:
-            current, wanted = int(before[period, m, r, g]), int(target[period, m, r, g])
+    before = plan.initial  # [model, region, GPU column]
+    for start_s, target in zip(plan.period_start_s, plan.target, strict=True):
+        for m, r, g in pools:
+            current, wanted = int(before[m, r, g]), int(target[m, r, g])
             row = Decision(
                 period=moment(start_s),
                 region=plan.regions[r],
@@ -282,6 +282,7 @@ def decisions(plan: ScalingPlan, hardware: Hardware) -> tuple[Decision, ...]:
                 target=wanted,
             )
             rows.append(row)
+        before = target
     return tuple(rows)
 
 

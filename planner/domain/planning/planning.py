@@ -119,11 +119,11 @@ def load_of(inputs: PlanInput, forecasts: Sequence[SeriesForecast]) -> Load:
     """Return the demand to plan for: that of ``forecasts`` (``planned``), plus deferrable load."""
     window, bins = inputs.window, inputs.window.bins_per_period
     names = list(dict.fromkeys(series.key.tier for series in forecasts)) or [INTERACTIVE]
-    shape = (len(window.period_starts_s), *inputs.current.shape[:2], bins)
-    tier_tps, expected_tps = np.zeros((len(names), *shape)), np.zeros(shape)
+    models, regions, _ = inputs.current.shape
+    expected_tps = np.zeros((len(window.period_starts_s), models, regions, bins))
+    tier_tps = np.zeros((len(names), *expected_tps.shape))
     for series in forecasts:
-        m, r = inputs.traffic.place(series.key)
-        t = names.index(series.key.tier)
+        t, (m, r) = names.index(series.key.tier), inputs.traffic.place(series.key)
         tier_tps[t, :, m, r] = series.planned.reshape(-1, bins) / window.bin_s
         expected_tps[:, m, r] += series.mean.reshape(-1, bins) / window.bin_s
     deferrable_tps, shift = _deferrable_load(inputs, tier_tps.sum(axis=0))
@@ -221,18 +221,18 @@ def _peaks(inputs: PlanInput, start_s: float, end_s: float) -> FloatArray:
     urgent.
     """
     hardware, buffer = inputs.hardware, inputs.settings.forecast.niw_buffer
-    tps = np.zeros((*inputs.current.shape[:2], 1))
+    tps = np.zeros(inputs.current.shape[:2])
     weighted_tiers = [(interactive(hardware), 1.0)]
     if buffer is not None:
         weighted_tiers.append((deferrable(hardware), buffer))
     for tiers, weight in weighted_tiers:
-        for (m, r), series in by_model_and_region(inputs.traffic, tiers):
+        for place, series in by_model_and_region(inputs.traffic, tiers):
             rate = series.window(start_s, end_s).rate()
             if not np.isnan(rate).all():
-                tps[m, r, 0] += weight * float(np.nanmax(rate))
+                tps[place] += weight * float(np.nanmax(rate))
     if buffer is None:
-        tps = np.maximum(tps, level_deferred_tps(inputs, start_s, end_s)[..., None])
-    return tps
+        tps = np.maximum(tps, level_deferred_tps(inputs, start_s, end_s))
+    return tps[..., None]
 
 
 def static_fleet_for(inputs: PlanInput, tps: FloatArray) -> tuple[IntArray, str]:

@@ -81,18 +81,19 @@ def purchases(inputs: PlanInput, planned_window: PlannedWindow) -> tuple[Purchas
         horizon = replace(horizon, lead=0)
     used = gpus_in_use(horizon, plan.target)  # [period, region, GPU type]
     reserved = np.zeros_like(used[0]) if plan.reserved is None else plan.reserved
-    term = inputs.settings.objective.reserve or ""
-    reserved_usd, on_demand_usd = hardware.reserved_prices(term, plan.period_start_s, plan.period_s)
+    term, period_s = inputs.settings.objective.reserve or "", plan.period_s
+    reserved_usd, on_demand_usd = hardware.reserved_prices(term, plan.period_start_s, period_s)
     rows = []
     for r, t in np.ndindex(*reserved.shape):
         # Reserved GPUs are used first, and paid for in every period. Arrays are by period.
+        in_use = used[:, r, t]
         held = np.full(len(used), reserved[r, t])
-        others = np.maximum(used[:, r, t] - held, 0)
+        held_usd = np.full(len(used), reserved_usd[r, t])
+        others = np.maximum(in_use - held, 0)
         place = hardware.regions[r].name, hardware.gpu_types[t].name
         market = SPOT if t in spot else ON_DEMAND
-        in_use, held_usd = np.minimum(used[:, r, t], held), np.full(len(used), reserved_usd[r, t])
-        rows += _purchase(place, RESERVED, held, in_use, held_usd, plan.period_s)
-        rows += _purchase(place, market, others, others, on_demand_usd[:, r, t], plan.period_s)
+        rows += _purchase(place, RESERVED, held, np.minimum(in_use, held), held_usd, period_s)
+        rows += _purchase(place, market, others, others, on_demand_usd[:, r, t], period_s)
     return tuple(rows)
 
 

@@ -183,17 +183,18 @@ def _forecast_errors(forecasts: Sequence[SeriesForecast], forecast: Forecast) ->
     """
     actual, mean, planned = _actual_and_forecast(forecasts, forecast)
     observed = ~np.isnan(actual)
-    known = observed & ~np.isnan(mean)
-    total = float(actual[known].sum())
     # Hours are the mean over series, so that more series do not add hours.
     bin_h = forecasts[0].bin_s / 3600 if forecasts else 0.0
     hours = float(observed.sum()) * bin_h / max(1, len(forecasts))
+    known = observed & ~np.isnan(mean)
+    actual, mean, planned = actual[known], mean[known], planned[known]
+    total = float(actual.sum())
     if total <= 0:
         return DemandError(None, None, None, hours)
     return DemandError(
-        wape=float(np.abs(actual - mean)[known].sum()) / total,
-        bias=float((mean - actual)[known].sum()) / total,
-        covered=float(np.minimum(actual, planned)[known].sum()) / total,
+        wape=float(np.abs(actual - mean).sum()) / total,
+        bias=float((mean - actual).sum()) / total,
+        covered=float(np.minimum(actual, planned).sum()) / total,
         hours=hours,
     )
 

@@ -188,14 +188,15 @@ def gpu_figures(
     """
     for number, plan in enumerate(plans, 1):
         replays, end_s = plan.replay.models, max(plan.replay.end_s, span_s)
+        parts = [pool.parts[i] for i in plan.parts]
         yield GpuFigures(
             name=f"{pool.region} {pool.gpus} x {pool.gpu}, {number}",
             region=pool.region,
             gpu=pool.gpu,
             gpus=pool.gpus,
             way=plan.way,
-            models=tuple(pool.parts[i].name for i in plan.parts),
-            weights_gb=sum(pool.parts[i].weight_bytes for i in plan.parts) / 1e9,
+            models=tuple(part.name for part in parts),
+            weights_gb=sum(part.weight_bytes for part in parts) / 1e9,
             busy=sum(replay.busy_s for replay in replays) / end_s,
             loading=sum(replay.load_s for replay in replays) / end_s,
             loads_per_hour=3600 * sum(replay.loads for replay in replays) / end_s,

@@ -106,11 +106,9 @@ def sharing_pools(
         for (gpu, tp), members in _members_by_kind(hardware, r, trace).items():
             models = tuple(_model(hardware, m, g, r, trace) for m, g in members)
             g = members[0][1]  # owned columns of one GPU type have the same specs and price
-            host = host_of(sharing, hardware.gpus[g], tp, facts)
-            floors = tuple(
-                _kv_bytes_in_pages(hardware, m, g, member.longest)
-                for (m, g), member in zip(members, models, strict=True)
-            )
+            spec = hardware.gpus[g]
+            host = host_of(sharing, spec, tp, facts)
+            longest = [model.longest for model in models]
             yield SharingPool(
                 region=region.name,
                 gpu=gpu,
@@ -119,8 +117,11 @@ def sharing_pools(
                 models=models,
                 **_parts_of(models, host)._asdict(),
                 host=host,
-                memory_gib=hardware.gpus[g].memory_bytes / 2**30,
-                kv_floor_bytes=floors,
+                memory_gib=spec.memory_bytes / 2**30,
+                kv_floor_bytes=tuple(
+                    _kv_bytes_in_pages(hardware, *member, tokens)
+                    for member, tokens in zip(members, longest, strict=True)
+                ),
             )
 
 
@@ -134,11 +135,12 @@ def _members_by_kind(
     members: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for m, model in enumerate(hardware.models):
         columns = sharing_columns(hardware, m, r)
-        if columns and requests_of(trace, model.name, hardware.regions[r].name).any():
-            usd = {g: hardware.usd_per_gpu_hour[r, g] * hardware.profiles[m, g].tp for g in columns}
-            g = min(columns, key=usd.__getitem__)
-            kind = hardware.gpus[g].name, hardware.profiles[m, g].tp
-            members.setdefault(kind, []).append((m, g))
+        if not columns or not requests_of(trace, model.name, hardware.regions[r].name).any():
+            continue
+        gpus = {g: hardware.profiles[m, g].tp for g in columns}
+        usd_per_hour = {g: hardware.usd_per_gpu_hour[r, g] * gpus[g] for g in columns}
+        g = min(columns, key=usd_per_hour.__getitem__)
+        members.setdefault((hardware.gpus[g].name, gpus[g]), []).append((m, g))
     return members
 
 
@@ -162,20 +164,18 @@ def _model(hardware: Hardware, m: int, g: int, r: int, trace: Trace) -> SharingM
     weights = spec.weight_bytes
     if spec.shape is not None:
         weights = weight_bytes(spec.shape, section.precision)
-    kv = spec.kv_bytes_per_token * (0.5 if section.kv_precision == "fp8" else 1.0)
     rows = requests_of(trace, spec.name, hardware.regions[r].name)
     by_name = {tier.name: tier for tier in hardware.tiers}
     tiers = [by_name[name] for name in trace.tiers]
     tier = trace.tier[rows].astype(np.int64)
-    cached = cached_tokens(hardware, trace, spec.name)[rows]
     isl = trace.input_tokens[rows].astype(np.int64)
     return SharingModel(
         name=spec.name,
         profile=hardware.profiles[m, g],
         weight_bytes=weights,
-        kv_bytes_per_token=kv,
+        kv_bytes_per_token=spec.kv_bytes_per_token * (0.5 if section.kv_precision == "fp8" else 1),
         arrival_s=trace.arrival_s[rows],
-        prompt_tokens=isl - cached,
+        prompt_tokens=isl - cached_tokens(hardware, trace, spec.name)[rows],
         input_tokens=isl,
         output_tokens=trace.output_tokens[rows].astype(np.int64),
         ttft_s=_limits(tiers, "ttft_s")[tier],
@@ -254,7 +254,7 @@ def _parts_alone(
     busy_s = replay_gpu([model], alone).models[0].busy_s
     span_s = float(model.arrival_s[-1] - model.arrival_s[0])
     # Begin below the count that keeps every replica busy all the time, and grow by an eighth.
-    count = max(1, ceil(0.8 * busy_s / span_s)) if span_s > 0 and busy_s > span_s else 1
+    count = max(1, ceil(0.8 * busy_s / span_s)) if busy_s > span_s > 0 else 1
     while count <= min(MOST_REPLICAS, len(model)):
         parts = [model.part(slice(i, None, count)) for i in range(count)]
         part_busy_s = []
@@ -263,7 +263,7 @@ def _parts_alone(
             if not replay.met:
                 break
             part_busy_s.append(replay.models[0].busy_s)
-        if len(part_busy_s) == count:
+        else:
             return parts, part_busy_s
         count += max(1, count // 8)
     return None, [busy_s]

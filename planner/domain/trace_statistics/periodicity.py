@@ -93,10 +93,10 @@ def _by_hour_of_week(
     """Return (amount, observed seconds) by weekday and hour, each ``[7, 24]``."""
     starts_s = start_s + bin_s * np.arange(len(values))
     first_weekday = WEEKDAY_OF_EPOCH if clock == UTC_CLOCK else 0
-    weekday = (np.floor(starts_s / DAY_S).astype(np.int64) + first_weekday) % 7
-    hour = (starts_s % DAY_S // HOUR_S).astype(np.int64)
+    weekday = (starts_s // DAY_S + first_weekday) % 7
+    hour = starts_s % DAY_S // HOUR_S
     counted = ~np.isnan(values) & (bin_s <= HOUR_S)
-    hour_of_week = (weekday * 24 + hour)[counted]
+    hour_of_week = (weekday * 24 + hour)[counted].astype(np.int64)
     amount = np.bincount(hour_of_week, values[counted], 7 * 24)
     seconds = np.bincount(hour_of_week, minlength=7 * 24) * float(bin_s)
     return np.reshape(amount, (7, 24)).astype(float), np.reshape(seconds, (7, 24)).astype(float)

@@ -62,7 +62,7 @@ from planner.inputs.ingest.store import (
     scan_requests,
     stored_sessions,
 )
-from simulation.arrays import BoolArray, FloatArray, IntArray
+from simulation.arrays import BoolArray, FloatArray, Int32Array, IntArray
 
 LENGTH_FIELDS = {"prompts": "input_tokens", "answers": "output_tokens"}
 MAX_OUTAGES = 100  # most outages in the list; all are counted
@@ -200,11 +200,7 @@ def sessions_of(store: Path) -> Sessions | None:
     if session is None:
         return None
     think_known = THINK in scan.collect_schema().names()
-    think = pl.col(THINK) if think_known else pl.lit(0.0).alias(THINK)
-    columns = scan.select("arrival_s", "input_tokens", think).collect()
-    order = np.argsort(session, kind="stable")  # by session, each in order of arrival
-    order = order[session[order] >= 0]  # without requests that are in no session
-    turns = columns.with_columns(session=session).select(pl.all().gather(order))
+    turns = _turns(scan, session, pl.col(THINK) if think_known else pl.lit(0.0).alias(THINK))
     counts = turns.group_by("session").len()["len"]
     is_later_turn = turns["session"].diff() == 0
     gaps = turns["arrival_s"].diff().filter(is_later_turn)
@@ -226,6 +222,14 @@ def sessions_of(store: Path) -> Sessions | None:
     )
 
 
+def _turns(scan: pl.LazyFrame, session: Int32Array, think: pl.Expr) -> pl.DataFrame:
+    """Return the requests that are in a session, by session, each in order of arrival."""
+    columns = scan.select("arrival_s", "input_tokens", think).collect()
+    order = np.argsort(session, kind="stable")
+    order = order[session[order] >= 0]
+    return columns.with_columns(session=session).select(pl.all().gather(order))
+
+
 def _quantile(values: pl.Series, level: float) -> float:
     """Return the value nearest to the quantile ``level``; 0 without values."""
     return float(values.quantile(level, "nearest") or 0.0)
@@ -242,16 +246,15 @@ def days(grid: Grid, lost: BoolArray, clock: str) -> Days:
         return Days((), 0, None, None, ())
     total = grid.total(grid.unit)
     total = replace(total, values=np.where(lost, np.nan, total.values))
-    all_days = _calendar_days(grid, total, clock)
-    busiest_week = busiest(total, WEEK_S)
-    words = list(_day_sentences(all_days, total, busiest_week, len(grid.names), clock))
-    ranked = sum(day.rank is not None for day in all_days)
-    listed = all_days
-    if len(all_days) > LISTED_DAYS:
-        words.append(f"{len(all_days):,} days; the {LISTED_DAYS:,} busiest are listed.")
-        busiest_first = sorted(all_days, key=lambda day: -(day.of_busiest or 0.0))
-        listed = sorted(busiest_first[:LISTED_DAYS], key=lambda day: day.start_s)
-    return Days(tuple(listed), ranked, busiest(total, DAY_S), busiest_week, tuple(words))
+    listed = _calendar_days(grid, total, clock)
+    week = busiest(total, WEEK_S)
+    words = list(_day_sentences(listed, total, week, len(grid.names), clock))
+    ranked = sum(day.rank is not None for day in listed)
+    if len(listed) > LISTED_DAYS:
+        words.append(f"{len(listed):,} days; the {LISTED_DAYS:,} busiest are listed.")
+        listed.sort(key=lambda day: -(day.of_busiest or 0.0))
+        listed = sorted(listed[:LISTED_DAYS], key=lambda day: day.start_s)
+    return Days(tuple(listed), ranked, busiest(total, DAY_S), week, tuple(words))
 
 
 def _calendar_days(grid: Grid, total: DemandSeries, clock: str) -> list[Day]:
@@ -260,13 +263,9 @@ def _calendar_days(grid: Grid, total: DemandSeries, clock: str) -> list[Day]:
     day_of_bin = np.floor(grid.edges_s / DAY_S + 1e-9).astype(np.int64)
     first = int(day_of_bin[0])
     day_of_bin -= first
-
-    def per_day(values: FloatArray | BoolArray) -> FloatArray:
-        """Return the sum of ``values [bins]`` over each day; unknown bins count as 0."""
-        return np.bincount(day_of_bin, np.nan_to_num(values)).astype(np.float64)
-
-    observed_share = per_day(~np.isnan(total.values)) * grid.bin_s / DAY_S
-    sums = {field: per_day(grid.sum_over_series(field)) for field in grid.amounts}
+    known = ~np.isnan(total.values)
+    observed_share = _sums_per_day(known, day_of_bin) * grid.bin_s / DAY_S
+    sums = {field: _sums_per_day(grid.sum_over_series(field), day_of_bin) for field in grid.amounts}
     covering = _covering_series(grid, day_of_bin)
     # Only days with enough known bins are compared.
     amount_by_start = {day.start_s: day.amount for day in time_spans(total, DAY_S)}
@@ -288,6 +287,11 @@ def _calendar_days(grid: Grid, total: DemandSeries, clock: str) -> list[Day]:
         )
         all_days.append(row)
     return all_days
+
+
+def _sums_per_day(values: FloatArray | BoolArray, day_of_bin: IntArray) -> FloatArray:
+    """Return the sum of ``values [bins]`` over each day; unknown bins count as 0."""
+    return np.bincount(day_of_bin, np.nan_to_num(values)).astype(np.float64)
 
 
 def _covering_series(grid: Grid, day_of_bin: IntArray) -> IntArray:
@@ -401,10 +405,9 @@ def length_distribution(
     total = float(count.sum())
     mean = float((tokens * count).sum()) / total
     variance = float((count * (tokens - mean) ** 2).sum()) / total
-    requests_up_to = np.cumsum(count)
-    needed = np.array([0.5, 0.95, 0.99, *LEVELS]) * total
+    needed = np.array([0.5, 0.95, 0.99, *LEVELS]) * total  # requests
     needed = np.ceil(needed - 1e-9).clip(1)  # 1e-9: against rounding errors
-    p50, p95, p99, *quantiles = tokens[np.searchsorted(requests_up_to, needed)].tolist()
+    p50, p95, p99, *quantiles = tokens[np.searchsorted(np.cumsum(count), needed)].tolist()
     return Lengths(
         field, by, label, total, mean, cv=variance**0.5 / mean if mean else None,
         p50=p50, p95=p95, p99=p99, most=float(tokens[-1]), quantiles=tuple(quantiles),

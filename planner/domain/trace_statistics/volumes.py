@@ -1,5 +1,6 @@
 """Compute the traffic of each model, region and tier, and its imbalance."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from math import ceil
 from pathlib import Path
@@ -85,14 +86,13 @@ def cells(grid: Grid) -> list[Cell]:
     if sum(kind in grid.labels for kind in LABELS) < 2:
         return []
     unknown = (UNSAID,) * len(grid.names)
-    labels_by_kind = [grid.labels.get(kind, unknown) for kind in LABELS]
-    series_amounts = np.nansum(grid.amounts[grid.unit], axis=1).tolist()
-    amounts: dict[tuple[str, str, str], float] = {}
-    for model, region, tier, amount in zip(*labels_by_kind, series_amounts, strict=True):
-        cell = model, region, tier
-        amounts[cell] = amounts.get(cell, 0.0) + amount
-    total = sum(series_amounts)
-    largest = sorted(amounts.items(), key=lambda item: -item[1])[:MAX_CELLS]
+    models, regions, tiers = [grid.labels.get(kind, unknown) for kind in LABELS]
+    amounts = np.nansum(grid.amounts[grid.unit], axis=1).tolist()
+    by_cell: dict[tuple[str, str, str], float] = defaultdict(float)
+    for model, region, tier, amount in zip(models, regions, tiers, amounts, strict=True):
+        by_cell[model, region, tier] += amount
+    total = sum(amounts)
+    largest = sorted(by_cell.items(), key=lambda item: -item[1])[:MAX_CELLS]
     return [Cell(*cell, amount, amount / total if total else 0.0) for cell, amount in largest]
 
 
@@ -123,15 +123,13 @@ def utilities(store: Path, by: Sequence[str]) -> Utility:
     _, scan = scan_requests(store)
     if "utility" not in scan.collect_schema().names():
         return {}
+    utility = pl.col("utility")
     sums: dict[tuple[str, str], tuple[float, float]] = {}
     for kind in ("all", *by):
         label = pl.lit("all") if kind == "all" else pl.col(kind).fill_null(UNSAID)
-        table = (
-            scan.group_by(label.alias("label"))
-            .agg(pl.col("utility").sum(), pl.col("utility").count().alias("n"))
-            .collect(engine="streaming")
-        )
-        for name, total, count in table.select("label", "utility", "n").iter_rows():
+        grouped = scan.group_by(label.alias("label"))
+        table = grouped.agg(utility.sum(), utility.count().alias("n")).collect(engine="streaming")
+        for name, total, count in table.iter_rows():
             sums[kind, str(name)] = float(total), float(count)
     return sums
 

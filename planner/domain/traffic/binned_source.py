@@ -327,17 +327,17 @@ def _shares_of_parts(totals: FloatArray, parts: int) -> FloatArray:
     NaN is a gap, whose shares are equal. If all totals are whole numbers, so are their parts.
     """
     known = np.nan_to_num(totals)[:, None]
+    before, after = np.r_[totals[:1], totals[:-1]], np.r_[totals[1:], totals[-1:]]
     s = np.arange(parts + 1) / parts  # edges of the parts, in bins
     # Cubic Hermite piece: the count since the bin's begin, from 0 to the total, with these slopes.
     since_begin = (
         known * (3 * s**2 - 2 * s**3)
-        + _slope_to(np.r_[totals[:1], totals[:-1]], known) * (s**3 - 2 * s**2 + s)
-        + _slope_to(np.r_[totals[1:], totals[-1:]], known) * (s**3 - s**2)
+        + _slope_to(before, known) * (s**3 - 2 * s**2 + s)
+        + _slope_to(after, known) * (s**3 - s**2)
     )
     if (known == np.round(known)).all():
         since_begin = np.round(since_begin)
-    counts = np.diff(since_begin, axis=1)  # [bins, parts]
-    return ratio(counts, known, 1 / parts)
+    return ratio(np.diff(since_begin, axis=1), known, 1 / parts)
 
 
 def _slope_to(neighbour: FloatArray, known: FloatArray) -> FloatArray:

@@ -42,7 +42,7 @@ def with_times_requests(
 
 def _copy_groups(trace: Trace, groups: Groups, picked: IntArray, begin_s: FloatArray) -> Trace:
     """Return copies of the groups (sessions) number ``picked`` that begin at ``begin_s``."""
-    first, last = float(trace.arrival_s[0]), float(trace.arrival_s[-1])
+    first, last = trace.arrival_s[[0, -1]].tolist()
     # Reflected at the ends, since clipped times would pile up there to a burst.
     begin_s = np.where(begin_s < first, 2 * first - begin_s, begin_s)
     begin_s = np.where(begin_s > last, 2 * last - begin_s, begin_s)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from forecasting.demand import REQUESTS, DemandSeries
+from forecasting.demand import REQUESTS, DemandSeries, SeriesKey
 from forecasting.joint_paths import joint_paths, panel_forecast
 from planner.domain.random_streams import Stream, generator
 from planner.domain.traffic.binned_source import trace_of_one_pool
@@ -71,7 +71,7 @@ def with_path(demand: Demand, days: DrawnDays, path: int) -> Demand:
     begins after the end of ``demand``, return ``demand`` unchanged.
     """
     first = round((days.start_s - demand.start_s) / demand.bin_s)
-    bins = min(demand.bins - first, days.requests.shape[2])
+    bins = demand.bins - first
     if bins <= 0:
         return demand
     drawn = days.requests[path][:, :bins]
@@ -102,7 +102,7 @@ def requests_of_path(
     counts = np.floor(expected + rng.random(expected.shape)).astype(np.int64)  # [key, bin]
     pieces: list[Trace] = []
     for key, key_counts in zip(traffic.demand.keys, counts, strict=True):
-        pieces += _requests_of_key(traffic, pattern, traffic.codes(key), key_counts, window, rng)
+        pieces += _requests_of_key(traffic, pattern, key, key_counts, window, rng)
     pieces = [piece for piece in pieces if len(piece)]
     if not pieces:
         return replace(pattern.rows(slice(0)), start_s=window.start_s, provenance="drawn")
@@ -112,25 +112,23 @@ def requests_of_path(
 def _requests_of_key(
     traffic: Traffic,
     pattern: Trace,
-    codes: tuple[int, int, int],
+    key: SeriesKey,
     counts: IntArray,
     window: Window,
     rng: np.random.Generator,
 ) -> list[Trace]:
-    """Return about ``counts [bins]`` requests: of ``pattern``, and uniform where it has none.
-
-    ``codes`` are the indices of their model, region and tier.
-    """
-    model, region, tier = codes
+    """Return about ``counts [bins]`` requests: of ``pattern``, and uniform where it has none."""
+    model, region, tier = codes = traffic.codes(key)
     of_key = (pattern.model == model) & (pattern.region == region) & (pattern.tier == tier)
     rows = np.flatnonzero(of_key)
+    bins = len(counts)
     bin_of = (pattern.arrival_s[rows] // window.bin_s).astype(np.int64)
-    bin_of = np.minimum(bin_of, len(counts) - 1)
-    resampled = _resample_requests(pattern, rows, bin_of, counts, window, rng)
-    missing = np.where(np.bincount(bin_of, minlength=len(counts)) == 0, counts, 0)
-    if not missing.any():
-        return [resampled]
-    return [resampled, _uniform_requests(traffic, pattern, codes, missing, window, rng)]
+    bin_of = np.minimum(bin_of, bins - 1)
+    pieces = [_resample_requests(pattern, rows, bin_of, counts, window, rng)]
+    missing = np.where(np.bincount(bin_of, minlength=bins) == 0, counts, 0)
+    if missing.any():
+        pieces.append(_uniform_requests(traffic, pattern, codes, missing, window, rng))
+    return pieces
 
 
 def _merged_with_prefixes(pieces: list[Trace], pattern: Trace) -> Trace:
@@ -182,22 +180,21 @@ def _resample_requests(
     Only the requests number ``rows`` of the pattern are drawn, and ``bin_of`` is the bin of each. A
     session is kept, repeated or left out as a whole. It counts in the bin in which it begins.
     """
-    arrived = pattern.arrival_s[rows]
+    bins, arrived = len(counts), pattern.arrival_s[rows]
     session = None if pattern.session is None else pattern.session[rows]
     groups = Groups.of(session, len(rows))  # a group is a session, or a single request without one
     begin_bin = bin_of[groups.begins]
-    groups_in_bin = np.bincount(begin_bin, minlength=len(counts))
-    groups_to_draw = counts  # by bin
+    in_bin = np.bincount(begin_bin, minlength=bins)  # groups
+    to_draw = counts  # groups by bin
     if session is not None:
-        share = ratio(counts, np.bincount(bin_of, minlength=len(counts)), 0.0)
-        groups_to_draw = np.floor(groups_in_bin * share + rng.random(len(counts))).astype(np.int64)
-    drawn, is_repeat = _draw_groups(begin_bin, groups_in_bin, groups_to_draw, rng)
+        share = ratio(counts, np.bincount(bin_of, minlength=bins), 0.0)
+        to_draw = np.floor(in_bin * share + rng.random(bins)).astype(np.int64)
+    drawn, is_repeat = _draw_groups(begin_bin, in_bin, to_draw, rng)
     begin_s = arrived[groups.begins[drawn]]
     begin_s = _move_repeats(begin_s, is_repeat, begin_bin[drawn], window.bin_s, rng)
     arrival_s, original, new_session = groups.copies(arrived, drawn, begin_s)
     in_order = np.argsort(arrival_s, kind="stable")
-    # No turns after the window.
-    in_order = in_order[arrival_s[in_order] < len(counts) * window.bin_s]
+    in_order = in_order[arrival_s[in_order] < bins * window.bin_s]  # no turns after the window
     new_ids = None if session is None else new_session[in_order]
     picked = rows[original[in_order]]
     resampled = pattern.select_with_arrivals(picked, arrival_s[in_order], new_ids)

@@ -38,10 +38,14 @@ class LengthSample:
         return None if self.cached is None else SharedPrompts(*self.lengths, self.cached)
 
     @property
+    def cached_tokens(self) -> Int32Array:
+        """Return the cached tokens, ``[requests]``; 0 if they are not counted."""
+        return np.zeros_like(self.lengths[0]) if self.cached is None else self.cached.tokens
+
+    @property
     def prefill(self) -> Int32Array:
         """Return the input tokens without the cached ones, ``[requests]``."""
-        isl, _ = self.lengths
-        return isl if self.cached is None else isl - self.cached.tokens
+        return self.lengths[0] - self.cached_tokens
 
 
 def mix_lengths(
@@ -63,14 +67,12 @@ def mix_lengths(
         isl, osl = source.lengths.sample(size, rng)
         cached = cached_part(isl, source.cached_share) if source.cached_share else None
         parts.append(LengthSample((isl, osl), source.requests, cached))
-    isl = np.concatenate([part.lengths[0] for part in parts])
-    osl = np.concatenate([part.lengths[1] for part in parts])
+    all_isl, all_osl = zip(*(part.lengths for part in parts), strict=True)
+    lengths = np.concatenate(all_isl), np.concatenate(all_osl)
     if all(part.cached is None for part in parts):
-        return LengthSample((isl, osl), total)
-    tokens = [
-        np.zeros_like(part.prefill) if part.cached is None else part.cached.tokens for part in parts
-    ]
-    return LengthSample((isl, osl), total, CachedTokens(np.concatenate(tokens)))
+        return LengthSample(lengths, total)
+    cached_tokens = np.concatenate([part.cached_tokens for part in parts])
+    return LengthSample(lengths, total, CachedTokens(cached_tokens))
 
 
 def _sample_of_log(

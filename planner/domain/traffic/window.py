@@ -196,13 +196,14 @@ def _period(stated: float | None, duration_s: float, bin_s: float) -> float:
     if stated is None:
         usual = HOUR_S if duration_s >= 6 * HOUR_S else max(300.0, duration_s / 12)
         return float(max(1, round(usual / bin_s)) * bin_s)
+    bins = stated / bin_s
     if stated < bin_s:
         raise ScenarioError(
             f"horizon.period_s: {stated:g} s is shorter than the bins of {bin_s:g} s. Choose "
             f"{bin_s:g}, or set it and traffic.bin_s to {bin_s / np.ceil(bin_s / stated):g}."
         )
-    if abs(stated / bin_s - round(stated / bin_s)) > 1e-6:
-        longer = np.ceil(stated / bin_s) * bin_s
+    if abs(bins - round(bins)) > 1e-6:
+        longer = np.ceil(bins) * bin_s
         raise ScenarioError(
             f"horizon.period_s: {stated:g} s is not a whole multiple of the bins of {bin_s:g} s. "
             f"Choose {longer - bin_s:g} or {longer:g}, or set traffic.bin_s."

@@ -240,26 +240,30 @@ def misses(study: Study, run: PolicyRun) -> tuple[Miss, ...]:
     Each model and region has only its worst interactive tier. Those with fewer than ``FEW``
     requests are left out unless there are no others.
     """
-    attained = run.summary.slo_attainment
-    missed_targets = {}
-    for tier in study.hardware.tiers:
-        share = attained.get(tier.name)
-        if not tier.deferrable and share is not None and share < tier.attainment - EQUAL:
-            missed_targets[tier.name] = tier.attainment
+    targets = _missed_targets(study, run)
+    of_pairs = (pl.col("model") != ALL) & (pl.col("region") != ALL)
+    groups = run.detail.groups.filter(of_pairs, pl.col("tier").is_in(list(targets)))
     found = []
-    for row in run.detail.groups.iter_rows(named=True):
-        target = missed_targets.get(row["tier"])
-        if target is None or ALL in (row["model"], row["region"]):
-            continue
-        short = target - row["attainment"]
-        if short > EQUAL:
+    for row in groups.iter_rows(named=True):
+        target, share = targets[row["tier"]], row["attainment"]
+        if target - share > EQUAL:
             names = row["model"], row["region"], row["tier"]
-            found.append(Miss(*names, row["attainment"], target, short, row["arrived"]))
+            found.append(Miss(*names, share, target, target - share, row["arrived"]))
     found.sort(key=lambda miss: -miss.short)
     worst: dict[tuple[str, str], Miss] = {}
     for miss in [miss for miss in found if miss.arrived >= FEW] or found:
         worst.setdefault((miss.model, miss.region), miss)
     return tuple(worst.values())
+
+
+def _missed_targets(study: Study, run: PolicyRun) -> dict[str, float]:
+    """Return the targets of the interactive tiers that miss them in ``run``, by name."""
+    missed = {}
+    for tier in study.hardware.tiers:
+        share = run.summary.slo_attainment.get(tier.name)
+        if not tier.deferrable and share is not None and share < tier.attainment - EQUAL:
+            missed[tier.name] = tier.attainment
+    return missed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -282,7 +286,7 @@ def correction_windows(
     Each has enough requests and a feasible plan, and ends before the first decision of ``study``.
     Without such a window, return the window of ``study`` with its requests drawn again (an oracle).
     """
-    windows = []
+    windows, clock = [], study.traffic.clock
     for earlier in past_studies(study, history_s=0.0)[:WINDOWS]:
         if len(earlier.trace) < FEW:
             continue
@@ -291,8 +295,7 @@ def correction_windows(
             perfect_plan = plan_window(earlier.plan_input, progress, method=PERFECT)
         except Infeasible:
             continue
-        first = words_of(earlier.window.start_s, study.traffic.clock)
-        last = words_of(earlier.window.end_s, study.traffic.clock)
+        first, last = words_of(earlier.window.start_s, clock), words_of(earlier.window.end_s, clock)
         words = f"the requests from {first} to {last}, before the window"
         windows.append(TestWindow(earlier, perfect_plan, words))
     if windows:

@@ -58,8 +58,11 @@ def causes(
     start-up, routing, forecast, size. The shares of a tier add up to all its misses.
     """
     missed = _missed_shares(study, run)
-    targets = {tier.name: tier.attainment for tier in study.hardware.tiers}
-    missed_tiers = [tier for tier in targets if missed.get(tier, 0.0) > 1.0 - targets[tier]]
+    missed_tiers = [
+        tier.name
+        for tier in study.hardware.tiers
+        if missed.get(tier.name, 0.0) > 1.0 - tier.attainment
+    ]
     if not missed_tiers:
         return ()
     # (cause, missed shares by tier in the replay in which it was removed, too)

@@ -72,24 +72,25 @@ def profile_errors(
     ``plan`` is the plan of ``load``. The peaks are None if no error is known, or if no plan is
     feasible; ``note`` then says why.
     """
-    errors = _stated_errors(study.hardware)
+    hardware = study.hardware
+    errors = _stated_errors(hardware)
     slower, why_slower = _peaks_at_error(study, load, errors, +1, part(progress, 0.0, 0.5))
     faster, why_faster = _peaks_at_error(study, load, errors, -1, part(progress, 0.5, 1.0))
     unchanged = _peaks(plan)
     rows = []
-    for model_column, profile in study.hardware.profiles.items():
-        error = errors[model_column]
+    for at, profile in hardware.profiles.items():
+        error = errors[at]
         row = ProfileError(
             model=profile.model,
             gpu=profile.gpu,
             tp=profile.tp,
-            arrangement=study.hardware.arrangement(*model_column),
+            arrangement=hardware.arrangement(*at),
             kind=profile.kind,
             error=error.value if error else None,
             basis=error.basis if error else UNCHECKED,
-            replicas=int(unchanged[model_column]),
-            replicas_if_slower=int(slower[model_column]) if error and slower is not None else None,
-            replicas_if_faster=int(faster[model_column]) if error and faster is not None else None,
+            replicas=int(unchanged[at]),
+            replicas_if_slower=int(slower[at]) if error and slower is not None else None,
+            replicas_if_faster=int(faster[at]) if error and faster is not None else None,
             note=why_slower or why_faster,
         )
         rows.append(row)

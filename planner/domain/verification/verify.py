@@ -240,21 +240,21 @@ def _try_on_window(
     """
     trials: list[_Trial] = []
     conflict = None
-    study, planned = unchanged.study, unchanged.planned
+    planning, replaying = part(progress, 0.0, 0.5), part(progress, 0.5, 1.0)
     for attempt in attempts:
-        if (attempt.factors == 1.0).all():
-            trials.append(unchanged)
-        else:
-            corrected = replace(study, sizes=study.sizes.times(attempt.factors))
+        trial = unchanged
+        if (attempt.factors != 1.0).any():
+            sizes = unchanged.study.sizes.times(attempt.factors)
+            study, planned = replace(unchanged.study, sizes=sizes), unchanged.planned
             try:
-                plan = plan_load(corrected.plan_input, planned.load, part(progress, 0.0, 0.5))
+                plan = plan_load(study.plan_input, planned.load, planning)
             except Infeasible as problem:
                 conflict = problem
                 continue
-            replanned = replace(planned, plan=plan)
-            run = _replay(corrected, replanned, seed, part(progress, 0.5, 1.0))
-            trials.append(_Trial(corrected, replanned, run))
-        if trials[-1].shortfall <= NEAR_TARGET:
+            planned = replace(planned, plan=plan)
+            trial = _Trial(study, planned, _replay(study, planned, seed, replaying))
+        trials.append(trial)
+        if trial.shortfall <= NEAR_TARGET:
             break
     return trials, conflict
 

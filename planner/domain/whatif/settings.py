@@ -150,14 +150,16 @@ def chosen_of(sent: Mapping[str, Any]) -> dict[str, Any]:
     Of the fields, ``prices``, ``without`` and ``mix`` are by GPU type, ``tiers`` by tier and limit,
     and ``values`` by address. ``quantile`` and the values of ``mix`` are fractions.
     """
-    chosen: dict[str, Any] = dict(sent.get("values") or {})
-    chosen |= {name: sent[name] for name in ("growth", "spare") if sent.get(name) is not None}
-    if sent.get("quantile") is not None:
-        chosen["quantile"] = 100 * sent["quantile"]
-    chosen |= {f"price.{gpu}": times for gpu, times in (sent.get("prices") or {}).items()}
-    chosen |= {f"gpus.{gpu}": 0.0 for gpu in sent.get("without") or ()}
-    chosen |= {f"{SHARE}{gpu}": 100 * share for gpu, share in (sent.get("mix") or {}).items()}
-    for tier, limits in (sent.get("tiers") or {}).items():
+    # An empty or missing field changes nothing.
+    fields = {name: value for name, value in sent.items() if value is not None}
+    chosen: dict[str, Any] = dict(fields.get("values", {}))
+    chosen |= {name: fields[name] for name in ("growth", "spare") if name in fields}
+    if "quantile" in fields:
+        chosen["quantile"] = 100 * fields["quantile"]
+    chosen |= {f"price.{gpu}": times for gpu, times in fields.get("prices", {}).items()}
+    chosen |= {f"gpus.{gpu}": 0.0 for gpu in fields.get("without", ())}
+    chosen |= {f"{SHARE}{gpu}": 100 * share for gpu, share in fields.get("mix", {}).items()}
+    for tier, limits in fields.get("tiers", {}).items():
         chosen |= {f"{limit}.{tier}": value for limit, value in limits.items()}
     return chosen
 
@@ -321,7 +323,7 @@ def cells_of(axes: Sequence[Axis]) -> list[tuple[Any, ...]]:
     for axis in axes:
         if not axis.values:
             raise PlannerError(f"vary: {axis.key} has no values. Separate values with commas.")
-        if len({repr(value) for value in axis.values}) < len(axis.values):
+        if len(set(map(repr, axis.values))) < len(axis.values):
             raise PlannerError(f"vary: {axis.key} has a value twice. Give each value once.")
     count = prod(len(axis.values) for axis in axes)
     if count > MOST_CELLS:

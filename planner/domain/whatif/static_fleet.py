@@ -51,18 +51,17 @@ def instances_for(
     number is enough. The pools of a model and region share its ``peak_tps [model, region]`` by
     their capacity in the sizes ``before``.
     """
-    counts = fleet.counts
+    counts, theta_tps, pool_tps = fleet.counts, before.theta_tps, before.pool_tps
     serving = np.where(counts > 0, np.maximum(1, counts - fleet.spare), 0)
-    capacity = pool_capacity(before.theta_tps, before.pool_tps, serving)
+    capacity = pool_capacity(theta_tps, pool_tps, serving)
     share = capacity / np.maximum(capacity.sum(axis=2, keepdims=True), 1e-300)
     # The fleet is the smallest one, so the load exceeds the capacity of one replica less.
-    one_less = pool_capacity(before.theta_tps, before.pool_tps, np.maximum(0, serving - 1))
+    one_less = pool_capacity(theta_tps, pool_tps, np.maximum(0, serving - 1))
     load = growth * np.clip(peak_tps[:, :, None] * share, one_less / TOO_FEW, capacity)
-    needed, spare = np.zeros_like(counts), counts - serving
+    needed = np.zeros_like(counts)
     for m, r, g in np.argwhere(counts > 0).tolist():
-        fewest = _fewest(after.pool_tps[m, g], after.theta_tps[m, g], load[m, r, g])
-        needed[m, r, g] = fewest if fewest < 0 else fewest + spare[m, r, g]
-    return needed
+        needed[m, r, g] = _fewest(after.pool_tps[m, g], after.theta_tps[m, g], load[m, r, g])
+    return np.where(needed > 0, needed + counts - serving, needed)
 
 
 def _fewest(pool_tps: FloatArray, theta_tps: float, needed: float) -> int:
