@@ -4,6 +4,7 @@ A cycle is a harmonic regression by hour of the day, weekend and day of the year
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -142,25 +143,30 @@ def hourly_of_csv(text: str, name: str = "carbon.csv") -> tuple[float, ...]:
     """Return 24 means by UTC hour from a CSV with an ISO time first and g per kWh last."""
     by_hour: dict[int, list[float]] = defaultdict(list)
     for number, row in csv_rows(text, name, CatalogueError):
-        if not row or (number == 1 and finite_number(row[-1]) is None):
-            continue
-        try:
-            when, grams = datetime.fromisoformat(row[0].strip()), float(row[-1])
-            utc = when.astimezone(UTC) if when.tzinfo else when
-        except (ValueError, OverflowError):  # OverflowError: beyond year 1 or 9999 in UTC
-            raise CatalogueError(
-                f"{name}, line {number}: expected a time such as 2024-05-01T13:00:00Z and a number "
-                f"in g CO2e per kWh, not {','.join(row)[:80]!r}."
-            ) from None
-        if not 0 <= grams <= MOST_G_PER_KWH:
-            raise CatalogueError(
-                f"{name}, line {number}: {row[-1]} g per kWh is not between 0 and "
-                f"{MOST_G_PER_KWH:,}."
-            )
-        by_hour[utc.hour].append(grams)
+        is_header = number == 1 and finite_number(row[-1] if row else None) is None
+        if row and not is_header:
+            hour, grams = _hour_and_grams(row, f"{name}, line {number}")
+            by_hour[hour].append(grams)
     missing = [str(hour) for hour in range(HOURS) if hour not in by_hour]
     if missing:
         raise CatalogueError(
             f"{name}: no value for UTC hour {', '.join(missing[:5])}; a whole day is needed."
         )
     return tuple(fmean(by_hour[hour]) for hour in range(HOURS))
+
+
+def _hour_and_grams(row: Sequence[str], place: str) -> tuple[int, float]:
+    """Return the UTC hour and the g per kWh of a row; raise CatalogueError for another row."""
+    try:
+        when, grams = datetime.fromisoformat(row[0].strip()), float(row[-1])
+        utc = when.astimezone(UTC) if when.tzinfo else when
+    except (ValueError, OverflowError):  # OverflowError: beyond year 1 or 9999 in UTC
+        raise CatalogueError(
+            f"{place}: expected a time such as 2024-05-01T13:00:00Z and a number in g CO2e per "
+            f"kWh, not {','.join(row)[:80]!r}."
+        ) from None
+    if not 0 <= grams <= MOST_G_PER_KWH:
+        raise CatalogueError(
+            f"{place}: {row[-1]} g per kWh is not between 0 and {MOST_G_PER_KWH:,}."
+        )
+    return utc.hour, grams

@@ -70,15 +70,17 @@ def gpu_spec(name: str, facts: Mapping[str, Any], provenance: Provenance) -> Gpu
     values = _values(f"GPU {name}", GPU, facts, ("family",))
     peaks = {precision: values.pop(precision) for precision in BYTES if precision in values}
     limit = values.get("tdp_w")
+    idle_w = values["idle_w"]
     for field in ("prefill_w", "decode_w"):
-        if values[field] < values["idle_w"]:
+        watts = values[field]
+        if watts < idle_w:
             raise CatalogueError(
-                f"GPU {name}: {field} is {values[field]:g}, below idle_w ({values['idle_w']:g}); "
-                "a GPU draws least when it idles."
+                f"GPU {name}: {field} is {watts:g}, below idle_w ({idle_w:g}); a GPU draws least "
+                "when it idles."
             )
-        if limit is not None and values[field] > limit:
+        if limit is not None and watts > limit:
             raise CatalogueError(
-                f"GPU {name}: {field} is {values[field]:g}, above tdp_w ({limit:g}). Correct one."
+                f"GPU {name}: {field} is {watts:g}, above tdp_w ({limit:g}). Correct one."
             )
     family = str(facts.get("family") or "")
     vendor, year = vendor_and_year(family)

@@ -73,36 +73,40 @@ def at_rate(
     section = built_in_section(deployment, any_engine)
     name = deployment.shape.name
     model = user_facts.models[name] if name in user_facts.models else catalogue.model(name)
-    profile = speed_of(
-        section or _roofline_section(deployment),
-        replace(model, shape=deployment.shape),
-        deployment.gpu,
-        user_facts,
-    )
+    model = replace(model, shape=deployment.shape)
+    row = section or _roofline_section(deployment)
+    profile = speed_of(row, model, deployment.gpu, user_facts)
     tokens = deployment.isl + deployment.osl
     requests = int(np.clip(MOST_TOKENS / tokens, LEAST_REQUESTS, MOST_REQUESTS))
     try:
         runs, max_rate = _runs_at(rate, deployment, profile, requests)
-        logs = [_steady_state_times(run.requests, profile.start_s) for run in runs]
+        times_s = [_steady_state_times(run.requests, profile.start_s) for run in runs]
     except SimulationError as problem:
         raise PlannerError(str(problem)) from None
-    ttft = np.concatenate([ttft_s for ttft_s, _, _ in logs])
-    tbt = np.concatenate([tbt_s for _, tbt_s, _ in logs])
-    e2e = np.concatenate([e2e_s for _, _, e2e_s in logs])
-    known_tbt = tbt[np.isfinite(tbt)]
+    ttft_s, tbt_s, e2e_s = (np.concatenate(parts) for parts in zip(*times_s, strict=True))
+    mean_ttft_s, ttft_99_s = _mean_and_99th(ttft_s)
+    mean_tbt_s, tbt_99_s = _mean_and_99th(tbt_s)
     return AtRate(
         rate=rate,
         most=max_rate,
-        ttft_s=float(ttft.mean()),
-        tbt_s=float(known_tbt.mean()) if known_tbt.size else float("nan"),
-        ttft_99_s=float(np.quantile(ttft, 0.99)),
-        tbt_99_s=float(np.quantile(known_tbt, 0.99)) if known_tbt.size else float("nan"),
-        in_flight=rate * float(e2e.mean()),
+        ttft_s=mean_ttft_s,
+        tbt_s=mean_tbt_s,
+        ttft_99_s=ttft_99_s,
+        tbt_99_s=tbt_99_s,
+        in_flight=rate * float(e2e_s.mean()),
         profile=profile,
         built_in=section is not None,
         requests=3 * requests,  # the second draw has twice as many
         outside=max(map(extrapolated_share, runs)),
     )
+
+
+def _mean_and_99th(times_s: FloatArray) -> tuple[float, float]:
+    """Return mean and 99th percentile of the known times; NaN without any."""
+    known = times_s[np.isfinite(times_s)]
+    if not known.size:
+        return np.nan, np.nan
+    return float(known.mean()), float(np.quantile(known, 0.99))
 
 
 def _runs_at(
@@ -172,22 +176,30 @@ def compare_with_built_in(deployment: Deployment, estimate: Estimate) -> tuple[s
     if section is None:
         return ()
     profile = catalogue.profiles()[section.model, section.gpu, section.tp]
-    context = estimate.batch * (deployment.isl + deployment.osl / 2.0)
-    pairs = deployment.isl * deployment.isl / 2.0  # of tokens in a prompt's attention
-    decode_s = float(iteration_s(profile, estimate.batch, context, 0.0, 0.0))  # without prompts
-    with_prompt_s = float(iteration_s(profile, estimate.batch, context, deployment.isl, pairs))
-    # A prompt starts in ``batch / osl`` of the iterations.
-    tbt_ms = 1e3 * (decode_s + estimate.batch / deployment.osl * (with_prompt_s - decode_s))
+    tbt_s = _tbt_s(profile, estimate.batch, deployment.isl, deployment.osl)
     engine = catalogue.engine_of(profile.provenance)
     origin = catalogue.engine_title(engine) if engine else "engine not named"
-    change = tbt_ms / (estimate.tbt_s * 1e3) - 1.0
+    change = tbt_s / estimate.tbt_s - 1.0
     side = "above" if change > 0 else "below"
-    return (
+    sentence = (
         f"Plans use the built-in profile ({profile.provenance.kind}, {origin}). Its TPOT at this "
-        f"load is {tbt_ms:.1f} ms, {abs(change):.0%} {side} this estimate"
-        + (", on another engine" if engine not in ("", deployment.engine) else "")
-        + (", beyond its measured batches" if estimate.batch > profile.fitted_decodes else ""),
+        f"load is {1e3 * tbt_s:.1f} ms, {abs(change):.0%} {side} this estimate"
     )
+    if engine not in ("", deployment.engine):
+        sentence += ", on another engine"
+    if estimate.batch > profile.fitted_decodes:
+        sentence += ", beyond its measured batches"
+    return (sentence,)
+
+
+def _tbt_s(profile: Profile, batch: float, isl: float, osl: float) -> float:
+    """Return the mean time between tokens of a ``batch`` in steady state, in seconds."""
+    context = batch * (isl + osl / 2.0)
+    pairs = isl * isl / 2.0  # of tokens in a prompt's attention
+    decode_s = float(iteration_s(profile, batch, context, 0.0, 0.0))  # without prompts
+    with_prompt_s = float(iteration_s(profile, batch, context, isl, pairs))
+    # A prompt starts in ``batch / osl`` of the iterations.
+    return decode_s + batch / osl * (with_prompt_s - decode_s)
 
 
 def built_in_section(deployment: Deployment, any_engine: bool) -> Section | None:

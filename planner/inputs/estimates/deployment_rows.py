@@ -280,13 +280,14 @@ def _arrangement(fields: _Row, side: str, weights: str, cache: str) -> Arrangeme
     # A column for both sides counts where there is none for this side.
     columns = [side + width if side + width in fields else width for width in WIDTHS]
     tp, pp, dp, moe_tp, moe_ep = map(fields.gpus, columns)
-    if tp * dp == 1 < moe_tp * moe_ep:
-        dp = moe_tp * moe_ep  # experts on several GPUs, attention whole on each
-    if moe_tp * moe_ep != tp * dp and moe_tp * moe_ep > 1:
+    attention_gpus, expert_gpus = tp * dp, moe_tp * moe_ep
+    if attention_gpus == 1 < expert_gpus:
+        dp = attention_gpus = expert_gpus  # experts on several GPUs, attention whole on each
+    if attention_gpus != expert_gpus > 1:
         # Inconsistent widths keep only the kind of parallelism: expert or tensor.
-        moe_tp, moe_ep = (1, tp * dp) if moe_ep > 1 else (tp * dp, 1)
-    if moe_tp * moe_ep == 1 and tp * dp > 1:
-        moe_tp, moe_ep = (1, dp) if tp == 1 else (tp * dp, 1)
+        moe_tp, moe_ep = (1, attention_gpus) if moe_ep > 1 else (attention_gpus, 1)
+    if expert_gpus == 1 < attention_gpus:
+        moe_tp, moe_ep = (1, dp) if tp == 1 else (attention_gpus, 1)
     return Arrangement(tp, pp, dp, moe_tp, moe_ep, weights, cache)
 
 

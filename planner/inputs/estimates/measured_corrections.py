@@ -199,11 +199,15 @@ def _learn(
 
     ``sentences`` gets one on each outlier, and on each pair of rows that contradict each other.
     """
-    measured = np.array([getattr(row, f"{name}_s") for row, _ in usable])
-    estimated = np.array([getattr(estimate, f"{name}_s") for _, estimate in usable])
-    log_error = np.log(measured / estimated)
-    finite = np.flatnonzero(np.isfinite(log_error))
-    log_error, rows = log_error[finite], [usable[int(i)][0] for i in finite]
+    rows, times_s, shares = [], [], []
+    for row, estimate in usable:
+        time_s = getattr(row, f"{name}_s")
+        share = time_s / getattr(estimate, f"{name}_s")
+        if np.isfinite(np.log(share)):
+            rows.append(row)
+            times_s.append(time_s)
+            shares.append(share)
+    log_error = np.log(np.array(shares))
     traits, likeness = traits_of([row.deployment for row in rows]), fit.alike[name].likeness
     trust = np.array([row.weight for row in rows])
     learnt = learn_corrections(likeness, traits, log_error, trust=trust)
@@ -213,10 +217,9 @@ def _learn(
             f"Measured {name.upper()} of {outlier.shape.name} on {outlier.gpu.name} has a "
             f"weight of {weight:.0%}: its rows differ by more than the error of the estimate."
         )
-    for pair in contradictions(likeness, traits, log_error):
-        times_ms = [float(measured[finite[i]] * 1e3) for i in pair]
-        shares = [float(np.exp(log_error[i])) for i in pair]
-        sentences.append(_contradiction(name, rows[pair[0]].deployment, times_ms, shares))
+    for i, j in contradictions(likeness, traits, log_error):
+        pair_ms, pair_shares = (1e3 * times_s[i], 1e3 * times_s[j]), (shares[i], shares[j])
+        sentences.append(_contradiction(name, rows[i].deployment, pair_ms, pair_shares))
     return learnt
 
 

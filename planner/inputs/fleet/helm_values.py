@@ -91,15 +91,7 @@ def _llmd(body: Body) -> Iterator[RunningPool]:
     model_name = one_line(model.get("huggingfaceId") or model.get("name") or artifacts.get("name"))
     model_name = model_name or model_of_path(one_line(artifacts, "uri"))
     scaling = section(body, "eppKedaSaturation")
-    standalone = section(body, "standalone")
-    enabled = {}
-    for role in ("prefill", "decode"):
-        part = section(body, role)
-        is_on = part.get("enabled", part.get("create", True))
-        if part and is_on and whole_number(part, "replicas") != 0:
-            enabled[role] = part
-    if standalone.get("enabled"):
-        enabled = {"decode": standalone}
+    enabled = _enabled_roles(body)
     for role, part in enabled.items():
         pool = _pool_of_role(part)
         pool = replace(
@@ -112,6 +104,21 @@ def _llmd(body: Body) -> Iterator[RunningPool]:
         if scaling.get("enabled") and role == "decode":
             pool = _picker_autoscaling(section(scaling, "scaledObject")).filled_from(pool)
         yield pool
+
+
+def _enabled_roles(body: Body) -> dict[str, Body]:
+    """Return the values of each role that runs; a standalone pool is one of decode alone."""
+    standalone = section(body, "standalone")
+    if standalone.get("enabled"):
+        return {"decode": standalone}
+    parts = {role: section(body, role) for role in ("prefill", "decode")}
+    return {
+        role: part
+        for role, part in parts.items()
+        if part
+        and part.get("enabled", part.get("create", True))
+        and whole_number(part, "replicas") != 0
+    }
 
 
 def _pool_of_role(part: Body) -> RunningPool:
@@ -144,7 +151,7 @@ def _production_stack(spec: Body) -> Iterator[RunningPool]:
     for row in rows(spec, "modelSpec"):
         if row.get("enabled") is False:
             continue
-        config, keda = section(row, "vllmConfig"), section(row, "keda")
+        config = section(row, "vllmConfig")
         extra = [str(w) for w in config.get("extraArgs") or [] if not isinstance(w, Mapping)]
         facts = engine_facts(["vllm", "serve", *extra])
         terms = {"nodeSelectorTerms": row.get("nodeSelectorTerms")}
@@ -163,14 +170,19 @@ def _production_stack(spec: Body) -> Iterator[RunningPool]:
             max_batch=whole_number(config, "maxNumSeqs") or facts.max_batch,
             replicas=replica_count(row, "replicaCount"),
         )
-        if keda.get("enabled"):
-            triggers = rows(keda, "triggers")
-            pool = replace(
-                pool,
-                minimum=whole_number(keda, "minReplicaCount"),
-                maximum=whole_number(keda, "maxReplicaCount"),
-                scaled=True,
-                triggers=keda_triggers(triggers),
-                notes=(*facts.notes, *cron_notes(triggers)),
-            )
-        yield pool
+        yield _with_keda(pool, section(row, "keda"))
+
+
+def _with_keda(pool: RunningPool, keda: Body) -> RunningPool:
+    """Return the pool with the limits and triggers of its KEDA object, if that is enabled."""
+    if not keda.get("enabled"):
+        return pool
+    triggers = rows(keda, "triggers")
+    return replace(
+        pool,
+        minimum=whole_number(keda, "minReplicaCount"),
+        maximum=whole_number(keda, "maxReplicaCount"),
+        scaled=True,
+        triggers=keda_triggers(triggers),
+        notes=(*pool.notes, *cron_notes(triggers)),
+    )

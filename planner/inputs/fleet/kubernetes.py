@@ -359,30 +359,33 @@ def _scaler(body: Body) -> Scaler | None:
     spec = section(body, "spec")
     rule, rank = SCALERS[kind]
     default_least, default_most = DEFAULT_BOUNDS.get(kind, (None, None))
-    # KEDA writes minReplicaCount, all others minReplicas.
-    least = spec.get("minReplicaCount", spec.get("minReplicas", default_least))
-    most = spec.get("maxReplicaCount", spec.get("maxReplicas", default_most))
     labels = _facts_of_labels(body, several_pools=False)
-    annotations = section(body, "metadata", "annotations")
-    replicas = paused_at = whole_number(annotations, f"{PAUSED}-replicas")
-    if paused_at is None:
-        replicas = whole_number(body, "status", "currentReplicas")
-    notes = cron_notes(rows(spec, "triggers"))
-    if paused_at is not None or annotations.get(PAUSED) in ("true", True):
-        notes += ("its autoscaler is paused",)
+    replicas, notes = _present_replicas(body)
     facts = replace(
         labels,
         model=labels.model or one_line(spec, "modelID"),
-        minimum=whole_number(least),
-        maximum=whole_number(most),
+        # KEDA writes minReplicaCount, all others minReplicas.
+        minimum=whole_number(spec.get("minReplicaCount", spec.get("minReplicas", default_least))),
+        maximum=whole_number(spec.get("maxReplicaCount", spec.get("maxReplicas", default_most))),
         replicas=replicas,
-        notes=notes,
+        notes=(*cron_notes(rows(spec, "triggers")), *notes),
         scaled=True,
         triggers=_triggers(rule, spec),
         autoscaler=AUTOSCALERS[kind](body) if kind in AUTOSCALERS else None,
     )
     target = one_line(spec, "scaleTargetRef", "name") or one_line(body, "metadata", "name")
     return Scaler(target, namespace_of(body), rule, facts, rank)
+
+
+def _present_replicas(body: Body) -> tuple[int | None, tuple[str, ...]]:
+    """Return the replicas that an autoscaler sets now, or None, and a note if it is paused."""
+    annotations = section(body, "metadata", "annotations")
+    paused_at = whole_number(annotations, f"{PAUSED}-replicas")
+    is_paused = paused_at is not None or annotations.get(PAUSED) in ("true", True)
+    notes = ("its autoscaler is paused",) if is_paused else ()
+    if paused_at is not None:
+        return paused_at, notes
+    return whole_number(body, "status", "currentReplicas"), notes
 
 
 def _triggers(rule: str, spec: Body) -> tuple[Trigger, ...]:

@@ -32,20 +32,14 @@ def read_arrivals(reading: Reading) -> Content:
     requests = pl.scan_parquet(sorted(parts.glob("*.parquet"))).select(
         *LABELS, tokens="input_tokens", ns=ns // BIN_NS * BIN_NS
     )
-    counts = pl.len().cast(pl.Float64).alias("requests")
-    bins = requests.group_by(*LABELS, "ns", maintain_order=True).agg(
-        counts, input_tokens=pl.col("tokens").sum().cast(pl.Float64)
-    )
-    unknown = {field: pl.lit(np.nan) for field in AMOUNTS[2:]}
-    bins = bins.with_columns(line=pl.lit(0), **unknown)
-    cells, keys = number_keys(bins.collect(engine="streaming"), LABELS)
-    prompts = requests.group_by(*LABELS, "tokens").agg(counts).collect(engine="streaming")
+    cells, keys = number_keys(_cells(requests), LABELS)
+    counts = requests.group_by(*LABELS, "tokens").agg(requests=pl.len().cast(pl.Float64))
+    prompts = counts.collect(engine="streaming")
     shutil.rmtree(parts)
-    file = base_name(reading.name)
-    identities = [
-        {"name": " / ".join(filter(None, labels.values())) or file, **labels}
-        for labels in keys.select(LABELS).iter_rows(named=True)
-    ]
+    identities = []
+    for labels in keys.select(LABELS).iter_rows(named=True):
+        name = " / ".join(filter(None, labels.values())) or base_name(reading.name)
+        identities.append({"name": name, **labels})
     rates: list[dict[str, int]] = [{} for _ in identities]
     grids, _ = lay_out(
         cells, identities, BIN_NS, reading.name, reading.table.unit, zero=True, rates=rates
@@ -64,6 +58,15 @@ def read_arrivals(reading: Reading) -> Content:
         unanswered=0,
         **demand_figures(grids, content.clock.kind),
     )
+
+
+def _cells(requests: pl.LazyFrame) -> pl.DataFrame:
+    """Return the amounts of requests by labels and bin, as the rows that ``lay_out`` takes."""
+    bins = requests.group_by(*LABELS, "ns", maintain_order=True).agg(
+        requests=pl.len().cast(pl.Float64), input_tokens=pl.col("tokens").sum().cast(pl.Float64)
+    )
+    unknown = {field: pl.lit(np.nan) for field in AMOUNTS[2:]}
+    return bins.with_columns(line=pl.lit(0), **unknown).collect(engine="streaming")
 
 
 def _sample(prompts: pl.DataFrame, keys: pl.DataFrame, grids: list[Grid]) -> pl.DataFrame:

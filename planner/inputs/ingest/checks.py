@@ -112,20 +112,20 @@ def token_counts(
     ``field`` names the tokens in reasons. ``zero`` is the reason to refuse 0; if "", 0 is accepted.
     """
     minimum = 1 if zero else 0
-    exact = series.cast(pl.Int64, strict=False) if not series.dtype.is_float() else None
-    if exact is not None and exact.is_between(minimum, limit).all(ignore_nulls=False):
-        return exact.to_numpy(), {}
+    if not series.dtype.is_float():
+        exact = series.cast(pl.Int64, strict=False)
+        if exact.is_between(minimum, limit).all(ignore_nulls=False):
+            return exact.to_numpy(), {}
     number, blank = numbers(series, whole=True)
-    nan = np.isnan(number)
-    is_whole = ~nan & (np.floor(number) == number)
+    is_whole = np.floor(number) == number  # False for NaN
     good = is_whole & (number >= minimum) & (number <= limit)
     refused = {
         f"{field} missing or NaN": blank,
-        f"{field} not a number": nan & ~blank,
+        f"{field} not a number": np.isnan(number) & ~blank,
         f"{field} above {limit:,}": number > limit,
         f"{field} negative": number < 0,
         zero: (number == 0) & bool(zero),
-        f"{field} not a whole number": ~nan & ~is_whole & (number > 0) & (number <= limit),
+        f"{field} not a whole number": ~is_whole & (number > 0) & (number <= limit),
     }
     return np.where(good, number, 0).astype(np.int64), refused
 
@@ -195,10 +195,15 @@ def _numbers_as_written(text: pl.Series, number: FloatArray, whole: bool) -> Flo
     comma = text.str.contains(_DECIMAL_COMMA).fill_null(False) & ~grouped
     result = result.zip_with(~(several | comma), european.cast(pl.Float64, strict=False))
     if not whole and result.null_count():
-        digits = text.str.extract(_WITH_UNIT, 1).str.replace_all(",", "")
-        factor = text.str.extract(_WITH_UNIT, 2).replace_strict(_MULTIPLE, default=1.0)
-        result = result.fill_null(digits.cast(pl.Float64, strict=False) * factor)
+        result = result.fill_null(_numbers_with_unit(text))
     return result.fill_null(np.nan).to_numpy()
+
+
+def _numbers_with_unit(text: pl.Series) -> pl.Series:
+    """Return the values of numbers with a multiple or a unit, such as 1.2 K or 3 req/s."""
+    digits = text.str.extract(_WITH_UNIT, 1).str.replace_all(",", "")
+    factor = text.str.extract(_WITH_UNIT, 2).replace_strict(_MULTIPLE, default=1.0)
+    return digits.cast(pl.Float64, strict=False) * factor
 
 
 def points_group(columns: Sequence[pl.Series], times: pl.Series, *, counts: bool) -> bool:

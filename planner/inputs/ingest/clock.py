@@ -185,17 +185,17 @@ def choose_clock(
         text = text.str.replace(_UNSPACED_RANGE, "$1")
     text = _without_brackets(text)
     form = _date_format(text, dates, name, column)
-    rows_without_offset = int(_calendar(text, form).is_not_null().sum())
-    rows_with_offset = int(_calendar(text.str.extract(_OFFSET, 1), form).is_not_null().sum())
+    without_offset = _calendar(text, form).count()  # rows that can be read so
+    with_offset = _calendar(text.str.extract(_OFFSET, 1), form).count()
     numbers = time_numbers(series)
-    if numbers.size > max(rows_without_offset, rows_with_offset):
+    if numbers.size > max(without_offset, with_offset):
         return _numeric_clock(column, numbers, unit, default)
-    if not rows_without_offset and not rows_with_offset:
+    if not without_offset and not with_offset:
         raise IngestError(
             f"{name}: column {column} holds no time that can be read in its first {len(text):,} "
             f"rows ({_example(text)!r}). Write times as 2024-05-10 13:45:00+00:00 or as numbers."
         )
-    aware = rows_with_offset > rows_without_offset
+    aware = with_offset > without_offset
     clock = Clock(names, aware=aware, form=form, first_hour=first_hour, ranges=ranges)
     return _local(clock, zone)
 
@@ -282,8 +282,7 @@ def _date_format(text: pl.Series, dates: str, name: str, column: str) -> str:
     In dates with slashes, such as 5/6/2024, a number above 12 shows which part is the day. Raise
     AmbiguousDates if no row shows it, and ``dates`` does not state it.
     """
-    known = text.drop_nulls()
-    known = known.filter(known != "")
+    known = text.filter(text != "")
     if known.is_empty() or _calendar(known, "").is_not_null().any():
         return ""
     body = known.str.extract(_OFFSET, 1).fill_null(known)
@@ -498,16 +497,18 @@ def _read_numbers(frame: pl.DataFrame, clock: Clock) -> Times:
         # A float of days has no finer time than a millisecond.
         total = np.rint((total + _EXCEL_EPOCH_NS) / 1e6).astype(np.int64) * 1_000_000
         seconds = total / 1e9
-    negative = seconds < 0
-    outside = (seconds > _LAST_S) | (negative & (clock.kind == UTC))
-    refused = {
-        MISSING: missing,
-        UNREADABLE: unreadable & ~missing,
-        NEGATIVE: negative & (clock.kind == RELATIVE),
-        OUT_OF_RANGE: outside,
-    }
-    bad = missing | unreadable | negative | outside
+    refused = {MISSING: missing, UNREADABLE: unreadable & ~missing}
+    refused |= _outside(seconds, clock.kind)
+    bad = np.logical_or.reduce([*refused.values()])
     return Times(np.where(bad, 0, total), refused, other_unit=other_unit)
+
+
+def _outside(seconds: FloatArray, kind: str) -> dict[str, BoolArray]:
+    """Return masks of the times outside the readable range, by reason; ``kind`` is the clock's."""
+    negative, late = seconds < 0, seconds > _LAST_S
+    if kind == RELATIVE:
+        return {NEGATIVE: negative, OUT_OF_RANGE: late}
+    return {OUT_OF_RANGE: late | negative}
 
 
 def _first_row_in_other_unit(
@@ -527,22 +528,30 @@ def _first_row_in_other_unit(
     is_epoch = clock.kind == UTC
     if number.max() < low or (is_epoch and low <= number.min() and number.max() < end):
         return None
-    first_rows = []
-    for other, _ in _EPOCHS:
-        first, last = _epoch_range(other)
-        strange = (number >= first) & (number < last)
-        strange &= other != unit if is_epoch else number >= low
-        if strange.any():
-            first_rows.append((int(strange.argmax()), other))
+    first_rows = _first_rows_of_units(number if is_epoch else np.where(number >= low, number, 0))
+    if is_epoch:
+        first_rows.pop(unit, None)
     if not first_rows:
         return None
-    row, other = min(first_rows)
+    other = min(first_rows, key=lambda each: (first_rows[each], each))
+    row = first_rows[other]
     moment = moment_text(round(number[row] * UNITS_NS[other]), UTC)
     return row, (
         f"column {clock.columns[0]} mixes units of time. The first rows are in "
         f"{_UNIT_WORDS[unit]}, but {str(column[row]).strip()} is {moment} in {_UNIT_WORDS[other]} "
         "since 1970. Convert the column to one unit."
     )
+
+
+def _first_rows_of_units(number: FloatArray) -> dict[str, int]:
+    """Return the first row that is an epoch time in a unit, by unit; a unit may have none."""
+    first_rows = {}
+    for unit, _ in _EPOCHS:
+        first, last = _epoch_range(unit)
+        rows = np.flatnonzero((number >= first) & (number < last))
+        if rows.size:
+            first_rows[unit] = int(rows[0])
+    return first_rows
 
 
 def _epoch_range(unit: str) -> tuple[float, float]:
@@ -585,8 +594,7 @@ def _read_text_with_offset(series: pl.Series, form: str) -> Times:
         text = _without_brackets(series)
         body, offset = text.str.extract(_OFFSET, 1), text.str.extract(_OFFSET, 2)
     marks = offset.unique().to_list()
-    all_shifts = {mark: _shift_ns(mark) for mark in marks if mark}
-    shifts = {mark: shift for mark, shift in all_shifts.items() if shift is not None}
+    shifts = _shifts_ns(marks)
     parsed = _calendar(body, form)
     if len(shifts) == len(marks) == 1:
         parsed = parsed - shifts[marks[0]]
@@ -654,6 +662,12 @@ def _without_brackets(series: pl.Series) -> pl.Series:
 def _parse(text: pl.Series, form: str) -> pl.Series:
     """Return nanoseconds of texts in a strptime format; null for other texts."""
     return text.str.to_datetime(form, time_unit="ns", strict=False).cast(pl.Int64)
+
+
+def _shifts_ns(marks: Sequence[str | None]) -> dict[str, int]:
+    """Return the valid offsets in ``marks`` in ns; None is a row without an offset."""
+    shifts = {mark: _shift_ns(mark) for mark in marks if mark}
+    return {mark: shift for mark, shift in shifts.items() if shift is not None}
 
 
 def _shift_ns(mark: str) -> int | None:

@@ -366,18 +366,18 @@ def columns_of_moment(columns: tuple[str, ...], probe: pl.DataFrame) -> tuple[st
     """
     if len(columns) > 1:
         return columns
-    column = columns[0]
+    column, cells = columns[0], probe[columns[0]]
     moments = [c for c in probe.columns if c != column and words_of(c) & _MOMENTS]
-    if all_match(probe[column], f"{_OF_DAY}|{_RANGE}"):
+    if all_match(cells, f"{_OF_DAY}|{_RANGE}"):
         for date in moments:
             if all_match(probe[date], DATE):
                 return date, column
-    elif all_match(probe[column], DATE):
-        several_a_day = bool(probe[column].is_duplicated().all())
-        for other in probe.columns:
-            if _is_time_of_day(probe[other], several_a_day):
-                return column, other
-    elif _has_durations(probe[column]):
+    elif all_match(cells, DATE):
+        several_a_day = bool(cells.is_duplicated().all())
+        for other in probe:
+            if _is_time_of_day(other, several_a_day):
+                return column, other.name
+    elif _has_durations(cells):
         for timestamp in moments:
             if all_match(probe[timestamp], MOMENT):
                 return (timestamp,)

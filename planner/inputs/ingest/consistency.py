@@ -313,7 +313,7 @@ def latency_gaps(start: FloatArray, latency: FloatArray) -> Finding | None:
     ends = np.sort(start + latency)
     last_end = np.searchsorted(ends, start + 1e-3, side="right") - 1
     has_end_before = last_end >= 0  # the first requests of the users follow no end
-    follows = start[has_end_before] - ends[last_end[has_end_before]] <= soon
+    follows = (start - ends[last_end])[has_end_before] <= soon
     if has_end_before.mean() < 0.5 or follows.mean() < 0.9:
         return None
     return Finding("states", {"share": follows.mean()})

@@ -81,17 +81,19 @@ def read_header(lines: Records, name: str) -> Header:
         )
     numbered = _number_columns(columns)
     check_names([column for column in columns if column not in numbered], name)
-    if all(_DATA.match(column) for column in columns if column):
-        raise IngestError(
-            f"{name}, line {line} holds data instead of column names. Add a line of names."
-        )
-    columns = [column or f"column {i}" for i, column in enumerate(columns, 1)]
-    twice = sorted(column for column, count in Counter(columns).items() if count > 1)
-    if twice:
-        raise IngestError(
-            f"{name}, line {line} names the column {twice[0]} again. Give each its own name."
-        )
+    columns = _checked_names(columns, f"{name}, line {line}")
     return Header(delimiter, tuple(columns), last, numbered)
+
+
+def _checked_names(columns: Sequence[str], place: str) -> list[str]:
+    """Return the columns, each with a name; raise IngestError for data, or a repeated name."""
+    if all(_DATA.match(column) for column in columns if column):
+        raise IngestError(f"{place} holds data instead of column names. Add a line of names.")
+    named = [column or f"column {i}" for i, column in enumerate(columns, 1)]
+    twice = sorted(column for column, count in Counter(named).items() if count > 1)
+    if twice:
+        raise IngestError(f"{place} names the column {twice[0]} again. Give each its own name.")
+    return named
 
 
 def _below_title(lines: Records) -> Records:
@@ -160,18 +162,14 @@ def _metric_block(lines: Records, delimiter: str, name: str) -> tuple[list[str],
 def _number_columns(columns: Sequence[str]) -> tuple[str, ...]:
     """Return the columns that are the bins of a day, named 1, 2, 3 or 00:00, 00:30; () if none."""
     names = [column for column in columns if column.isdecimal() and len(column) < 6]
-    names = names or [column for column in columns if _OF_DAY.match(column)]
+    bins = [float(name) for name in names]
+    if not names:
+        names = [column for column in columns if _OF_DAY.match(column)]
+        minutes = [60 * int(name[:2]) + int(name[3:]) for name in names]
+        bins = [minute * len(names) / 1440 for minute in minutes]
     if len(names) < _NUMBERED or _DAY_S % len(names) or len(names) == len(columns):
         return ()
-    bin_minutes = 1440 / len(names)
-    bin_numbers: list[float] = []
-    for name in names:
-        hour, colon, minute = name.partition(":")
-        if colon:
-            bin_numbers.append((int(hour) * 60 + int(minute)) / bin_minutes)
-        else:
-            bin_numbers.append(int(name))
-    is_consecutive = bin_numbers == [bin_numbers[0] + i for i in range(len(bin_numbers))]
+    is_consecutive = bins == [bins[0] + i for i in range(len(bins))]
     return tuple(names) if is_consecutive else ()
 
 
@@ -197,16 +195,20 @@ def batch(lines: Records, header: Header, columns: Sequence[str], name: str) -> 
     if header.numbered:
         return _one_row_per_bin(lines, header, columns, name, faults)
     frame = _parse(lines, header, columns, name)
-    # Files that were joined have a header among the rows.
-    is_name = frame[columns[0]].is_in(header.columns) if columns else pl.Series(dtype=pl.Boolean)
-    for index in is_name.arg_true().head(_SAMPLE):
-        line = int(lines.line[index])
+    if columns:
+        is_name = frame[columns[0]].is_in(header.columns)
+        _check_headers(lines.keep(is_name.fill_null(False).to_numpy()), header, name)
+    return Batch(frame, lines.line, lines.text, tuple(faults))
+
+
+def _check_headers(lines: Records, header: Header, name: str) -> None:
+    """Raise IngestError for a second header in another order, as in files that were joined."""
+    for index, line in enumerate(lines.line[:_SAMPLE].tolist()):
         cells = _cells(lines.text(index), header.delimiter, name, line)
         if set(cells) == set(header.columns) and tuple(cells) != header.columns:
             raise IngestError(
                 f"{name}, line {line} names the columns in another order. Split the file there."
             )
-    return Batch(frame, lines.line, lines.text, tuple(faults))
 
 
 def _one_row_per_bin(
@@ -219,11 +221,11 @@ def _one_row_per_bin(
     starts = {column: index * step for index, column in enumerate(header.numbered)}
     long = wide.unpivot(
         header.numbered, index=["row", *others], variable_name=_BIN, value_name=_AMOUNT
-    ).with_columns(pl.col(_BIN).replace_strict(starts, return_dtype=pl.Int64))
-    rows = long["row"].to_numpy()
-    return Batch(
-        long.select(columns), lines.line[rows], lambda i: lines.text(int(rows[i])), tuple(faults)
     )
+    long = long.with_columns(pl.col(_BIN).replace_strict(starts, return_dtype=pl.Int64))
+    rows = long["row"].to_numpy()
+    numbers, text = lines.line[rows], lines.text
+    return Batch(long.select(columns), numbers, lambda i: text(int(rows[i])), tuple(faults))
 
 
 def _without_bad(lines: Records, bad: BoolArray, reason: str, faults: list[RefusedRows]) -> Records:

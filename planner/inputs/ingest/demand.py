@@ -6,7 +6,7 @@ needs every row of a series.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -339,13 +339,14 @@ class _Reader:
         if self._metrics or when.kind == RELATIVE or (when.certain and not when.zone):
             return table
         # Rows with the local time of an earlier row of the same counter.
+        ns = table["ns"]
         is_repeated = ~table.select(*_COUNTER, "ns").to_struct("key").is_first_distinct()
-        repeated_ns = table["ns"].filter(is_repeated).unique().to_list()
+        repeated_ns = ns.filter(is_repeated).unique().to_list()
         if not when.zone:
-            self._check_zone(when, table["ns"], repeated_ns)
+            self._check_zone(when, ns, repeated_ns)
             return table
-        first_pass_ns = [ns for ns in repeated_ns if clock.is_first_pass(ns, when.zone)]
-        in_second_pass = is_repeated & table["ns"].is_in(first_pass_ns)
+        first_pass_ns = [each for each in repeated_ns if clock.is_first_pass(each, when.zone)]
+        in_second_pass = is_repeated & ns.is_in(first_pass_ns)
         shift_ns = clock.UNITS_NS["h"] * in_second_pass.cast(pl.Int64)
         return table.with_columns(pl.col("ns") + shift_ns)
 
@@ -387,15 +388,8 @@ class _Reader:
         Also checks whether amounts are counts: they may be rates, means or estimates.
         """
         counters = set()
-        ordered = table.sort(*_COUNTER, "ns", nulls_last=True)
-        counter_hash = ordered.select(_COUNTER).hash_rows()
-        is_same_counter = (counter_hash == counter_hash.shift(1)).fill_null(False).to_numpy()[1:]
-        columns = {field: ordered[field].to_numpy() for field in _known_fields(ordered)}
-        # Neighbouring values of one counter: the earlier and the later ones.
-        pairs = {
-            field: (values[:-1][is_same_counter], values[1:][is_same_counter])
-            for field, values in columns.items()
-        }
+        columns = {field: table[field].to_numpy() for field in _known_fields(table)}
+        pairs = _neighbours(table, columns.keys())
         # Counters of one table grow together.
         growing = all(only_grows(*pair) for pair in pairs.values())
         for field, (before, after) in pairs.items():
@@ -491,6 +485,17 @@ BIN_ENDS = (
 FIRST_TIMES = 3
 
 
+def _neighbours(
+    table: pl.DataFrame, fields: Iterable[str]
+) -> dict[str, tuple[FloatArray, FloatArray]]:
+    """Return by field the earlier and the later values of neighbouring rows of one counter."""
+    ordered = table.sort(*_COUNTER, "ns", nulls_last=True)
+    counter_hash = ordered.select(_COUNTER).hash_rows()
+    is_same = (counter_hash == counter_hash.shift(1)).fill_null(False).to_numpy()[1:]
+    columns = {field: ordered[field].to_numpy() for field in fields}
+    return {field: (values[:-1][is_same], values[1:][is_same]) for field, values in columns.items()}
+
+
 def _known_fields(table: pl.DataFrame) -> list[str]:
     """Return the fields of AMOUNTS that have a known amount in some row."""
     return [field for field in AMOUNTS if table[field].is_not_nan().any()]
@@ -560,19 +565,13 @@ def _growth_between_readings(
     bins that it covers. ``instants`` is as for ``counter_growth``. Raise IngestError for too many
     bins, or for a gap of years.
     """
-    value, ns = pl.col(field), pl.col("ns")
-    rows = table.filter(value.is_not_nan()).sort(*_COUNTER, "ns", nulls_last=True)
-    before = value.shift(1).over(_COUNTER)
-    rows = rows.with_columns(
-        grown=pl.when(value < before).then(value).otherwise(value - before),
-        since=ns - ns.shift(1).over(_COUNTER),
-    )
+    rows = _with_differences(table, field)
     steps = rows["since"].filter(rows["since"] > 0).mode().sort()
     step = int(steps[0]) if steps.len() else 1
     # A series that begins later, such as that of a new replica, began at 0 in its first bin.
-    grown, since = pl.col("grown"), pl.col("since")
+    value, grown, since = pl.col(field), pl.col("grown"), pl.col("since")
     first = since.is_null() & (value <= FIRST_TIMES * grown.median())
-    later = ns > table["ns"].min() if instants else pl.lit(True)
+    later = pl.col("ns") > table["ns"].min() if instants else pl.lit(True)
     rows = rows.with_columns(
         grown=pl.when(first & later).then(value).otherwise(grown),
         bins=(since / step).round().cast(pl.Int64).clip(1).fill_null(1),
@@ -580,6 +579,20 @@ def _growth_between_readings(
     rows = rows.filter(grown.is_not_null())
     _check_readings(rows, step, name)
     return rows, step
+
+
+def _with_differences(table: pl.DataFrame, field: str) -> pl.DataFrame:
+    """Return the readings of a counter with ``grown`` and ``since`` (ns) of the reading before.
+
+    Both are null for the first reading of a counter. A value below the one before is new growth.
+    """
+    value, ns = pl.col(field), pl.col("ns")
+    before = value.shift(1).over(_COUNTER)
+    rows = table.filter(value.is_not_nan()).sort(*_COUNTER, "ns", nulls_last=True)
+    return rows.with_columns(
+        grown=pl.when(value < before).then(value).otherwise(value - before),
+        since=ns - ns.shift(1).over(_COUNTER),
+    )
 
 
 def _check_readings(rows: pl.DataFrame, step: int, name: str) -> None:

@@ -55,24 +55,27 @@ OFFERED: Mapping[str, OptionLabel] = {
 def choose_format(probe: pl.DataFrame, options: IngestOptions) -> Connector:
     """Return the caller's format, else that of the mapping, else detected; or raise IngestError."""
     mapped = set(options.mapping)
-    if options.format in FORMATS:
-        chosen = FORMATS[options.format]
-    elif options.format != AUTO:
+    if options.format not in NAMES:
         raise IngestError(
             f"There is no format {options.format!r}. Choose one of {', '.join(NAMES)}."
         )
-    else:
-        recognised = (tool for tool in CONNECTORS.values() if tool.recognises(probe.columns))
-        is_demand = counts_per_bin(probe.columns) or panel_like(probe)
-        is_demand = is_demand and not without_answers(probe)
-        chosen = next(recognised, DEMAND if is_demand else CSV)
-        if mapped & (set(DEMAND_FIELDS) - set(REQUEST_FIELDS)) and chosen.kind != "demand":
-            chosen = DEMAND
-        elif "arrival" in mapped and chosen.kind != "requests":
-            chosen = CSV
+    chosen = FORMATS.get(options.format) or _detected(probe, mapped)
     if unknown := mapped.difference(chosen.fields):
         raise IngestError(
             f"The field {min(unknown)} does not belong to a file of format {chosen.name}. Map only "
             f"{', '.join(chosen.fields)}."
         )
+    return chosen
+
+
+def _detected(probe: pl.DataFrame, mapped: set[str]) -> Connector:
+    """Return the format that the first rows, or else the ``mapped`` fields, show."""
+    is_demand = counts_per_bin(probe.columns) or panel_like(probe)
+    is_demand = is_demand and not without_answers(probe)
+    recognised = (tool for tool in CONNECTORS.values() if tool.recognises(probe.columns))
+    chosen = next(recognised, DEMAND if is_demand else CSV)
+    if mapped & (set(DEMAND_FIELDS) - set(REQUEST_FIELDS)) and chosen.kind != "demand":
+        return DEMAND
+    if "arrival" in mapped and chosen.kind != "requests":
+        return CSV
     return chosen

@@ -32,11 +32,12 @@ def read_probe(
     columns: dict[str, FieldPath] = {}
     values = [json_object(lines.text(i)) for i in range(lines.start.size)]
     good = np.array([value is not None for value in values], dtype=np.bool_)
-    for path in (path for value in values for path in _fields(value or {})):
-        column = ".".join(path)
-        # A top-level name may contain a dot, and then it comes first.
-        if len(path) == 1 or column not in columns:
-            columns[column] = path
+    for value in values:
+        for path in _fields(value or {}):
+            column = ".".join(path)
+            # A top-level name may contain a dot, and then it comes first.
+            if len(path) == 1 or column not in columns:
+                columns[column] = path
     if not columns:
         raise IngestError(
             f"{name}, line {lines.line[0]} is not a JSON object. Write one object per line."
@@ -95,18 +96,15 @@ def _parse(
         schema[ids] = pl.List(pl.Int64)
     if not lines.start.size:
         return _flatten(pl.DataFrame(schema=schema), columns)
+    place = f"{name}, lines {lines.line[0]} to {lines.line[-1]}"
     try:
         frame = pl.read_ndjson(lines.kept_bytes(), schema=schema)
     except pl.exceptions.PolarsError as error:
         raise IngestError(
-            f"{name}, lines {lines.line[0]} to {lines.line[-1]} cannot be read as JSON lines "
-            f"({error}). Write one object per line."
+            f"{place} cannot be read as JSON lines ({error}). Write one object per line."
         ) from None
     if frame.height != lines.start.size:
-        raise IngestError(
-            f"{name}, lines {lines.line[0]} to {lines.line[-1]} do not hold one JSON object each. "
-            "Write one object per line."
-        )
+        raise IngestError(f"{place} do not hold one JSON object each. Write one object per line.")
     return _flatten(frame, columns)
 
 

@@ -60,10 +60,7 @@ def merge_in_order(
     in_order = all(a.last_s <= b.first_s for a, b in pairwise(parts))
     if in_order and shift_s == 0.0 and (first_s, end_s) == (-np.inf, np.inf):
         return
-    # The sampled arrivals cut time into ranges of about ``range_rows`` rows.
-    sample = np.sort(np.concatenate([part.sample for part in parts]))
-    step = max(1, range_rows // SAMPLE_ROWS)
-    cuts = np.unique(sample[step::step])
+    cuts = _cuts(parts, range_rows)
     edges = [first_s, *cuts[(cuts > first_s) & (cuts < end_s)].tolist(), end_s]
     sorted_folder = folder / "sorted"
     sorted_folder.mkdir()
@@ -83,6 +80,13 @@ def merge_in_order(
     for number in range(count):
         part_path(sorted_folder, number).rename(part_path(folder, number))
     sorted_folder.rmdir()
+
+
+def _cuts(parts: Sequence[SortedPart], range_rows: int) -> FloatArray:
+    """Return sampled arrivals that cut time into ranges of about ``range_rows`` rows."""
+    sample = np.sort(np.concatenate([part.sample for part in parts]))
+    step = max(1, range_rows // SAMPLE_ROWS)
+    return np.unique(sample[step::step])
 
 
 def _sorted_range(paths: list[Path], low: float, high: float) -> pl.DataFrame:

@@ -52,8 +52,7 @@ def read_request_file(reading: Reading, *, answers: bool = True) -> Content:
     when = reading.clock(layout.arrival, layout.arrival_unit)
     _check_first_rows(reading, layout, when)
     reader = _Reader(reading, layout, when)
-    columns = list(dict.fromkeys([*when.columns, *reader.columns]))
-    for batch in table.batches(columns, ids=ids):
+    for batch in table.batches(reader.columns, ids=ids):
         reader.take(batch)
         reading.on_batch()
     reading.tally.require_some(reader.rows)
@@ -79,13 +78,13 @@ def _check_tokens(reading: Reading, layout: RequestLayout) -> None:
     is_stated = options.format != AUTO or bool(reading.format.known_by)
     unsure = not is_stated and "arrival" not in options.mapping
     tokens = {field: each.values(probe) for field, each in layout.tokens.items()}
+    answers = tokens["output_tokens"]
     # Counters of one table grow together, so the one that grows least decides.
     least = min(tokens.values(), key=lambda values: (np.diff(values) > 0).sum())
-    reading.check("growing_tokens", unsure and only_grows(least[:-1], least[1:]))
-    answers = tokens["output_tokens"]
-    if session := layout.fields.get("session"):
-        grow = unsure and _grow_by_turn(probe[session], answers)
-        reading.check("growing_tokens", grow)
+    grow = unsure and only_grows(least[:-1], least[1:])
+    if unsure and (session := layout.fields.get("session")):
+        grow = grow or _grow_by_turn(probe[session], answers)
+    reading.check("growing_tokens", grow)
     if layout.weight and "sample_rate" not in layout.fields and not options.sample:
         several = unsure and consistency.row_weights(numbers(probe[layout.weight])[0])
         reading.check("row_weights", several, layout.weight)
@@ -247,9 +246,7 @@ class _Reader:
         self._links = _links(fields)
         self._think = fields.get("delay") if self._links else None
         self._think_s = self._think_unit_s() if self._think else 1.0
-        self.columns = [c for f, c in fields.items() if f != "hash_ids"]
-        self.columns += [c for each in layout.tokens.values() for c in each.columns]
-        self.columns += [condition.column for condition, _ in self._conditions]
+        self.columns = self._needed_columns()
         self.rows = self.accepted = 0
         self.late = 0  # rows with an earlier arrival than a previous row
         self.first_ns = self.start_ns = self.latest_ns = 0
@@ -264,6 +261,14 @@ class _Reader:
         self._last_turns = pl.DataFrame(schema={session: pl.String, "time": pl.Float64})
         # By batch: first and last time (ns), and the sorted hashes of the ids and times.
         self._seen: list[tuple[int, int, IntArray]] = []
+
+    def _needed_columns(self) -> list[str]:
+        """Return the columns to read: of times, fields (without hash_ids), tokens, conditions."""
+        columns = [*self._clock.columns]
+        columns += [column for field, column in self._fields.items() if field != "hash_ids"]
+        columns += [c for each in self._layout.tokens.values() for c in each.columns]
+        columns += [condition.column for condition, _ in self._conditions]
+        return list(dict.fromkeys(columns))
 
     def _think_unit_s(self) -> float:
         """Return the seconds per unit of the think-time column, and note its use.
@@ -297,18 +302,23 @@ class _Reader:
             tally.leave_out(batch.refuse(REPEATED, repeated))
             bad |= repeated
         tally.close_batch()
+        if bad.all():
+            return
         ns = times.ns
         if bad.any():
             batch, ns = batch.select(~bad), ns[~bad]
             tokens = {name: values[~bad] for name, values in tokens.items()}
-        if ns.size:
-            for i in (int(ns.argmin()), int(ns.argmax())):
-                self.ends.append((int(ns[i]), int(batch.lines[i]), batch.text(i)))
-            self.ends = [min(self.ends), max(self.ends)]
-            self._totals.add(ns, tokens, self._cancelled_rows(batch.frame))
-            if column := self._fields.get("sample_rate"):
-                self._totals.add_rates(_sample_rates(batch.frame[column]))
-            self._write(ns, tokens, batch.frame)
+        self._accept(ns, tokens, batch)
+
+    def _accept(self, ns: IntArray, tokens: dict[str, IntArray], batch: Batch) -> None:
+        """Count and write the accepted rows of a batch, with arrival times ``ns`` ``[rows]``."""
+        for i in (int(ns.argmin()), int(ns.argmax())):
+            self.ends.append((int(ns[i]), int(batch.lines[i]), batch.text(i)))
+        self.ends = [min(self.ends), max(self.ends)]
+        self._totals.add(ns, tokens, self._cancelled_rows(batch.frame))
+        if column := self._fields.get("sample_rate"):
+            self._totals.add_rates(_sample_rates(batch.frame[column]))
+        self._write(ns, tokens, batch.frame)
 
     def _with_delays(self, batch: Batch) -> Batch:
         """Return the batch with times for turns that only state a delay after the turn before.
@@ -443,11 +453,11 @@ class _Reader:
             think = numbers(frame[self._think])[0] * self._think_s
             think = np.nan_to_num(np.maximum(think, 0.0), nan=0.0, posinf=0.0)
             columns.append(pl.Series(THINK, think, dtype=pl.Float32))
-        if "utility" in self._fields:
-            utility = numbers(frame[self._fields["utility"]])[0]
-            known = np.isfinite(utility)
-            self._totals.no_utility += int((~known).sum())
-            columns.append(pl.Series("utility", np.where(known, utility, np.nan)).fill_nan(None))
+        if column := self._fields.get("utility"):
+            utility = pl.Series("utility", numbers(frame[column])[0])
+            utility = utility.set(~utility.is_finite(), None)
+            self._totals.no_utility += utility.null_count()
+            columns.append(utility)
         return pl.DataFrame(columns)
 
     def _label(self, label: str, frame: pl.DataFrame) -> pl.Series:

@@ -82,20 +82,19 @@ def parse(text: str) -> tuple[Condition, ...]:
 
 def _condition(match: re.Match[str]) -> Condition:
     """Return the condition in a match of ``_CONDITION``."""
-    column, op = match["column"].strip('"'), match["op"]
+    column, negated = match["column"].strip('"'), bool(match["not"])
     if match["set"]:
         values = tuple(map(_strip_quotes, re.findall(_VALUE, match["set"])))
-        return Condition(column, values, negated=bool(match["not"]))
+        return Condition(column, values, negated=negated)
     if match["low"]:
-        low, high = _bound(match["low"]), _bound(match["high"])
-        return Condition(column, (), low, high, negated=bool(match["not"]))
-    value = _strip_quotes(match["value"])
+        return Condition(column, (), _bound(match["low"]), _bound(match["high"]), negated=negated)
+    op, value = match["op"], _strip_quotes(match["value"])
     if op in ("=", "==", "!="):
         return Condition(column, (value,), negated=op == "!=")
-    bound, strict = _bound(value), op in ("<", ">")
+    strict = op in ("<", ">")
     if op in (">", ">="):
-        return Condition(column, (), low=bound, strict=strict)
-    return Condition(column, (), high=bound, strict=strict)
+        return Condition(column, (), low=_bound(value), strict=strict)
+    return Condition(column, (), high=_bound(value), strict=strict)
 
 
 def _strip_quotes(text: str) -> str:

@@ -122,9 +122,9 @@ def write_demand(folder: Path, grids: Sequence[Grid]) -> None:
     """Write every bin of every series; gaps are null."""
     series = np.repeat(np.arange(len(grids)), [grid.bins for grid in grids])
     columns = {}
-    for column, label in (("series", "name"), *zip(LABELS, LABELS, strict=True)):
+    for label in ("name", *LABELS):
         names = pl.Series([grid.identity[label] for grid in grids], dtype=pl.String)
-        columns[column] = names.gather(series)
+        columns["series" if label == "name" else label] = names.gather(series)
     starts_ns = [grid.start_ns + np.arange(grid.bins) * grid.bin_ns for grid in grids]
     columns["bin_start_s"] = pl.Series(np.concatenate(starts_ns) / 1e9)
     for field in AMOUNTS:
@@ -328,7 +328,7 @@ def read_demand(store_dir: Path | str) -> list[DemandColumns]:
         columns.append(
             DemandColumns(
                 name, model, region, tier, float(bin_starts[edges[i]]), report.bin_s, requests,
-                **{field: _counted(values) for field, values in of_series.items()},
+                **{f: None if np.isnan(v).all() else v for f, v in of_series.items()},
                 input_lengths=lengths.get((name, "input_tokens")),
                 output_lengths=lengths.get((name, "output_tokens")),
             )
@@ -343,11 +343,6 @@ def _amounts(frame: pl.DataFrame, sample: float) -> dict[str, FloatArray]:
         for field in AMOUNTS
         if field in frame.columns  # a store of an earlier version may lack one
     }
-
-
-def _counted(values: FloatArray) -> FloatArray | None:
-    """Return the amounts of a series; None if it does not count them."""
-    return None if np.isnan(values).all() else values
 
 
 def read_whole_demand(store_dir: Path | str) -> tuple[list[DemandColumns], list[str]]:
@@ -461,9 +456,13 @@ def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
         columns.append(
             DemandColumns(name, *labels, start_s, bin_s, requests, prompts, answers, None)
         )
-    # Missing names come first.
-    columns.sort(key=lambda c: [(name is not None, name) for name in (c.model, c.region, c.tier)])
-    return columns
+    return sorted(columns, key=_by_labels)
+
+
+def _by_labels(columns: DemandColumns) -> list[tuple[bool, str | None]]:
+    """Return the key that sorts series by model, region and tier; missing names come first."""
+    labels = (columns.model, columns.region, columns.tier)
+    return [(name is not None, name) for name in labels]
 
 
 def _sums_per_bin(report: IngestReport, scan: pl.LazyFrame, bin_ns: int, bins: int) -> pl.DataFrame:

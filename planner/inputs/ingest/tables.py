@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -27,7 +28,7 @@ from planner.inputs.ingest.connectors import CONNECTORS
 from planner.inputs.ingest.log_lines import log_pattern, log_rows, unwrap_envelopes
 from planner.inputs.ingest.names import check_names
 from planner.inputs.ingest.options import IngestOptions
-from planner.inputs.ingest.rows import BAD_IDS, Batch, RefusedRows, has_null_id
+from planner.inputs.ingest.rows import BAD_IDS, Batch, has_null_id
 from planner.inputs.ingest.source import (
     PARQUET_MAGIC,
     PLAIN,
@@ -39,6 +40,7 @@ from planner.inputs.ingest.source import (
     sha256_file,
 )
 from planner.inputs.ingest.unfold import documents, path_of, path_steps, unfold_rows
+from simulation.arrays import IntArray
 
 logger = logging.getLogger(__name__)
 
@@ -165,21 +167,28 @@ def _path_to_rows(head: bytes, name: str) -> tuple[bool, tuple[str, ...]] | None
         is_document = not other_lines.strip()
         path = path_of(record, document=is_document)
         return (is_document, path) if path else None
-    is_array = head.lstrip()[:1] == b"["
-    if not is_array and head.lstrip()[:1] != b"{":
+    if head.lstrip()[:1] not in (b"[", b"{"):
         return None
+    document_path = _path_in_document(head, name)
+    return None if document_path is None else (True, document_path)
+
+
+def _path_in_document(head: bytes, name: str) -> tuple[str, ...] | None:
+    """Return the path to the rows in a JSON document that begins with ``head``; None if unknown."""
+    is_array = head.lstrip()[:1] == b"["
     values = list(itertools.islice(_values(head, name), 2))
     if is_array or values:
         is_one_object = not is_array and len(values) == 1
-        return True, path_of(values[0] if values else None, document=is_one_object)
+        return path_of(values[0] if values else None, document=is_one_object)
     if len(head) < PROBE_BYTES:
         return None
     # ``head`` is a part of one object. The first tool's format whose keys are all in it counts.
     for connector in CONNECTORS.values():
         path = path_steps(connector.rows)
-        if path and all(f'"{step}"'.encode() in head for step in path if step not in ("[]", "*")):
-            return True, path
-    return True, ()
+        keys = [step for step in path if step not in ("[]", "*")]
+        if path and all(f'"{key}"'.encode() in head for key in keys):
+            return path
+    return ()
 
 
 def _values(head: bytes, name: str) -> Iterator[object]:
@@ -323,15 +332,18 @@ class ParquetTable:
             step = max(1, min(4 * step, int(self._options.chunk_bytes / row_bytes)))
             if offset < rows:  # the decoder works while the caller reads this batch
                 self._decoder.request_rows(needed, offset, step)
-            if ids:
-                frame = frame.with_columns(pl.col(ids).cast(pl.List(pl.Int64), strict=False))
-            text = _row_text(frame)
-            if ids and (bad := has_null_id(frame[ids])).any():
-                fault = RefusedRows(BAD_IDS, lines, text).select(bad)
-                frame, lines = frame.filter(~bad), lines[~bad]
-                yield Batch(frame, lines, _row_text(frame), (fault,))
-                continue
-            yield Batch(frame, lines, text)
+            yield _batch(frame, lines, ids)
+
+
+def _batch(frame: pl.DataFrame, lines: IntArray, ids: str | None) -> Batch:
+    """Return rows as a batch; rows with a null in their list of ``ids`` are faults."""
+    if ids is None:
+        return Batch(frame, lines, _row_text(frame))
+    frame = frame.with_columns(pl.col(ids).cast(pl.List(pl.Int64), strict=False))
+    bad, rows = has_null_id(frame[ids]), Batch(frame, lines, _row_text(frame))
+    if not bad.any():
+        return rows
+    return replace(rows.select(~bad), faults=(rows.refuse(BAD_IDS, bad),))
 
 
 Table = TextTable | ParquetTable

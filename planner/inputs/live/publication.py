@@ -65,28 +65,29 @@ def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
         raise IngestError(
             f"Source {name} has counted no request or token yet. Read it again once it has."
         )
-    times = known_bins["bin_start"].to_numpy()
-    start, end = int(times.min()), int(times.max())
-    bins = (end - start) // samples.bin_s + 1
+    bin_s, times = samples.bin_s, known_bins["bin_start"].to_numpy()
+    start = int(times.min())
+    bins = (int(times.max()) - start) // bin_s + 1
     groups = known_bins.partition_by(*KEYS, as_dict=True, maintain_order=True)
-    if bins * len(groups) > MAX_BINS:
+    all_bins = bins * len(groups)
+    if all_bins > MAX_BINS:
         raise IngestError(
-            f"Source {name} has {bins * len(groups):,} bins of {samples.bin_s} s, and {MAX_BINS:,} "
-            "are allowed. Make one with wider bins."
+            f"Source {name} has {all_bins:,} bins of {bin_s} s, and {MAX_BINS:,} are allowed. Make "
+            "one with wider bins."
         )
     grids, raised = [], 0
     for key, group in groups.items():
         model, region, tier = map(str, key)
-        amounts, corrected = _amounts(group, (group["bin_start"] - start) // samples.bin_s, bins)
+        amounts, corrected = _amounts(group, (group["bin_start"] - start) // bin_s, bins)
         raised += corrected
         identity = {
             "name": series_name(model, region, tier, name),
             "model": model or None, "region": region or None, "tier": tier or None,
         }  # fmt: skip
-        grids.append(Grid(identity, start * NS, samples.bin_s * NS, amounts))
+        grids.append(Grid(identity, start * NS, bin_s * NS, amounts))
     notes = []
     if gaps := sum(map(gap_count, grids)):
-        notes.append(f"{gaps:,} of {bins * len(grids):,} bins were not measured: they are gaps.")
+        notes.append(f"{gaps:,} of {all_bins:,} bins were not measured: they are gaps.")
     if raised:
         notes.append(
             f"In {raised:,} bins fewer tokens than requests were counted, as engines count them at "

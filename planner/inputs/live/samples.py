@@ -169,10 +169,11 @@ def _check(row: Mapping[str, Any], location: str, now: datetime) -> None:
         raise SourceError(
             f"{location}.{min(unknown)}: this is not known here. Known: {', '.join(FIELDS)}."
         )
-    if row["time"].tzinfo is None:
+    time: datetime = row["time"]
+    if time.tzinfo is None:
         raise SourceError(f"{location}.time: give the time zone, such as 2026-01-31T10:00:00Z.")
-    if not EARLIEST <= row["time"] <= now + AHEAD:
-        raise SourceError(f"{location}.time: {row['time'].isoformat()} is not in the past.")
+    if not EARLIEST <= time <= now + AHEAD:
+        raise SourceError(f"{location}.time: {time.isoformat()} is not in the past.")
     figures = {name: row[name] for name in FIGURES if row.get(name) is not None}
     if not figures:
         raise SourceError(f"{location}: this bin is empty. Give at least requests.")

@@ -316,7 +316,8 @@ def build_hardware(
     profiles = dict(zip(keys, speeds, strict=True))
     sections = dict(zip(keys, variants, strict=True))
     # Spot types come after all owned types.
-    spot_gpu_names = _offered_as_spot(scenario, gpu_names) if spot else []
+    on_spot = {name for region in scenario.regions for name in region.spot if spot}
+    spot_gpu_names = [name for name in gpu_names if name in on_spot]
     owned_types = [gpu_names.index(name) for name in spot_gpu_names]
     spot_types = {owned: len(gpu_names) + i for i, owned in enumerate(owned_types)}
     columns = _with_spot_columns(columns, profiles, sections, spot_types)
@@ -370,12 +371,6 @@ class _Offers:
     usd_by_hour: FloatArray  # [24, r, t] of a GPU, by UTC hour
     reclaims_per_hour: FloatArray  # [r, t] of a spot instance
     committed: tuple[CommittedPrice, ...]
-
-
-def _offered_as_spot(scenario: Scenario, gpu_names: Sequence[str]) -> list[str]:
-    """Return the GPU types that a region offers as spot."""
-    on_spot = {name for region in scenario.regions for name in region.spot}
-    return [name for name in gpu_names if name in on_spot]
 
 
 def _with_spot_columns(
@@ -450,9 +445,10 @@ def _tier(section: TierSection) -> Tier:
 
 def _power_limits(scenario: Scenario, types: Sequence[GpuSpec]) -> dict[str, Any]:
     """Return the fields ``rack_kw`` and ``gpus_per_rack`` of Hardware."""
-    rack_kw = np.full(len(scenario.regions), np.inf)
-    per_rack = np.ones((len(scenario.regions), len(types)), np.int64)
-    for r, region in enumerate(scenario.regions):
+    regions = scenario.regions
+    rack_kw = np.full(len(regions), np.inf)
+    per_rack = np.ones((len(regions), len(types)), np.int64)
+    for r, region in enumerate(regions):
         tree, power = region.topology, region.power
         nodes = tree.nodes_per_rack if tree else NODES_PER_RACK
         gpus_per_node = tree.gpus_per_node if tree else {}

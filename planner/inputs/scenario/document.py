@@ -36,6 +36,10 @@ FORM_OF_TIMES = 'give a time of day such as "08:00", in quotes'
 FORM_OF_MOMENTS = "give a date and time such as 2026-05-15T08:00:00Z"
 FORM_OF_TITLE = "give a name that is no number"
 FORM_OF_NAMES = "give a name of letters, digits, spaces and ._:/+-, a letter or digit first"
+MESSAGES = {  # by type of an error of pydantic
+    "missing": "this is missing. Add it",
+    "list_type": "this is a list. Begin each of its entries with '- '",
+}
 # Steps that pydantic adds to a field's path and that the file does not have.
 PARTS_OF_TYPES = (
     "[key]",
@@ -411,31 +415,27 @@ def _path_words(path: Sequence[str | int]) -> str:
 
 def _message(fault: Any) -> str:
     """Return the message of one pydantic error: the fault and the remedy, in plain words."""
-    kind, value = fault["type"], fault.get("input")
+    kind, value, path = fault["type"], fault.get("input"), fault["loc"]
+    if kind in MESSAGES:
+        return MESSAGES[kind]
     if kind == "extra_forbidden":
-        return remedy(Scenario, fault["loc"])
-    if kind == "missing":
-        return "this is missing. Add it"
-    if kind == "list_type":
-        return "this is a list. Begin each of its entries with '- '"
+        return remedy(Scenario, path)
     if kind == "union_tag_not_found":
         return f"{_without_quotes(fault['ctx']['discriminator'])} is missing. Add it"
     if kind == "union_tag_invalid":
         facts = fault["ctx"]
         what, tags = map(_without_quotes, (facts["discriminator"], facts["expected_tags"]))
         return f"there is no such {what}. Choose from {tags}, not {facts['tag']!r}"
-    if kind.startswith("datetime_") or "literal['end']" in fault["loc"]:
-        end = ", or end for the time after the trace" if fault["loc"][-2:-1] == ("start",) else ""
+    if kind.startswith("datetime_") or "literal['end']" in path:
+        end = ", or end for the time after the trace" if path[-2:-1] == ("start",) else ""
         return f"{FORM_OF_MOMENTS}{end}, not {value!r}"
     if kind == "string_pattern_mismatch":
-        of_names = FORM_OF_TITLE if fault["loc"] == ("name",) else FORM_OF_NAMES
-        form = FORM_OF_TIMES if fault["loc"][-1] == "at" else of_names
-        return f"{form}, not {value!r}"
+        of_names = FORM_OF_TITLE if path == ("name",) else FORM_OF_NAMES
+        return f"{FORM_OF_TIMES if path[-1] == 'at' else of_names}, not {value!r}"
     words = str(fault["msg"]).removeprefix("Value error, ").rstrip(".")
     words = words[:1].lower() + words[1:]
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
-        return f"{words}, not {value!r}"
-    return words
+    is_shown = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return f"{words}, not {value!r}" if is_shown else words
 
 
 def _without_quotes(names: Any) -> str:

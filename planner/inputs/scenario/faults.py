@@ -26,24 +26,30 @@ def faults_of(declared: Sequence[faults.Fault], pools: Sequence[Pool]) -> tuple[
     for fault in declared:
         if isinstance(fault, faults.Outage):
             simulated.append(RegionOutage(fault.region, fault.from_s, fault.to_s))
-            continue
-        if isinstance(fault, faults.Controller):
+        elif isinstance(fault, faults.Controller):
             simulated.append(ControllerOutage(fault.from_s, fault.to_s, fault.state == "kept"))
-            continue
-        matching = tuple(i for i, pool in enumerate(pools) if _matches(fault, pool))
-        if isinstance(fault, faults.Crash):
-            simulated += [Crash(i, fault.at_s, fault.instance) for i in matching]
-        elif isinstance(fault, faults.Slow):
-            span = fault.from_s, fault.to_s
-            simulated += [SlowInstance(i, *span, fault.factor, fault.instance) for i in matching]
-        elif isinstance(fault, faults.Crashes):
-            simulated.append(RandomCrashes(fault.per_instance_hour, matching))
         else:
-            simulated.append(FailedStarts(fault.probability, tuple(fault.nth), matching))
+            matching = tuple(i for i, pool in enumerate(pools) if _matches(fault, pool))
+            simulated += _faults_of_pools(fault, matching)
     for rate in sorted({pool.reclaims_per_hour for pool in pools} - {0.0}):
         reclaimed = tuple(i for i, pool in enumerate(pools) if pool.reclaims_per_hour == rate)
         simulated.append(RandomCrashes(rate, reclaimed))
     return tuple(simulated)
+
+
+def _faults_of_pools(
+    fault: faults.Crash | faults.Slow | faults.Crashes | faults.FailedStarts,
+    pools: tuple[int, ...],
+) -> list[Fault]:
+    """Return the faults to simulate for a fault of instances in ``pools``."""
+    if isinstance(fault, faults.Crash):
+        return [Crash(i, fault.at_s, fault.instance) for i in pools]
+    if isinstance(fault, faults.Slow):
+        span = fault.from_s, fault.to_s
+        return [SlowInstance(i, *span, fault.factor, fault.instance) for i in pools]
+    if isinstance(fault, faults.Crashes):
+        return [RandomCrashes(fault.per_instance_hour, pools)]
+    return [FailedStarts(fault.probability, tuple(fault.nth), pools)]
 
 
 def _matches(fault: Any, pool: Pool) -> bool:

@@ -34,15 +34,17 @@ def links_of(
     """
     links: dict[ModelColumn, KvLink] = {}
     for (m, g), section in sections.items():
-        if columns[g].role != "prefill":
+        model, column, transfer = models[m], columns[g], transfers[m]
+        if column.role != "prefill":
             continue
-        gpu, tp = types[columns[g].gpu], senders_of(section, profiles[m, g])
-        links[m, g], source = link_of(models[m], gpu, tp, section, transfers[m])
-        shared = transfers[m].shared_gb_s
+        tp = senders_of(section, profiles[m, g])
+        link, source = link_of(model, types[column.gpu], tp, section, transfer)
+        links[m, g] = link
+        shared = transfer.shared_gb_s
         between = "" if shared is None else f", {shared:g} GB/s between all"
-        rate = f"{links[m, g].bytes_s / GIGA:g} GB/s per replica"
+        rate = f"{link.bytes_s / GIGA:g} GB/s per replica"
         fact = Provenance("assumed", f"{rate}{between}: {source}")
-        facts.append((f"KV transfer of {models[m].name} from {columns[g].label}", fact))
+        facts.append((f"KV transfer of {model.name} from {column.label}", fact))
     return links
 
 

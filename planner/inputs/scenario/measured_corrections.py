@@ -84,14 +84,10 @@ def speed_corrections(deployments: Sequence[Deployment], times: Times) -> list[S
     """Return corrections: of decode by TBT at the measured load, of prefill by TTFT alone."""
     names = [str(name) for name in traits_of(deployments).labels["deployment"]]
     rows_by_name = {name: _rows_of_deployment(times, name) for name in sorted(set(names))}
-    at_load = []
-    for deployment, name in zip(deployments, names, strict=True):
-        load = rows_by_name[name]
-        # The load may be that of other models, with longer contexts than this model allows.
-        fit = min(1.0, deployment.shape.max_context / (load.isl + load.osl))
-        isl, osl = max(1.0, fit * load.isl), max(1.0, fit * load.osl)
-        users = max(1.0, load.users)
-        at_load.append(replace(deployment, isl=isl, osl=osl, concurrency=users))
+    at_load = [
+        rows_by_name[name].under_load(deployment)
+        for deployment, name in zip(deployments, names, strict=True)
+    ]
     tbt = times.tbt.at(traits_of(at_load))
     # With one request in flight, TTFT has no time in the queue.
     ttft = times.ttft.at(traits_of([replace(each, concurrency=1.0) for each in at_load]))
@@ -121,6 +117,15 @@ class _DeploymentRows(NamedTuple):
     users: float  # requests in flight
     isl: float
     osl: float
+
+    def under_load(self, deployment: Deployment) -> Deployment:
+        """Return a deployment with this load, in at most its model's context.
+
+        The load may be that of other models, with longer contexts than this model allows.
+        """
+        fit = min(1.0, deployment.shape.max_context / (self.isl + self.osl))
+        isl, osl = max(1.0, fit * self.isl), max(1.0, fit * self.osl)
+        return replace(deployment, isl=isl, osl=osl, concurrency=max(1.0, self.users))
 
 
 def _rows_of_deployment(times: Times, name: str) -> _DeploymentRows:

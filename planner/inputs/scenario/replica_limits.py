@@ -1,6 +1,6 @@
 """Find the current, minimum and maximum replicas of each pool (model, region and GPU column)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -41,9 +41,7 @@ def replica_limits(
     cheapest decode arrangement if disaggregated. Spot is used only without an alternative. A
     prefill pool without a possible decode pool has a maximum of 0, and vice versa.
     """
-    models = [model.name for model in scenario.models]
-    regions = [region.name for region in scenario.regions]
-    maximum = np.zeros((len(models), len(regions), len(columns)), np.int64)
+    maximum = np.zeros((len(scenario.models), len(scenario.regions), len(columns)), np.int64)
     for (m, g), profile in profiles.items():
         maximum[m, :, g] = capacity_gpus[:, columns[g].gpu] // profile.tp
     minimum = np.zeros_like(maximum)
@@ -54,14 +52,24 @@ def replica_limits(
             minimum[m, r, cheapest] = min(scenario.fleet.minimum, maximum[m, r, cheapest])
     if not scenario.fleet.today:
         return ReplicaLimits(minimum, maximum)
-    rows: list[tuple[Pool, Replicas]] = []
-    for row in scenario.fleet.today:
-        if row.spot and not any(column.spot for column in columns):
-            continue  # this fleet is built without spot GPUs
-        m = models.index(row.model)
-        g = column_of(row, m, columns, sections, profiles)
-        rows.append(((m, regions.index(row.region), g), row))
+    rows = list(_rows_of_today(scenario, columns, sections, profiles))
     return _limits_with_today(rows, minimum, maximum)
+
+
+def _rows_of_today(
+    scenario: Scenario,
+    columns: Sequence[Column],
+    sections: Mapping[ModelColumn, Profile],
+    profiles: Mapping[ModelColumn, Speed],
+) -> Iterator[tuple[Pool, Replicas]]:
+    """Yield the rows of ``fleet.today`` with their pools; a fleet without spot GPUs has no spot."""
+    models = [model.name for model in scenario.models]
+    regions = [region.name for region in scenario.regions]
+    has_spot = any(column.spot for column in columns)
+    for row in scenario.fleet.today:
+        if has_spot or not row.spot:
+            m, r = models.index(row.model), regions.index(row.region)
+            yield (m, r, column_of(row, m, columns, sections, profiles)), row
 
 
 def _usable_groups(maximum: IntArray, columns: Sequence[Column]) -> list[list[int]]:
@@ -116,22 +124,19 @@ def column_of(
     profiles: Mapping[ModelColumn, Speed],
 ) -> int:
     """Return the GPU column of a row of ``fleet.today``; or raise ScenarioError."""
-    columns_of_gpu = [
-        g
+    candidates = {
+        g: section
         for (model, g), section in sections.items()
         if (model, section.gpu, columns[g].spot) == (m, row.gpu, row.spot)
-    ]
-    if not columns_of_gpu:
+    }
+    if not candidates:
         raise ScenarioError(
             f"fleet.today: {row.model} has no profile on {row.gpu}. Add one, or remove the row."
         )
     fitting = [
         g
-        for g in columns_of_gpu
-        if row.tp in (None, profiles[m, g].tp)
-        and row.precision in (None, sections[m, g].precision)
-        and row.power_cap in (None, sections[m, g].power_cap)
-        and (row.role is None or ROLES[row.role] == columns[g].role)
+        for g, section in candidates.items()
+        if _has_facts_of(row, columns[g], section) and row.tp in (None, profiles[m, g].tp)
     ]
     if row.power_cap is None and fitting:
         uncapped = [sections[m, g].model_copy(update={"power_cap": None}) for g in fitting]
@@ -140,11 +145,20 @@ def column_of(
     if len(fitting) == 1:
         return fitting[0]
     have = "; ".join(
-        f"tp {profiles[m, g].tp}, {sections[m, g].precision}, {SHOWN[columns[g].role]}"
-        for g in columns_of_gpu
+        f"tp {profiles[m, g].tp}, {section.precision}, {SHOWN[columns[g].role]}"
+        for g, section in candidates.items()
     )
     which = "more than one profile matches" if fitting else "no profile matches"
     raise ScenarioError(
         f"fleet.today[{row.region}, {row.model}, {row.gpu}]: {which}. Set tp, precision and role "
         f"to one of: {have}."
+    )
+
+
+def _has_facts_of(row: Replicas, column: Column, section: Profile) -> bool:
+    """Return whether a profile has the precision, power cap and role that a row states."""
+    return (
+        row.precision in (None, section.precision)
+        and row.power_cap in (None, section.power_cap)
+        and (row.role is None or ROLES[row.role] == column.role)
     )

@@ -152,28 +152,12 @@ class Settings:
 def settings_of(scenario: Scenario) -> Settings:
     """Return a scenario's settings of traffic, window and plan, with defaults filled in."""
     horizon, startup_s = scenario.horizon, scenario.fleet.startup_s
-    until = scenario.traffic.until
-    if until is not None and until.tzinfo is None:
-        until = until.replace(tzinfo=UTC)
     # Generated requests before a launch are not a history to plan from.
     generated = all(source.launch is not None for source in scenario.traffic.sources)
     return Settings(
         name=scenario.name,
         seed=scenario.seed,
-        traffic=TrafficSettings(
-            models=tuple(model.name for model in scenario.models),
-            regions=tuple(region.name for region in scenario.regions),
-            tiers=tuple(tier.name for tier in scenario.tiers),
-            sources=tuple(scenario.traffic.sources),
-            bin_s=scenario.traffic.bin_s,
-            until_s=None if until is None else until.timestamp(),
-            max_replayed=scenario.traffic.max_replayed,
-            prefix_caching=any(row.prefix_caching for row in scenario.serving),
-            seed=scenario.seed,
-            holidays=scenario.forecast.holidays,
-            deferrable=frozenset(tier.name for tier in scenario.tiers if tier.deferrable),
-            period_s=horizon.period_s,
-        ),
+        traffic=_traffic(scenario),
         window=WindowSettings(
             start=horizon.start or ("end" if generated else None),
             duration_s=horizon.duration_s,
@@ -183,6 +167,27 @@ def settings_of(scenario: Scenario) -> Settings:
         ),
         plan=_plan(scenario),
         scale_in=scenario.fleet.scale_in,
+    )
+
+
+def _traffic(scenario: Scenario) -> TrafficSettings:
+    """Return the traffic settings of a scenario; a moment without an offset is in UTC."""
+    traffic, until = scenario.traffic, scenario.traffic.until
+    if until is not None and until.tzinfo is None:
+        until = until.replace(tzinfo=UTC)
+    return TrafficSettings(
+        models=tuple(model.name for model in scenario.models),
+        regions=tuple(region.name for region in scenario.regions),
+        tiers=tuple(tier.name for tier in scenario.tiers),
+        sources=tuple(traffic.sources),
+        bin_s=traffic.bin_s,
+        until_s=None if until is None else until.timestamp(),
+        max_replayed=traffic.max_replayed,
+        prefix_caching=any(row.prefix_caching for row in scenario.serving),
+        seed=scenario.seed,
+        holidays=scenario.forecast.holidays,
+        deferrable=frozenset(tier.name for tier in scenario.tiers if tier.deferrable),
+        period_s=scenario.horizon.period_s,
     )
 
 

@@ -101,20 +101,12 @@ def _built_in(section: Profile) -> Speed:
     Measurements that contradict the profile are added to its source.
     """
     built_in = catalogue.profiles()
-    model, gpu = model_known_as(section.model), gpu_known_as(section.gpu)
-    profile = built_in.get((model, gpu, section.tp))
+    key = model_known_as(section.model), gpu_known_as(section.gpu), section.tp
+    profile = built_in.get(key)
     if profile is None or section.precision != "bf16" or section.kv_precision != "bf16":
-        have = ", ".join(f"{m} on {tp} x {g}" for m, g, tp in sorted(built_in) if m == model)
-        in_precision = "" if section.precision == "bf16" else f" in {section.precision}"
-        raise ScenarioError(
-            f"profiles: there is no built-in profile of {section.model}{in_precision} on "
-            f"{section.tp} x {section.gpu}. Give alpha_ms, beta_ms, gamma_ms and delta_ms, or "
-            "kind: roofline to estimate it from published specifications"
-            + (f", or use {have}." if have else ".")
-        )
-    against = contradictions(built_in).get((model, gpu, section.tp))
+        raise _no_built_in(section)
     # Show known contradictions in the source, because the profile is used in spite of them.
-    if against:
+    if against := contradictions(built_in).get(key):
         source = f"{profile.provenance.source}; {against}"
         profile = replace(profile, provenance=Provenance(profile.provenance.kind, source))
     return replace(
@@ -123,6 +115,21 @@ def _built_in(section: Profile) -> Speed:
         gpu=section.gpu,
         max_batch=section.max_batch or profile.max_batch,
         max_batch_tokens=section.max_batch_tokens or profile.max_batch_tokens,
+    )
+
+
+def _no_built_in(section: Profile) -> ScenarioError:
+    """Return the error for a section without a built-in profile, with those of its model."""
+    model = model_known_as(section.model)
+    have = ", ".join(
+        f"{m} on {tp} x {g}" for m, g, tp in sorted(catalogue.profiles()) if m == model
+    )
+    in_precision = "" if section.precision == "bf16" else f" in {section.precision}"
+    return ScenarioError(
+        f"profiles: there is no built-in profile of {section.model}{in_precision} on "
+        f"{section.tp} x {section.gpu}. Give alpha_ms, beta_ms, gamma_ms and delta_ms, or "
+        "kind: roofline to estimate it from published specifications"
+        + (f", or use {have}." if have else ".")
     )
 
 

@@ -43,15 +43,9 @@ SPLITWISE = ("prompt_size", "batch_size", "token_size", "prompt_time", "token_ti
 
 def csv_rows(table: Batch, name: str, format: str) -> results.ToolRows:
     """Return the measured rows of a table of text, or raise IngestError for doubtful units."""
-    frame, lines = table.frame, table.lines
+    frame = table.frame
     fields, units = _find_columns(frame.columns, name)
-    numbers = {
-        field: _numbers(frame[column], lines, name, field)
-        for field, column in fields.items()
-        if field not in results.TEXTS
-    }
-    cells = frame.with_columns(pl.all().fill_null("").str.strip_chars())
-    texts = {field: cells[fields[field]].to_list() for field in results.TEXTS if field in fields}
+    numbers, texts = _read_cells(table, fields, name)
     kind = _format(frame.columns, fields, numbers, name, format)
     notes = _convert_to_one_replica(kind, numbers)
     _convert_to_seconds(numbers, fields, _UNITS.get(kind, {}) | units, name)
@@ -72,6 +66,20 @@ def csv_rows(table: Batch, name: str, format: str) -> results.ToolRows:
         notes.append("There is no batch column: each prefill was taken as one of a single prompt.")
     facts = _facts_of_runs(fields, numbers, frame.height)
     return results.ToolRows(kind, benchmark_rows(texts, numbers), notes, facts)
+
+
+def _read_cells(
+    table: Batch, fields: Mapping[str, str], name: str
+) -> tuple[dict[str, FloatArray], dict[str, list[str]]]:
+    """Return the numbers and the texts of a table by field; ``fields`` are their columns."""
+    numbers, texts = {}, {}
+    for field, column in fields.items():
+        cells = table.frame[column]
+        if field in results.TEXTS:
+            texts[field] = cells.fill_null("").str.strip_chars().to_list()
+        else:
+            numbers[field] = _numbers(cells, table.lines, name, field)
+    return numbers, texts
 
 
 def _convert_to_seconds(

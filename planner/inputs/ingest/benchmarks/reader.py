@@ -1,7 +1,7 @@
 """Read a file of benchmark rows: the entry point of the package."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -184,25 +184,34 @@ def _table_of(documents: list[dict[str, object]], name: str) -> Batch:
     Raise IngestError for other objects, such as results without completed requests.
     """
     columns: dict[str, Any] = {}
-    is_of_tool = is_nested = False
     rows = []
     for document in documents:
         columns |= dict.fromkeys(document, pl.String)
-        is_of_tool |= any(tool.rows_in(document) for tool in TOOLS.values())
-        is_nested |= any(isinstance(cell, dict | list) for cell in document.values())
         rows.append({key: str(cell) for key, cell in document.items() if cell is not None})
     has_time = re.search("ttft|tpot|itl|tbt", " ".join(columns).lower())
-    if has_time and not is_of_tool and not is_nested:
-        frame = pl.DataFrame(rows, schema=columns)
-        return Batch(frame, np.arange(1, frame.height + 1), str)
+    if not has_time or any(map(_is_result, documents)):
+        raise _not_a_table(documents, name)
+    frame = pl.DataFrame(rows, schema=columns)
+    return Batch(frame, np.arange(1, frame.height + 1), str)
+
+
+def _is_result(document: dict[str, object]) -> bool:
+    """Return whether an object is the result of a benchmark tool, or holds lists or objects."""
+    if any(isinstance(cell, dict | list) for cell in document.values()):
+        return True
+    return any(tool.rows_in(document) for tool in TOOLS.values())
+
+
+def _not_a_table(documents: Sequence[Mapping[str, object]], name: str) -> IngestError:
+    """Return the error for results that are not of one tool, or without completed requests."""
     for number, document in enumerate(documents, 1):
         if document.get("completed") is None:
             where = f"{name}, result {number}" if len(documents) > 1 else name
-            raise IngestError(
+            return IngestError(
                 f"{where} has no completed or median_tpot_ms. Give the JSON that vllm bench serve "
                 "writes with --save-result, or the file of another tool."
             )
-    raise IngestError(f"{name} mixes the results of several tools. Give one file per tool.")
+    return IngestError(f"{name} mixes the results of several tools. Give one file per tool.")
 
 
 def _documents(text: str, name: str) -> list[dict[str, object]]:

@@ -211,8 +211,7 @@ def value_at(run: Any, path: str) -> Any:
         return run[path]
     step, _, rest = path.partition(".")
     if isinstance(run, list) and step in ("*", "#"):
-        values = [value_at(item, rest) for item in run]
-        values = [value for value in values if value is not None]
+        values = [value for item in run if (value := value_at(item, rest)) is not None]
         if step == "#":
             return len(values)
         return values[0] if values else None

@@ -71,11 +71,13 @@ def _metrics(text: str, name: str) -> dict[str, object]:
         if cells and cells[0].strip() == "Metric":
             names = [name.strip() for name in cells[1:]]
         elif len(cells) > 1:
-            metric = "_".join(re.sub(r"\(.*?\)", "", cells[0]).lower().split())
-            values = dict(zip(names, cells[1:], strict=False))
-            unit = re.search(r"\((.*?)\)", cells[0])
+            title, *figures = cells
+            values = dict(zip(names, figures, strict=False))
+            unit = re.search(r"\((.*?)\)", title)
             values["unit"] = unit[1] if unit else ""
-            metrics[metric] = values | ({"avg": values["Value"]} if "Value" in values else {})
+            if "Value" in values:
+                values["avg"] = values["Value"]
+            metrics["_".join(re.sub(r"\(.*?\)", "", title).lower().split())] = values
     return metrics
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,10 @@ class Kind(Enum):
     GAUGE_MEAN = "mean of gauges"
     HISTOGRAM = "histogram"
     MEAN = "mean of a histogram"  # sum / count: exact, while buckets are coarse
+
+
+# Tables of engines.toml; of the gauges, kv_use is a mean.
+TABLES = {"counters": Kind.COUNTER, "gauges": Kind.GAUGE_SUM, "histograms": Kind.HISTOGRAM}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +61,12 @@ class Engine:
 
 def _engine(name: str, declared: dict[str, Any]) -> Engine:
     """Return an engine of ``engines.toml`` with its metrics, in the order of their declaration."""
-    counters, gauges, histograms = (
-        {quantity: _names(text) for quantity, text in declared.pop(table, {}).items()}
-        for table in ("counters", "gauges", "histograms")
-    )
-    metrics = [Metric(quantity, Kind.COUNTER, names) for quantity, names in counters.items()]
-    for quantity, names in gauges.items():
-        kind = Kind.GAUGE_MEAN if quantity == "kv_use" else Kind.GAUGE_SUM
-        metrics.append(Metric(quantity, kind, names))
-    metrics += [Metric(quantity, Kind.HISTOGRAM, names) for quantity, names in histograms.items()]
-    if "tbt_s" in histograms:
-        metrics.append(Metric("tbt_mean_s", Kind.MEAN, histograms["tbt_s"]))
+    metrics = []
+    for table, kind in TABLES.items():
+        for quantity, text in declared.pop(table, {}).items():
+            own_kind = Kind.GAUGE_MEAN if quantity == "kv_use" else kind
+            metrics.append(Metric(quantity, own_kind, _names(text)))
+    metrics += [Metric("tbt_mean_s", Kind.MEAN, m.names) for m in metrics if m.what == "tbt_s"]
     declared["signs"] = tuple(declared["signs"])
     declared["leave_out"] = tuple(map(tuple, declared.get("leave_out", ())))
     return Engine(name, metrics=tuple(metrics), **declared)
@@ -102,9 +102,9 @@ def engines_present(on_server: frozenset[str], engine: str = "auto") -> tuple[En
         declared = (metric.present(on_server) for metric in candidate.metrics)
         metrics = tuple(metric for metric in declared if metric.names)
         counts_requests = any(metric.what == "requests" for metric in metrics)
-        names = [name for metric in metrics for name in metric.names]
+        names = chain.from_iterable(metric.names for metric in metrics)
         has_sign = any(name.startswith(candidate.signs) for name in names)
-        if counts_requests and (has_sign or engine == candidate.name):
+        if counts_requests and (has_sign or engine != "auto"):
             engines.append(replace(candidate, metrics=metrics))
     without_front_ends = [candidate for candidate in engines if not candidate.front]
     return tuple(without_front_ends or engines[:1])
@@ -169,19 +169,20 @@ def query_of(
     settings: PrometheusSettings, engine: Engine, metric: Metric, name: str, bin_s: int
 ) -> str:
     """Return the PromQL query of a metric for bins of ``bin_s`` seconds."""
-    model = "" if settings.model else settings.model_label or engine.model_label
-    region = "" if settings.region else settings.region_label or ""
-    tier = "" if settings.tier else settings.tier_label or ""
-    by = tuple(label for label in (model, region, tier) if label)
+    matchers = label_matchers(settings, engine)
     if metric.kind in (Kind.COUNTER, Kind.MEAN):
-        return f"last_over_time({name}{label_matchers(settings, engine)}[{open_bin(bin_s)}])"
+        return f"last_over_time({name}{matchers}[{open_bin(bin_s)}])"
+    model = "" if settings.model else settings.model_label or engine.model_label
+    region = "" if settings.region else settings.region_label
+    tier = "" if settings.tier else settings.tier_label
+    by = ", ".join(filter(None, (model, region, tier)))
     if metric.kind is Kind.HISTOGRAM:
-        within = f"increase({name}_bucket{label_matchers(settings, engine)}[{bin_s}s])"
-        return f"sum by ({', '.join((*by, 'le'))}) ({within})"
-    within = f"avg_over_time({name}{label_matchers(settings, engine)}[{bin_s}s])"
+        within = f"increase({name}_bucket{matchers}[{bin_s}s])"
+        return f"sum by ({f'{by}, le' if by else 'le'}) ({within})"
+    within = f"avg_over_time({name}{matchers}[{bin_s}s])"
     if metric.kind is Kind.GAUGE_MEAN:
-        return f"avg by ({', '.join(by)}) ({within})"
-    return f"sum by ({', '.join(by)}) (max without ({', '.join(RANKS)}) ({within}))"
+        return f"avg by ({by}) ({within})"
+    return f"sum by ({by}) (max without ({', '.join(RANKS)}) ({within}))"
 
 
 def open_bin(bin_s: int) -> str:

@@ -58,6 +58,15 @@ class Increases:
     missing: BoolArray
     known: BoolArray  # scraped in the bin, or in a gap whose growth is spread
 
+    def spread(self, series: int, gap: slice, grown: float) -> None:
+        """Spread the growth of a series over the bins of a gap; a long gap stays unknown."""
+        bins = gap.stop - gap.start
+        if bins <= MOST_SPREAD:
+            self.amount[series, gap] = grown / bins
+            self.known[series, gap] = True
+        else:
+            self.missing[series, gap] = True
+
 
 def increases(
     last: FloatArray,
@@ -104,17 +113,12 @@ def increases(
         new_target = is_first & ~target_seen_before
         amount[new_target] = (last - lowest)[new_target]
 
-    missing, known = np.zeros(last.shape, bool), scraped.copy()
+    growth = Increases(amount, np.zeros(last.shape, bool), scraped.copy())
     # A loop is fast enough, because few series return.
     for row, column in np.argwhere(grew & ~adjacent):
-        gap = slice(previous_column[row, column] + 1, column + 1)
-        bins = gap.stop - gap.start
-        if bins <= MOST_SPREAD:
-            amount[row, gap] = (last - previous)[row, column] / bins
-            known[row, gap] = True
-        else:
-            missing[row, gap] = True
-    return Increases(amount[:, 1:], missing[:, 1:], known[:, 1:])
+        grown = float(last[row, column] - previous[row, column])
+        growth.spread(row, slice(previous_column[row, column] + 1, column + 1), grown)
+    return Increases(growth.amount[:, 1:], growth.missing[:, 1:], growth.known[:, 1:])
 
 
 def _seen_before(scraped: BoolArray, targets: IntArray) -> BoolArray:
@@ -240,12 +244,17 @@ def read_span(
         tables += [_frame(key, span, amounts[key]) for key in sorted(own_keys)]
         histogram_tables += [table for (key, _), table in histograms.items() if key in own_keys]
     if present.power:
-        for series in client.range(power_query(settings, span.bin_s), span.ends):
-            region = settings.region or series.labels.get(settings.region_label or "", "")
-            tables.append(_frame(("", region, ""), span, {"power_w": series.values}))
+        tables += _power(client, settings, span)
     known = pl.any_horizontal(pl.col(*AMOUNTS, *GAUGES).is_not_null())
     bins = pl.concat(tables).filter(known) if tables else bins_frame([]).clear()
     return Samples(span.bin_s, bins, pl.concat(histogram_tables))
+
+
+def _power(client: Prometheus, settings: PrometheusSettings, span: Span) -> Iterator[pl.DataFrame]:
+    """Yield the power of all GPUs of each region, as tables of BINS."""
+    for series in client.range(power_query(settings, span.bin_s), span.ends):
+        region = settings.region or series.labels.get(settings.region_label or "", "")
+        yield _frame(("", region, ""), span, {"power_w": series.values})
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,40 +275,31 @@ class _EngineReader:
         """
         amounts: dict[Key, dict[str, FloatArray]] = defaultdict(dict)
         histograms: dict[tuple[Key, str], pl.DataFrame] = {}
-        missing: dict[Key, BoolArray] = {}
+        counters: list[_CounterIncrease] = []
         for metric in self.engine.metrics:
+            what = metric.what
             for name in metric.names:  # former names fill the bins that the present name lacks
                 if metric.kind is Kind.MEAN:
                     for key, values in self._means(metric, name).items():
-                        _fill(amounts[key], metric.what, values)
+                        _fill(amounts[key], what, values)
                 elif metric.kind is Kind.COUNTER:
-                    self._read_counter(metric, name, amounts, missing)
+                    for counter in self._increases(name):
+                        counters.append(counter)
+                        _fill(amounts[counter.key], what, counter.amount)
+                        if what == "requests" and not self.engine.front:
+                            _fill(amounts[counter.key], "replicas", counter.targets)
                 elif metric.kind is Kind.HISTOGRAM:
                     for key, table in self._histograms(metric, name).items():
-                        histograms.setdefault((key, metric.what), table)
+                        histograms.setdefault((key, what), table)
                 else:
                     for gauge in self._series(metric, name):
-                        _fill(amounts[self._key(gauge.labels)], metric.what, gauge.values)
+                        _fill(amounts[self._key(gauge.labels)], what, gauge.values)
         # Amounts of one bin belong together: if one counter was missed, none of them is known.
-        for key, bins in missing.items():
-            for what in amounts[key].keys() & set(AMOUNTS):
-                amounts[key][what] = np.where(bins, MISSING, amounts[key][what])
+        for counter in counters:
+            row = amounts[counter.key]
+            for field in row.keys() & set(AMOUNTS):
+                row[field] = np.where(counter.missing, MISSING, row[field])
         return amounts, histograms
-
-    def _read_counter(
-        self,
-        metric: Metric,
-        name: str,
-        amounts: dict[Key, dict[str, FloatArray]],
-        missing: dict[Key, BoolArray],
-    ) -> None:
-        """Add the counter ``name`` to the ``amounts`` by key, and its long gaps to ``missing``."""
-        for counter in self._increases(name):
-            key = counter.key
-            _fill(amounts[key], metric.what, counter.amount)
-            missing[key] = missing.get(key, False) | counter.missing
-            if metric.what == "requests" and not self.engine.front:
-                _fill(amounts[key], "replicas", counter.targets)
 
     def _series(self, metric: Metric, name: str) -> list[TimeSeries]:
         """Return the series of a gauge or of the buckets of a histogram, ``[bins]`` each."""

@@ -63,8 +63,8 @@ class Frame:
         numbers = values.cast(pl.Float64, strict=False).to_numpy()
         bad = ~np.isfinite(numbers) | (numbers < low)
         if bad.any():
-            first = int(np.flatnonzero(bad)[0])
-            cell = self.data[column][first]
+            first = int(bad.argmax())
+            cell = values[first]
             words = "empty" if cell is None else repr(cell)
             raise IngestError(
                 f"{self.name}, {self.unit} {int(self.lines[first])}: {column} is {words}; "

@@ -4,6 +4,8 @@ Each row becomes a call of an operator (kernel) of known size. For example, a pr
 product of m tokens with its k x n matrix, which is split by tensor parallelism.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 import polars as pl
 
@@ -191,25 +193,29 @@ def v1_attention(frame: Frame, shapes: Shapes) -> Rows:
     for (hardware, model, tp), part in frame.parts("hardware", "model", "tp"):
         shape = shape_of(frame, shapes, model)
         sizes = _head_sizes(shape.heads, shape.kv_heads, shape.head_dim, _int(tp))
-        gpu = GPUS.get(hardware, hardware)
-        decodes, chunk = part.numbers("n_decode"), part.numbers("prefill_chunk")
-        prefill = part.select((decodes == 0) & (chunk > 0))
-        decode = part.select((chunk == 0) & (decodes > 0))
-        mixed_calls = part.data.filter((pl.col("n_decode") > 0) & (pl.col("prefill_chunk") > 0))
-        if prefill.data.height:
-            columns = prefill.columns({"isl": "prefill_chunk", "context": "kv_prefill"})
-            seconds = prefill.seconds("time_us", 1e-6)
-            yield gpu, _kernel_rows("attention_prefill", columns, sizes | {"batch": 1}, seconds)
-        if decode.data.height:
-            columns = decode.columns({"batch": "n_decode", "context": "kv_decode"})
-            seconds = decode.seconds("time_us", 1e-6)
-            yield gpu, _kernel_rows("attention_decode", columns, sizes, seconds)
-        columns, seconds = _decodes_with_chunks(mixed_calls, prefill.data)
-        if seconds.size:
-            yield gpu, _kernel_rows("attention_beside", columns, sizes, seconds)
-        if seconds.size < mixed_calls.height:
-            reason = "prefill and decode in one call, without a measurement of the chunk"
-            part.set_aside[reason] += mixed_calls.height - seconds.size
+        for rows in _v1_calls(part, sizes):
+            yield GPUS.get(hardware, hardware), rows
+
+
+def _v1_calls(part: Frame, sizes: dict[str, int]) -> Iterator[KernelRows]:
+    """Yield the calls of one model: of prompt chunks, of decodes, and of decodes beside a chunk."""
+    decodes, chunk = part.numbers("n_decode"), part.numbers("prefill_chunk")
+    prefill = part.select((decodes == 0) & (chunk > 0))
+    if prefill.data.height:
+        columns = prefill.columns({"isl": "prefill_chunk", "context": "kv_prefill"})
+        seconds = prefill.seconds("time_us", 1e-6)
+        yield _kernel_rows("attention_prefill", columns, sizes | {"batch": 1}, seconds)
+    decode = part.select((chunk == 0) & (decodes > 0))
+    if decode.data.height:
+        columns = decode.columns({"batch": "n_decode", "context": "kv_decode"})
+        yield _kernel_rows("attention_decode", columns, sizes, decode.seconds("time_us", 1e-6))
+    mixed_calls = part.data.filter((pl.col("n_decode") > 0) & (pl.col("prefill_chunk") > 0))
+    columns, seconds = _decodes_with_chunks(mixed_calls, prefill.data)
+    if seconds.size:
+        yield _kernel_rows("attention_beside", columns, sizes, seconds)
+    if seconds.size < mixed_calls.height:
+        reason = "prefill and decode in one call, without a measurement of the chunk"
+        part.set_aside[reason] += mixed_calls.height - seconds.size
 
 
 def _decodes_with_chunks(

@@ -30,6 +30,7 @@ Rows with ``sm_share`` below 1 or a ``concurrent_with`` are interference measure
 part of the profile of a whole GPU. ``sharing`` reads them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,16 +92,8 @@ def sharing(frame: Frame) -> tuple[Sharing, ...]:
     data = frame.data
     if not {"sm_share", "concurrent_with"} & set(data.columns):
         return ()
-    share, concurrent = _sharing_conditions(data)
     sizes = [name for name in data.columns if name not in MEASURED]
-    seconds = pl.col("latency_us").cast(pl.Float64, strict=False)
-    rows = data.select(*sizes, share.alias("share"), concurrent.alias("other"), us=seconds)
-    rows = rows.filter(pl.col("us") > 0, pl.col("share") > 0)
-    if "m" in sizes:
-        few_rows = pl.col("m").cast(pl.Float64, strict=False) <= FEW_ROWS
-        is_memory_bound = (pl.col("op") == "gemm") & few_rows
-        operator = pl.when(is_memory_bound).then(pl.lit(GEMM_MEMORY_BOUND)).otherwise(pl.col("op"))
-        rows = rows.with_columns(op=operator)
+    rows = _timed_rows(data, sizes)
     has_interference = (pl.col("share") < 1) | (pl.col("other") != "")
     alone = rows.filter(~has_interference).group_by(sizes).agg(alone=pl.col("us").median())
     shared = rows.filter(has_interference).join(alone, on=sizes, nulls_equal=True)
@@ -109,6 +102,23 @@ def sharing(frame: Frame) -> tuple[Sharing, ...]:
     slowdowns = by_case.agg(slowdown=slowdown, calls=pl.len())
     slowdowns = slowdowns.sort("gpu", "op", "dtype", "share", "other")
     return tuple(Sharing(*row) for row in slowdowns.iter_rows())
+
+
+def _timed_rows(data: pl.DataFrame, sizes: Sequence[str]) -> pl.DataFrame:
+    """Return calls by ``sizes``, ``share`` of the GPU and ``other`` operator, with their ``us``.
+
+    Matrix products with few rows are an operator of their own, bound by memory.
+    """
+    share, concurrent = _sharing_conditions(data)
+    seconds = pl.col("latency_us").cast(pl.Float64, strict=False)
+    rows = data.select(*sizes, share.alias("share"), concurrent.alias("other"), us=seconds)
+    rows = rows.filter(pl.col("us") > 0, pl.col("share") > 0)
+    if "m" not in sizes:
+        return rows
+    few_rows = pl.col("m").cast(pl.Float64, strict=False) <= FEW_ROWS
+    is_memory_bound = (pl.col("op") == "gemm") & few_rows
+    operator = pl.when(is_memory_bound).then(pl.lit(GEMM_MEMORY_BOUND)).otherwise(pl.col("op"))
+    return rows.with_columns(op=operator)
 
 
 def _sharing_conditions(data: pl.DataFrame) -> tuple[pl.Expr, pl.Expr]:
