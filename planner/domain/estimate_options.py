@@ -60,15 +60,16 @@ ENGINE = (
             MOST_DRAFTED),
     _number("acceptance", "Share accepted", "Share of the draft tokens that is accepted, instead "
             "of accepted_tokens.", 0, 1),
-    _number("max_num_seqs", "Most sequences per GPU group", "Most sequences in a decode batch of a "
+    _number("max_num_seqs", "Most sequences in a batch", "Most sequences in a decode batch of a "
             "rank. Default: as memory allows.", 1, MAX_USERS),
-    _number("chunk_tokens", "Prompt tokens of an iteration", "Prompt tokens of an iteration, at "
-            "most. Default: 8192.", 1, MOST_TOKENS),
+    _number("chunk_tokens", "Most prompt tokens of an iteration", "Chunked prefill "
+            "budget. Default: 8192.", 1, MOST_TOKENS),
     _number("prefix_hit_rate", "Prefix hit rate", "Share of a prompt in the prefix cache.", 0,
             MOST_HITS),
-    _choice("ttft_statistic", "TTFT statistic", "Statistic of TTFT. Default: mean.",
+    _choice("ttft_statistic", "TTFT statistic", "Statistic of TTFT that is shown. Default: mean. "
+            "SLOs use percentiles.",
             ("mean", "median")),
-    _number("rounds", "Requests of each user", "Requests that each user sends in turn. "
+    _number("rounds", "Requests of each user", "Requests that each user sends one after another. "
             "Default: 10, as in benchmarks. Steady traffic: 1000.", 1, 1e9),
     _choice("equal_lengths", "All of one length", "yes: all requests have equal lengths. "
             "Default: yes in a benchmark, except for lengths of InferenceMAX.", ("yes", "no")),

@@ -125,7 +125,7 @@ def _local_words(problem: PlanningProblem, where: str) -> str:
     """Return the sentence on the local demand of ``where``, which binds."""
     share = "" if problem.epsilon == 1 else f"{percent(problem.epsilon)} of "
     redundancy = redundancy_words(problem).removesuffix(" in each region")
-    return f"{where}: no replica can go. The region must serve {share}its own peak{redundancy}."
+    return f"{where}: at its minimum. The region must serve {share}its own peak{redundancy}."
 
 
 def _limiting_sides(
@@ -181,9 +181,7 @@ def _joint_words(problem: PlanningProblem, where: str) -> str:
     """Return the sentence on the joint demand of ``where``, which binds."""
     lost = " without any one of them" if problem.lose_region else ""
     redundancy = redundancy_words(problem)
-    return (
-        f"{where}: no replica can go. All regions together must serve their peak{lost}{redundancy}."
-    )
+    return f"{where}: at its minimum. All regions together must serve their peak{lost}{redundancy}."
 
 
 def _last_instance_tps(problem: PlanningProblem, target: IntArray, side: Side) -> FloatArray:

@@ -54,7 +54,7 @@ ANALYSES = (
     Analysis(Kind.PLACE, "Nodes and racks for the replicas"),
     Analysis(Kind.SHARE, "GPUs if several models run on one"),
     Analysis(Kind.BACKTEST, "Cost and error of each forecast method"),
-    Analysis(Kind.OUTLOOK, "GPUs and cost a year ahead"),
+    Analysis(Kind.OUTLOOK, "GPUs and cost of the next months"),
     Analysis(Kind.PARETO, "Plans between least cost and least carbon"),
 )
 

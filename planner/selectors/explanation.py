@@ -72,7 +72,7 @@ def _steps(result: Row, pool: Row, planned: Sequence[Row], count: int) -> Iterat
         yield Step(
             "One replica",
             f"{size['input_tps']:,.0f} input tokens/s ({figure(size['max_rps'], 'req/s')}) alone. "
-            f"Limit: {limit_name(size['bound_by'])}, {size['tier']}.",
+            f"Bound by {limit_name(size['bound_by'])} ({size['tier']}).",
             "capacity",
         )
     if not recommended.get("follows_plan"):
@@ -110,7 +110,7 @@ def _demand_steps(result: Row, peak: Row, largest_tps: float) -> Iterator[Step]:
         guard = traits_of(recommended["policy"]).may_exceed_plan
         yield Step(
             "Load factor",
-            f"The schedule covers {factor:g} times the planned percentile: the cheapest factor "
+            f"The schedule covers {factor:g} times the forecast percentile: the cheapest factor "
             "that passes the test days." + " The guard adds replicas for more load." * guard,
             "test-days",
         )
@@ -154,7 +154,7 @@ def _forecast_steps(result: Row, pool: Row) -> Iterator[Step]:
         if (series["model"], series["region"]) != (pool["model"], pool["region"]):
             continue
         peak_error = series.get("peak_wape")
-        error_words = "" if peak_error is None else f", peak error {peak_error:.0%}"
+        error_words = "" if peak_error is None else f", peak WAPE {peak_error:.0%}"
         sentence = f"{series['tier'].capitalize()}: {series['method']}{error_words}."
         yield Step("Forecast", sentence, "forecast")
         percentile = percentiles.get(series["tier"])
@@ -215,7 +215,7 @@ def _provenance_step(result: Row, pool: Row, size: Row) -> Step:
 def _error_steps(result: Row, pool: Row) -> Iterator[Step]:
     """Yield the steps on the errors of simulation and profile."""
     sentence = (
-        f"Simulated capacity has a median error of {SIMULATION.median:.1%}, and of "
+        f"Error of capacity by simulation: median {SIMULATION.median:.1%}, "
         f"{SIMULATION.p95:.1%} at the 95th percentile."
     )
     yield Step("Simulation error", sentence, "profiles")

@@ -59,7 +59,7 @@ Row = Mapping[str, Any]
 # What the stated error of an estimate was measured on. The fit is that of the estimate's speeds to
 # measured benchmark rows.
 BASIS = {
-    "seen": "measured rows of this model on this GPU type; the fit had seen them",
+    "seen": "measured rows of this model on this GPU type, with which it was fitted",
     "version": "measured rows of this model and GPU type, fitted without the engine's version",
     "model": "models that the fit has not seen, such as this one",
     "gpu": "GPU types that the fit has not seen, such as this one",

@@ -37,7 +37,7 @@ class SizeQuestion(RunOptions):
     """Name in the catalogue."""
     gpu: str = Field(title="GPU or cloud instance", max_length=200)
     """GPU type or cloud instance."""
-    users: int | None = Field(None, title="Users at once", ge=1, le=1_000_000)
+    users: int | None = Field(None, title="Concurrent users", ge=1, le=1_000_000)
     """Requests in flight. Alternative: rps."""
     rps: float | None = Field(None, title="or requests/s", ge=1e-6, le=1e6)
     """Requests per second. Alternative: users."""
@@ -49,7 +49,7 @@ class SizeQuestion(RunOptions):
     """Time to first token. Default: 2000."""
     tbt_ms: Milliseconds = Field(50.0, title="TPOT limit, ms")
     """Time per output token. Default: 50."""
-    cached_share: float = Field(0.0, title="Cached share of input", ge=0, le=MOST_HITS)
+    cached_share: float = Field(0.0, title="Prefix hit rate", ge=0, le=MOST_HITS)
     """Share of input tokens in a prefix cache. Default: 0."""
 
 

@@ -707,11 +707,11 @@ def _reasons(view: ComparisonView) -> Iterator[Fact]:
 def _test_days_cost_fact(expected: Interval) -> Fact:
     """Return the mean cost of the test days, with its interval if there are several days."""
     if expected.low is None:
-        note = "from one test day"
+        note = "one test day"
     else:
         low, high = figure(expected.low, "$"), figure(expected.high, "$")
         note = "equal on test days" if low == high else f"80% interval {low} to {high}"
-    return Fact("Mean cost of the test days", expected.mean, "$", note=note)
+    return Fact("Expected cost, from the test days", expected.mean, "$", note=note)
 
 
 def _next_policy(view: ComparisonView) -> tuple[Outcome, float] | None:
@@ -799,9 +799,9 @@ def _test_days_note(view: ComparisonView) -> str:
     )
     kinds = {day.kind for day in view.tests.days if day.cases}
     if LOST_REPLICA in kinds:
-        note += " A lost replica is not paid for."
+        note += " A lost replica costs nothing."
     if PAST in kinds:
-        note += " A past day ends when its plan is made. Its cost is scaled to the planned time."
+        note += " A past day ends at the time of planning. Its cost is scaled to the planned time."
     return note
 
 

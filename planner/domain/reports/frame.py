@@ -27,7 +27,7 @@ from planner.domain.verification.profile_error import ProfileError
 
 INDEX = re.compile(r"\[\d+\]")  # in a key such as traffic.sources[0].tiers
 ERRORS_NOTE = (
-    "How far past forecasts were off: the summed error as a share of the demand, and how often "
+    "WAPE of past forecasts (summed error as a share of demand), and how often "
     "demand was within the band."
 )
 
@@ -214,7 +214,7 @@ def profiles_section(errors: Sequence[ProfileError]) -> Iterator[Section]:
         note=" ".join(
             (
                 "Replicas at the forecast peak. They are also shown for a profile that is slower "
-                "or faster by its error. Formulas give them, without a simulation.",
+                "or faster by its error. Computed by formulas, not simulated.",
                 *dict.fromkeys(row.note for row in errors if row.note),
             )
         ),
@@ -229,7 +229,7 @@ def capacity_section(frame: Frame) -> Iterator[Section]:
     rows = table(
         frame.capacity,
         *CAPACITY_COLUMNS,
-        note="Load that one replica, or that many together, serve within the SLO.",
+        note="Load that a pool of 1, 8 or 64 replicas sustains within the SLO.",
     )
     yield Section("Replica capacity", (rows,), "Capacity", group=Group.PLAN)
 

@@ -279,7 +279,7 @@ def _constraints(plan: PlanFigures) -> Iterator[Section]:
     """Yield the section on the distance from the optimum, and on binding constraints."""
     solver = SOLVERS.get(plan.solver, plan.solver)
     solved = f"{solver}, {duration(plan.solve_seconds)}"
-    gap_label = "Cost above the optimum, at most"
+    gap_label = "Optimality gap"
     gap = Fact(gap_label, plan.gap, form=Form.SHARE, note="of the fleet's cost")
     blocks: list[Block] = [Facts((Fact("Plan", plan.status, note=solved), gap))]
     if plan.binding:

@@ -66,8 +66,8 @@ PARAMETER_NAMES = {
     "target_factor": "Factor on the rated load",
     "tolerance": "Load above the target that is ignored",
     "rise_s": "Seconds of high load before replicas are added",
-    "fall_s": "Seconds until added replicas go",
-    "scale_up_factor": "Largest growth per 15 s",
+    "fall_s": "Guard: seconds before added replicas stop",
+    "scale_up_factor": "Largest growth in 15 s, times the replicas",
     "scale_up_instances": "Replicas that may be added per 15 s",
     "interval_s": "Seconds between scaling decisions",
     "routing.instance": "Routing: choice of a replica",
@@ -75,8 +75,8 @@ PARAMETER_NAMES = {
     "routing.endpoint": "Routing: choice of an endpoint",
     "routing.sees": "Routing: load that the router knows",
     "routing.region_threshold": "Routing: memory use from which another region is used",
-    "routing.release_one_below": "Routing: memory use below which a deferred request enters",
-    "routing.release_two_below": "Routing: memory use below which two enter",
+    "routing.release_one_below": "Routing: memory use below which 1 deferred request is admitted",
+    "routing.release_two_below": "Routing: memory use below which 2 are admitted",
 }
 ROUTERS = {
     "least-remaining": "fewest tokens left",
@@ -351,7 +351,7 @@ def policies_table(
         *test_day_columns,
         marked=lambda row: row.figures["name"] == recommended,
         note="Sorted by cost; policies that miss an SLO last. The saving is against the baseline. "
-        "It is smaller than the costs suggest if the policy has a lower SLO attainment. "
+        "It is corrected for a lower SLO attainment. "
         "Without a replica: the lowest of this window and the test day.",
     )
 

@@ -232,7 +232,7 @@ def _schedule_note(schedule: Schedule, *, requested_ahead: bool) -> str:
         return "First replicas. The policy then scales by its own rule."
     if requested_ahead:
         return (
-            "The replicas to run. Request new ones a cold start ahead, at the stated time. Stop "
-            "others when the period begins."
+            "The replicas to run. Request new replicas at the stated time, a cold start ahead. "
+            "Stop surplus replicas when the period begins."
         )
     return "The replicas to run."

@@ -57,7 +57,7 @@ def _smaller_rows_note(shown: Sequence[object], count: int) -> str:
 
 
 REPEAT_COLUMNS: TableColumns[Volume] = (
-    (Head("Like the day before", Form.SHARE), lambda row: row.autocorrelation_day),
+    (Head("Correlation with the day before", Form.SHARE), lambda row: row.autocorrelation_day),
     (Head("Like the week before", Form.SHARE), lambda row: row.autocorrelation_week),
     (Head("Utility per request", Form.NUMBER), lambda row: row.utility_per_request),
 )
@@ -93,7 +93,7 @@ def _amounts(character: Character, by: str) -> Iterator[Section]:
     labels = [volume for volume in character.volumes if volume.by == by]
     shown: list[Volume] = [character.total, *labels[:MOST_ROWS]]
     unit = f"{character.unit.replace('_', ' ')}/s"
-    label, title = by.capitalize(), f"Amounts, by {by}"
+    label, title = by.capitalize(), f"Volume by {by}"
     if by == "all":
         label, title = "Traffic", "Amounts"
     rows = table(
@@ -133,7 +133,7 @@ def _days(character: Character) -> Iterator[Section]:
         days,
         (Head("Day", width=2), lambda row: row.name),
         (Head("Rank", Form.COUNT), lambda row: row.rank),
-        (Head("Of the busiest", Form.SHARE), lambda row: row.of_busiest),
+        (Head("Share of busiest", Form.SHARE), lambda row: row.of_busiest),
         *AMOUNTS,
         (Head("Known", Form.SHARE), lambda row: row.seen),
     )
@@ -208,4 +208,4 @@ def _combinations(character: Character) -> Iterator[Section]:
         (Head("Share", Form.SHARE), lambda row: row.share),
         note=_smaller_rows_note(shown, len(character.cells)),
     )
-    yield Section("Amounts, by model, region and tier", (rows,), "Cells")
+    yield Section("Volume by model, region and tier", (rows,), "Cells")

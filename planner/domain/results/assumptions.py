@@ -42,7 +42,7 @@ LIMITS_OF = "Limits of "  # before the name of a tier
 OBSERVED = "measured"  # provenance; MEASURED is an origin of requests
 GIGA = 1e9
 BATCHING = {
-    "chunked": "prompts in chunks among decodes",
+    "chunked": "chunked prefill",
     "whole": "whole prompts first",
     "alone": "whole prompts alone",
 }
@@ -284,7 +284,7 @@ def _speeds(study: Study) -> Iterator[Assumption]:
         if error is not None:
             effect = error.value
             value = f"{profile.kind} profile, error {effect:.1%} ({error.basis})"
-            words = f"slower by its error: about {effect:+.0%} replicas"
+            words = f"{effect:.0%} slower: about {effect:+.0%} replicas"
         what = f"Speed of {name}"
         yield Assumption(what, value, source.kind, source.source, "profiles", words, effect)
         source_words = "the profile's own" if section.name else "scenario; default bf16"
@@ -386,7 +386,7 @@ def _fleet(study: Study) -> Iterator[Assumption]:
         value += f"; {starts.reclaim_s:,.6g} s for a lent replica, {starts.remote_s:,.6g} s where "
         value += "weights are fetched"
     elif hardware.startup_s == 600:
-        source_words = "scenario, or the default for weights at hand (SageServe, section 4)"
+        source_words = "scenario, or the default for local weights (SageServe, section 4)"
     yield Assumption("Cold start of a replica", value, ASSUMED, source_words, "fleet.startup_s")
     value = f"{len(hardware.faults)} stated" if hardware.faults else "none"
     source_words = "scenario, without others"
@@ -408,7 +408,9 @@ def _plan(study: Study) -> Iterator[Assumption]:
         yield Assumption(what, value, kind, quantile.why, "forecast.quantile")
     if len(study.hardware.regions) > 1:
         value = f"at least {plan.objective.epsilon:.0%} of a region's peak"
-        yield Assumption("Served at home", value, ASSUMED, "scenario", "objective.epsilon")
+        yield Assumption(
+            "Served in its own region", value, ASSUMED, "scenario", "objective.epsilon"
+        )
     if study.hardware.spot.any():
         value = f"at most {plan.objective.spot_share:.0%} of a model's replicas in a region"
         yield Assumption("Rests on spot", value, ASSUMED, "scenario", "objective.spot_share")

@@ -215,9 +215,9 @@ def frame_of(study: Study, *, kept: bool = False, simulated: bool = True) -> Fra
             *gaps_note(study.traffic, study.window),
             *growth_note(study.window),
             *([study.misfit] if study.misfit else []),
-            "Every policy begins with the fleet before the plan. Replicas above it at the start "
-            "of the window were started one cold start earlier. Those starts "
-            "count in its starts, hours and cost. The requests of that time are not replayed.",
+            "Every policy begins with the fleet before the plan. Replicas that its first period "
+            "adds start one cold start earlier. They count in starts, hours and cost. The requests "
+            "of that time are not replayed.",
             *study.traffic.notes,
             *study.sizes.notes,
         ),

@@ -65,7 +65,7 @@ class Guarded(Policy):
     target_factor: Above = 1.0  # factor on the pressure test
     tolerance: Factor = Rule.tolerance  # load above the plan that the guard ignores
     rise_s: Delay = Rule.rise_s  # seconds that a reason must last
-    fall_s: Delay = Rule.fall_s  # seconds until added replicas go
+    fall_s: Delay = Rule.fall_s  # seconds before added replicas stop
     scale_up_factor: Factor = Rule.scale_up_factor  # largest growth per 15 s
     scale_up_instances: Count = Rule.scale_up_instances  # or this many replicas per 15 s
     interval_s: Interval = Rule.interval_s  # seconds between decisions

@@ -10,12 +10,12 @@ from planner.policies.context import BuiltPolicy, PolicyContext
 from simulation.policies.proportional import SIGNALS, SignalName
 
 LINES: dict[SignalName, tuple[str, str]] = {
-    "decode-tps": ("decode TPS", "Output tokens per second, over the target of a replica."),
+    "decode-tps": ("decode TPS", "Output tokens/s, divided by the target of a replica."),
     "prefill-tps": (
         "prefill TPS",
-        "Computed prompt tokens per second, over the target of a replica.",
+        "Computed prompt tokens/s, divided by the target of a replica.",
     ),
-    "prefill-gpu": ("prefill GPU use", "Share of time in which prefill replicas run."),
+    "prefill-gpu": ("prefill GPU use", "Share of time in which prefill replicas are busy."),
     "prefill-sm": ("prefill SM activity", "Share of time in which their SMs compute."),
     "decode-gpu": (
         "decode GPU use",

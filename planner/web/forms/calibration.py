@@ -136,10 +136,10 @@ class _ProfileForm(forms.Form):
     gpu = _name_field("GPU", "gpu-names")
     precision = forms.ChoiceField(label="Precision", choices=[(p, p) for p in BYTES])
     max_batch = _limit_field(
-        "Sequences in a batch", "Default: 256, or the largest batch in the table."
+        "Most sequences in a batch", "Default: 256, or the largest batch in the table."
     )
     max_batch_tokens = _limit_field(
-        "Tokens of an iteration", "Chunked prefill budget. Default: 2,048."
+        "Most tokens of an iteration", "Chunked prefill budget. Default: 2,048."
     )
     kv_capacity_tokens = _limit_field(
         "KV cache, tokens", "Default: 90% of the memory minus the weights."

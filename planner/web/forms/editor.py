@@ -119,7 +119,7 @@ _SECTION = re.compile(r"^(?P<list>[a-z.]+)\[(?P<index>\d+)\]\.?(?P<rest>.*)$")
 TITLES = {
     "profiles": ("Deployments", "Built-in profiles, and those this scenario gives in full."),
     "regions": ("Regions and their GPUs", "One row per region and GPU type."),
-    "tiers": ("Service tiers", "Limits that the given percentile of requests must keep."),
+    "tiers": ("Service tiers", "Limits that the given share of requests must meet."),
     "sources": (
         "Traffic",
         ("Traces by model and region, with shares such as “east 60 %, west 40 %”."),

@@ -208,18 +208,18 @@ SCALARS: dict[str, Scalar] = {
         "forecast.quantile", "Forecast percentile, as a fraction", empty="tuned on earlier days"
     ),
     "holidays": Scalar("forecast.holidays", "Holidays"),
-    "epsilon": Scalar("objective.epsilon", "Share served in its own region"),
+    "epsilon": Scalar("objective.epsilon", "Share of its peak that a region serves itself"),
     "solver": Scalar("objective.solver", "Solver"),
     "time_limit_s": Scalar("objective.time_limit_s", "Time limit of the solver, seconds"),
     "baseline": Scalar("objective.baseline", "Baseline of savings"),
     "minimise": Scalar("objective.minimise", "Minimise", folded=True),
     "periods": Scalar("objective.periods", "Periods", folded=True),
-    "gap": Scalar("objective.gap", "Accepted gap to the optimum", folded=True),
+    "gap": Scalar("objective.gap", "Optimality gap", folded=True),
     "limited": Scalar(
         "objective.limited", "If demand exceeds capacity", empty="no plan", folded=True
     ),
     "utility_usd": Scalar(
-        "objective.utility_usd", "Value of a unit of tier utility, $", empty="not used", folded=True
+        "objective.utility_usd", "$ per unit of request utility", empty="not used", folded=True
     ),
     "usd_per_hour": Scalar(
         "objective.limits.usd_per_hour", "Cost limit, $ per hour", empty=NONE, folded=True
@@ -233,7 +233,7 @@ SCALARS: dict[str, Scalar] = {
         folded=True,
     ),
     "lend_share": Scalar(
-        "objective.lend_share", "Income from lent GPUs, % of their price", PERCENT, empty="none",
+        "objective.lend_share", "Value of lent GPUs, % of their price", PERCENT, empty="none",
         folded=True,
     ),
     "limit_usd": Scalar(

@@ -64,7 +64,7 @@ class LaunchForm(DressedForm):
         max_length=80,
         required=False,
         widget=forms.TextInput(
-            attrs={"list": "built-in-regions", "placeholder": "the first with a price"}
+            attrs={"list": "built-in-regions", "placeholder": "first region with a price"}
         ),
     )
     requests_per_day = _number("Requests a day, on average", 200_000, 1, 1e11)
@@ -85,11 +85,11 @@ class LaunchForm(DressedForm):
         widget=forms.TextInput(attrs={"placeholder": "relative rates from 00:00 on, local time"}),
     )
     weekend_percent = _number(
-        "A weekend day, % of a weekday", None, 0, 1000, required=False,
+        "Weekend, % of a weekday", None, 0, 1000, required=False,
         help_text="Default: as in the shape.",
     )  # fmt: skip
     utc_offset_h = _number("UTC offset, hours", 0, -12, 14)
-    growth_percent = _number("More each month, %", 0, -90, 1000)
+    growth_percent = _number("Monthly growth, %", 0, -90, 1000)
     begins = forms.DateField(
         label="Begins", initial=next_monday, widget=forms.DateInput(attrs={"type": "date"})
     )

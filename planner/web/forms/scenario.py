@@ -108,7 +108,7 @@ class StudyForm(forms.Form):
         required=False,
         label=SCALARS["start"].label,
         widget=forms.TextInput(attrs={"placeholder": "default: last day"}),
-        help_text="A time with its zone, or “end”: after the trace.",
+        help_text="Time in UTC or with an offset. “end”: after the trace.",
     )
     policies = forms.MultipleChoiceField(
         choices=lambda: _policies(), widget=forms.CheckboxSelectMultiple, label="Policies"
@@ -216,7 +216,7 @@ class SourceRow(Row):
     tiers = SharesField(required=False, label="Tiers", widget=forms.TextInput(WIDE))
     scale = schema_field("traffic.sources.scale", "Scale")
     cached_share = schema_field(
-        "traffic.sources.cached_share", "Cached share", empty="of the file", required=False
+        "traffic.sources.cached_share", "Prefix hit rate", empty="of the file", required=False
     )
     input_mean = schema_field(
         "traffic.sources.input_tokens.mean", "Input tokens, mean", empty="of the file",
@@ -229,7 +229,7 @@ class SourceRow(Row):
     )  # fmt: skip
     output_cv = schema_field("traffic.sources.output_tokens.cv", "Output tokens, CV")
     launch_rps = schema_field(
-        "traffic.sources.launch.rps", "Without a trace: requests/s", empty="of the trace",
+        "traffic.sources.launch.rps", "Without a trace: mean requests/s", empty="of the trace",
         required=False,
     )  # fmt: skip
     launch_day = schema_field("traffic.sources.launch.day", "Without a trace: day", required=False)
@@ -247,7 +247,7 @@ class TodayRow(Row):
 
 KIND_LABELS = {
     "past": "Past days",
-    "drawn": "Days drawn from the forecast",
+    "drawn": "Days sampled from the forecast",
     "slower_profile": "Slower profile",
     "replica_lost": "Replica lost (N+1)",
     "more_demand": "More demand",
@@ -277,7 +277,7 @@ class TestDayRow(Row):
     error = forms.ChoiceField(
         label="Profile error",
         required=False,
-        choices=[("", "–"), ("half", "half"), ("nine-of-ten", "nine of ten")],
+        choices=[("", "–"), ("half", "median"), ("nine-of-ten", "P90")],
     )
 
 

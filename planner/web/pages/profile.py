@@ -95,7 +95,7 @@ def limits(profile: Profile) -> list[tuple[str, float, str]]:
     """Return label, value and unit of each limit of a profile."""
     return [
         ("Requests at a time", profile.max_batch, ""),
-        ("Tokens of an iteration", profile.max_batch_tokens, "tokens"),
+        ("Most tokens of an iteration", profile.max_batch_tokens, "tokens"),
         ("KV cache", profile.kv_capacity_tokens, "tokens"),
     ]
 

@@ -96,7 +96,7 @@ def _render_channels(
 class ChannelForm(forms.Form):
     kind = forms.ChoiceField(label="By", choices=Channel.Kind.choices)
     address = forms.CharField(
-        label="Address", max_length=500, help_text="A mailbox, or the address of a webhook."
+        label="Address", max_length=500, help_text="Email address or URL of a webhook."
     )
     events = forms.MultipleChoiceField(
         label="Of",

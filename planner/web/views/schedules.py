@@ -250,13 +250,19 @@ class ScheduleForm(forms.Form):
         label="Run", choices=Schedule.Kind.choices, initial=Schedule.Kind.COMPARE
     )
     replicas = forms.FloatField(
-        label="Replica-hours change by at most, %", required=False, min_value=0, max_value=1000
+        label="Approve by itself: replica-hours change up to, %",
+        required=False,
+        min_value=0,
+        max_value=1000,
     )
     cost = forms.FloatField(
-        label="Cost changes by at most, %", required=False, min_value=0, max_value=1000
+        label="Approve by itself: cost changes up to, %",
+        required=False,
+        min_value=0,
+        max_value=1000,
     )
     policy = forms.ChoiceField(
-        label="Policy to propose", required=False, help_text="For a comparison with this policy."
+        label="Policy to propose", required=False, help_text="Only for Plan and compare."
     )
     cron = forms.CharField(
         label="Cron line",

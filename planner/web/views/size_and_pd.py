@@ -166,7 +166,7 @@ def _choose_arrivals(form: OptionsForm) -> None:
     make_select(form, "burstiness", ARRIVALS)
     form.fields["burstiness"].widget.attrs["data-fits"] = ""
     form.fields["variation"] = forms.FloatField(
-        label="Variation of gaps, squared",
+        label="CV² of interarrival times",
         min_value=0,
         max_value=MOST_BURSTY,
         initial=4,

@@ -29,9 +29,9 @@ def test_a_chain_has_the_figures_of_its_run(planner: User, viewer: User) -> None
     assert [step.name for step in first.steps] == NAMES
     sentences = {step.name: step.sentence for step in first.steps}
     assert "At most 2,000 input tokens/s" in sentences["Demand"]
-    assert "arima, peak error 20%" in sentences["Forecast"]
+    assert "arima, peak WAPE 20%" in sentences["Forecast"]
     assert "3,700 input tokens/s (3.2 req/s) alone" in sentences["One replica"]
-    assert "TTFT, IW-F" in sentences["One replica"]
+    assert "TTFT" in sentences["One replica"] and "IW-F" in sentences["One replica"]
     assert "6 replicas" in sentences["Plan"] and "22,200" in sentences["Plan"]
     assert (
         "measured (a profile)" in sentences["Where from"] and "assumed (a guess)" not in sentences
