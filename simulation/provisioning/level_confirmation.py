@@ -8,8 +8,8 @@ longer.
 """
 
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from simulation.provisioning.level import Level, fallback_to, fewest_devices, level_order
@@ -30,121 +30,133 @@ SLOWED = (1.0, 1.5)  # allowed slowdowns of operators in shares of the multiproc
 LATENCY_TOLERANCE = 1.001  # allowed P95 latency of a finer level over that of a coarser one
 
 
-def confirmed_whole_replicas(
-    phase: PhaseProblem, replay: LevelReplay, attainment: float
-) -> Level | None:
-    """Return the plan with the fewest whole replicas that a replay confirms.
+@dataclass(frozen=True, slots=True, eq=False)
+class Confirmation:
+    """Confirms plans of ``phase`` by ``replay``.
 
-    It must keep the limit for the share ``attainment`` of requests. If no plan does, the one with
-    the highest attainment is returned. None if there is no plan at all.
-    """
-    started, device_bytes = time.perf_counter(), replay.device_bytes
-    # Plans by devices, replicas, parallelism and batch: the order in which they are replayed.
-    plans: dict[tuple[int, ...], ReplicaPlan] = {}
-    for share, load_factor in SAFER:
-        harder_phase = at_rate(phase, phase.service.requests_s * load_factor)
-        harder_phase = with_slo(harder_phase, share * phase.problem.slo_s)
-        planned = plan_whole_replicas(harder_phase, device_bytes)
-        plan = None if planned is None else under_load(phase, planned)
-        if plan is not None:
-            plans[plan.devices, plan.replicas, plan.parallel, plan.batch] = plan
-    if not plans:
-        return None
-    levels: list[tuple[float, Level]] = []  # with their attainments
-    # Fewest devices first, so the first confirmed plan is the best.
-    for key in sorted(plans):
-        level = level_of(phase, plans[key])
-        replayed = replay.latency_of(level)
-        levels.append((replayed.attainment, replace(level, replayed=replayed)))
-        if replayed.attainment >= attainment:
-            break
-    _, best = max(levels, key=lambda pair: pair[0])
-    relaxed = plan_whole_replicas(phase, device_bytes)  # fewest that meet the limit on average
-    fewest = best.devices if relaxed is None else min(relaxed.devices, best.devices)
-    seconds = time.perf_counter() - started
-    return replace(best, least_devices=fewest, by_means=fewest, seconds=seconds)
-
-
-def confirmed_level(
-    name: str,
-    phase: PhaseProblem,
-    replay: LevelReplay,
-    attainment: float,
-    coarser: list[Level],
-    plan: Callable[[PhaseProblem], Level | None],
-) -> Level | None:
-    """Return a plan of the level ``name`` that a replay confirms, or else the best coarser one.
-
-    A replay confirms a plan if the share ``attainment`` of requests keeps the limit, and P95 is no
-    longer than that of ``coarser`` levels. ``plan`` makes a level for a phase; it is called with
-    the limit, then with tighter ones. ``least_devices`` and ``by_means`` of the result are those of
-    the plan for the whole limit.
-    """
-    trade: Level | None = None
-    by_means: int | None = None
-    least: int | None = None
-    for share in TIGHTER:
-        planned_level = plan(with_slo(phase, share * phase.problem.slo_s))
-        if planned_level is None:
-            break
-        if share == TIGHTER[0]:
-            by_means, least = planned_level.by_means, planned_level.least_devices
-        if planned_level.trade is not None and trade is None:
-            replayed = replay.latency_of(planned_level.trade)
-            if replayed.attainment >= attainment:
-                trade = replace(planned_level.trade, replayed=replayed)
-        if planned_level.is_fallback:  # a plan for a tighter limit is no better
-            break
-        replayed = replay.latency_of(planned_level)
-        coarser_p95_s = min(
-            (level.replayed.p95_s for level in coarser if level.replayed), default=replayed.p95_s
-        )
-        no_slower = replayed.p95_s <= LATENCY_TOLERANCE * coarser_p95_s
-        if replayed.attainment >= attainment and no_slower:
-            return replace(
-                planned_level, slo_s=phase.problem.slo_s, replayed=replayed, trade=trade,
-                by_means=by_means, least_devices=least,
-            )  # fmt: skip
-    if not coarser:
-        return None
-    fallback = fallback_to(min(coarser, key=level_order), name)
-    return replace(fallback, trade=trade, by_means=by_means, least_devices=least)
-
-
-def confirmed_sm_shares(
-    phase: PhaseProblem,
-    replay: LevelReplay,
-    attainment: float,
-    coarser: list[Level],
-    plan: Callable[..., Level | None],
-) -> Level | None:
-    """Return the best plan of operators with reserved multiprocessors that a replay confirms.
-
-    The shares of the multiprocessors follow equation 6 of the operator paper. None if no such plan
-    is better than those of ``coarser``, which reserve none. ``plan`` makes a level for a phase. See
-    ``confirmed_level`` for ``attainment``.
+    ``attainment`` is the share of replayed requests that must keep the limit.
     """
 
-    def plan_with_slowdown(within: PhaseProblem, max_slowdown: float) -> Level | None:
-        """Return the level planned with shares that slow operators by at most ``max_slowdown``."""
-        level = plan(confined_to_shares(within, max_slowdown), coarser=tuple(coarser), proofs=False)
-        if level is None:
+    phase: PhaseProblem
+    replay: LevelReplay
+    attainment: float
+
+    def replayed(self, level: Level) -> Level:
+        """Return ``level`` with the latencies of its replay."""
+        return replace(level, replayed=self.replay.latency_of(level))
+
+    def keeps_limit(self, level: Level) -> bool:
+        """Return whether a replayed level keeps the limit for enough requests."""
+        return level.replayed is not None and level.replayed.attainment >= self.attainment
+
+    def whole_replicas(self) -> Level | None:
+        """Return the plan with the fewest whole replicas that a replay confirms.
+
+        If no plan is confirmed, the one with the highest attainment is returned. None if there is
+        no plan at all.
+        """
+        started = time.perf_counter()
+        plans = self._plans_of_whole_replicas()
+        if not plans:
             return None
-        trade = None if level.trade is None else replace(level.trade, confined=max_slowdown)
-        # A fallback has no shares, and is dropped below.
-        return replace(level, confined=None if level.is_fallback else max_slowdown, trade=trade)
+        levels: list[Level] = []
+        for plan in plans:  # fewest devices first, so the first confirmed plan is the best
+            levels.append(self.replayed(level_of(self.phase, plan)))
+            if self.keeps_limit(levels[-1]):
+                break
+        best = max(levels, key=lambda level: level.replayed.attainment if level.replayed else 0.0)
+        # The fewest that meet the limit on average.
+        relaxed = plan_whole_replicas(self.phase, self.replay.device_bytes)
+        fewest = best.devices if relaxed is None else min(relaxed.devices, best.devices)
+        seconds = time.perf_counter() - started
+        return replace(best, least_devices=fewest, by_means=fewest, seconds=seconds)
 
-    levels = []
-    for max_slowdown in SLOWED:
-        with_shares = partial(plan_with_slowdown, max_slowdown=max_slowdown)
-        level = confirmed_level("operator", phase, replay, attainment, coarser, with_shares)
-        if level is not None and level.confined is not None:
-            levels.append(level)
-    best = fewest_devices(levels)
-    if best is None:
-        return None
-    bounds = [level.least_devices for level in coarser if level.level == "operator"]
-    proven = [bound for bound in bounds if bound is not None]
-    least_devices = min(*proven, best.devices) if proven else None
-    method = f"{best.method}, in shares of the multiprocessors"
-    return replace(best, method=method, least_devices=least_devices)
+    def _plans_of_whole_replicas(self) -> list[ReplicaPlan]:
+        """Return plans for ``SAFER`` limits and loads, by devices, replicas, GPUs and batch."""
+        phase = self.phase
+        plans: dict[tuple[int, ...], ReplicaPlan] = {}
+        for share, load_factor in SAFER:
+            harder_phase = at_rate(phase, phase.service.requests_s * load_factor)
+            harder_phase = with_slo(harder_phase, share * phase.problem.slo_s)
+            planned = plan_whole_replicas(harder_phase, self.replay.device_bytes)
+            plan = None if planned is None else under_load(phase, planned)
+            if plan is not None:
+                plans[plan.devices, plan.replicas, plan.parallel, plan.batch] = plan
+        return [plans[key] for key in sorted(plans)]
+
+    def level(
+        self, name: str, coarser: Sequence[Level], plan: Callable[[PhaseProblem], Level | None]
+    ) -> Level | None:
+        """Return a plan of the level ``name`` that a replay confirms, or else the best coarser one.
+
+        A replay confirms a plan if enough requests keep the limit, and P95 is no longer than that
+        of ``coarser`` levels. ``plan`` makes a level for a phase; it is called with the limit, then
+        with tighter ones. ``least_devices`` and ``by_means`` of the result are those of the plan
+        for the whole limit.
+        """
+        limit_s = self.phase.problem.slo_s
+        trade: Level | None = None
+        by_means: int | None = None
+        least: int | None = None
+        for share in TIGHTER:
+            planned = plan(with_slo(self.phase, share * limit_s))
+            if planned is None:
+                break
+            if share == TIGHTER[0]:
+                by_means, least = planned.by_means, planned.least_devices
+            if planned.trade is not None and trade is None:
+                replayed_trade = self.replayed(planned.trade)
+                trade = replayed_trade if self.keeps_limit(replayed_trade) else None
+            if planned.is_fallback:  # a plan for a tighter limit is no better
+                break
+            replayed = self.replayed(planned)
+            if self.keeps_limit(replayed) and _waits_no_longer(replayed, coarser):
+                return replace(
+                    replayed, slo_s=limit_s, trade=trade, by_means=by_means, least_devices=least
+                )
+        if not coarser:
+            return None
+        fallback = fallback_to(min(coarser, key=level_order), name)
+        return replace(fallback, trade=trade, by_means=by_means, least_devices=least)
+
+    def operators_in_shares(
+        self, coarser: Sequence[Level], plan: Callable[..., Level | None]
+    ) -> Level | None:
+        """Return the best plan of operators with reserved multiprocessors that a replay confirms.
+
+        The shares of the multiprocessors follow equation 6 of the operator paper. None if no such
+        plan is better than those of ``coarser``, which reserve none. ``plan`` makes a level for a
+        phase.
+        """
+
+        def plan_with_slowdown(within: PhaseProblem, max_slowdown: float) -> Level | None:
+            """Return the level planned with shares that slow operators by ``max_slowdown``."""
+            shares = confined_to_shares(within, max_slowdown)
+            level = plan(shares, coarser=tuple(coarser), proofs=False)
+            if level is None:
+                return None
+            trade = None if level.trade is None else replace(level.trade, confined=max_slowdown)
+            # A fallback has no shares, and is dropped below.
+            return replace(level, confined=None if level.is_fallback else max_slowdown, trade=trade)
+
+        levels = []
+        for max_slowdown in SLOWED:
+            with_shares = partial(plan_with_slowdown, max_slowdown=max_slowdown)
+            level = self.level("operator", coarser, with_shares)
+            if level is not None and level.confined is not None:
+                levels.append(level)
+        best = fewest_devices(levels)
+        if best is None:
+            return None
+        bounds = [level.least_devices for level in coarser if level.level == "operator"]
+        proven = [bound for bound in bounds if bound is not None]
+        least_devices = min(*proven, best.devices) if proven else None
+        method = f"{best.method}, in shares of the multiprocessors"
+        return replace(best, method=method, least_devices=least_devices)
+
+
+def _waits_no_longer(level: Level, coarser: Sequence[Level]) -> bool:
+    """Return whether the replayed P95 latency of a level is at most that of any coarser level."""
+    assert level.replayed is not None
+    p95_s = [other.replayed.p95_s for other in coarser if other.replayed]
+    return level.replayed.p95_s <= LATENCY_TOLERANCE * min(p95_s, default=level.replayed.p95_s)

@@ -36,10 +36,10 @@ from simulation.performance.kernel_tables import Kernels, kernels
 from simulation.performance.memory import MEMORY_SHARE
 from simulation.performance.roofline import OperatorTiming
 from simulation.performance.specs import GpuSpec
-from simulation.provisioning import level_confirmation
 from simulation.provisioning.device_sharing import with_batch_wait
 from simulation.provisioning.interference import InterferenceTable
 from simulation.provisioning.level import Level
+from simulation.provisioning.level_confirmation import Confirmation
 from simulation.provisioning.levels import ALGORITHM1, LEVELS, PRINTED, model_level, plan_level
 from simulation.provisioning.replay import LevelReplay, Requests, can_replay, draw_requests
 from simulation.provisioning.workload import (
@@ -238,25 +238,31 @@ def solve_levels(
     """
     device_bytes = usable_bytes(service.gpu)
     phase = with_ample_replicas(problem_of(service, weights, measured=measured))
+    if rules.batch_wait == FREE and judge is not None and can_replay(phase):
+        return _confirmed_levels(phase, device_bytes, rules, judge)
     if rules.batch_wait == FREE:
-        if judge is not None and can_replay(phase):
-            return _confirmed_levels(phase, device_bytes, rules, judge)
         levels = _level_chain(phase, device_bytes, rules)
     else:
         levels = {}
         for name in dict.fromkeys((*rules.levels, "model")):
-            only_this_level = replace(rules, levels=(name,), proofs=False)
-
-            def plan(limited: PhaseProblem, rules: Rules = only_this_level) -> Level | None:
-                """Return the plan at the level of ``rules`` for a limited batch size, or None."""
-                return _level_chain(limited, device_bytes, rules).get(rules.levels[0])
-
-            best = with_batch_wait(phase, plan)
-            if best is not None:
-                level, batch = best
-                method = f"{level.method}, batches of at most {batch}"
-                levels[name] = replace(level, method=method)
+            level = _level_with_batch_wait(name, phase, device_bytes, rules)
+            if level is not None:
+                levels[name] = level
     return phase, {name: levels[name] for name in LEVELS if name in levels}
+
+
+def _level_with_batch_wait(
+    name: str, phase: PhaseProblem, device_bytes: float, rules: Rules
+) -> Level | None:
+    """Return the best plan of a level whose batches take time to fill, with its largest batch."""
+    only_this_level = replace(rules, levels=(name,), proofs=False)
+    best = with_batch_wait(
+        phase, lambda within: _level_chain(within, device_bytes, only_this_level).get(name)
+    )
+    if best is None:
+        return None
+    level, batch = best
+    return replace(level, method=f"{level.method}, batches of at most {batch}")
 
 
 def _confirmed_levels(
@@ -274,7 +280,8 @@ def _confirmed_levels(
     for order in orders if phase.queues else ("fcfs",):
         ordered = replace(phase, service=replace(phase.service, order=order))
         replay = LevelReplay(ordered, draws, device_bytes)
-        levels = _level_chain(ordered, device_bytes, rules, (replay, judge.attainment))
+        confirmation = Confirmation(ordered, replay, judge.attainment)
+        levels = _level_chain(ordered, device_bytes, rules, confirmation)
         by_order[order] = ordered, {name: levels[name] for name in LEVELS if name in levels}
 
     def fewest_devices(order: Order) -> float:
@@ -322,56 +329,75 @@ def _level_chain(
     phase: PhaseProblem,
     device_bytes: float,
     rules: Rules,
-    judge: tuple[LevelReplay, float] | None = None,
+    confirmation: Confirmation | None = None,
 ) -> dict[str, Level]:
     """Return the plans at each of ``rules.levels``, by level.
 
     They are made from the coarsest level (whole replicas) to the finest (operators). A coarser plan
-    is also valid at a finer level, so each level has the best of all plans so far. ``judge`` is
-    (replay that confirms plans, attainment that they must reach); None: no replays.
-    ``device_bytes`` is the usable memory of a GPU.
+    is also valid at a finer level, so each level has the best of all plans so far. With a
+    ``confirmation``, replays confirm the plans. ``device_bytes`` is the usable memory of a GPU.
     """
-    by_replica = (
-        model_level(phase, device_bytes)
-        if judge is None
-        else level_confirmation.confirmed_whole_replicas(phase, *judge)
-    )
-    levels = {} if by_replica is None else {"model": by_replica}
+    whole = confirmation.whole_replicas() if confirmation else model_level(phase, device_bytes)
+    levels = {} if whole is None else {"model": whole}
+    if rules.method in (ALGORITHM1, PRINTED):
+        return levels | _source_plans(phase, device_bytes, rules, confirmation)
     coarser = list(levels.values())
     for name in ("module", "operator"):
-        wanted_level = name in rules.levels
-        needed_by_operators = name == "module" and "operator" in rules.levels
-        if not wanted_level and not needed_by_operators:
+        # Operators are compared with a plan by modules, even if none is wanted.
+        if name not in rules.levels and "operator" not in rules.levels:
             continue
-        method = rules.method if wanted_level else "greedy"
-        # The source's plan is taken as it is: no coarser plan replaces it.
-        is_source_method = method in (ALGORITHM1, PRINTED)
-        plan = partial(
-            plan_level, name, device_bytes=device_bytes, method=method, shared=rules.shared,
-            coarser=() if is_source_method else tuple(coarser),
-            proofs=rules.proofs and wanted_level, epsilon=rules.epsilon,
-        )  # fmt: skip
-        if is_source_method:
-            level = plan(phase)
-            if level is not None:
-                replayed = None if judge is None else judge[0].latency_of(level)
-                levels[name] = replace(level, replayed=replayed)
-            continue
-        level = (
-            plan(phase)
-            if judge is None
-            else level_confirmation.confirmed_level(name, phase, *judge, coarser, plan)
-        )
-        if level is not None and judge is not None and name == "operator" and rules.shared:
-            with_shares = level_confirmation.confirmed_sm_shares(
-                phase, *judge, [*coarser, level], plan
-            )
-            level = with_shares or level
+        level = _best_level(name, phase, device_bytes, rules, coarser, confirmation)
         if level is not None:
             coarser.append(level)
-            if wanted_level:
+            if name in rules.levels:
                 levels[name] = level
     return levels
+
+
+def _source_plans(
+    phase: PhaseProblem, device_bytes: float, rules: Rules, confirmation: Confirmation | None
+) -> dict[str, Level]:
+    """Return the plans by Algorithm 1 of the source at each of ``rules.levels``, by level.
+
+    They are taken as they are: no coarser plan replaces one.
+    """
+    plans: dict[str, Level] = {}
+    for name in ("module", "operator"):
+        if name not in rules.levels:
+            continue
+        level = plan_level(
+            name, phase, device_bytes, method=rules.method, shared=rules.shared,
+            proofs=rules.proofs, epsilon=rules.epsilon,
+        )  # fmt: skip
+        if level is not None:
+            plans[name] = confirmation.replayed(level) if confirmation else level
+    return plans
+
+
+def _best_level(
+    name: str,
+    phase: PhaseProblem,
+    device_bytes: float,
+    rules: Rules,
+    coarser: Sequence[Level],
+    confirmation: Confirmation | None,
+) -> Level | None:
+    """Return the best plan at the level ``name``, which may be one of the ``coarser`` levels.
+
+    A level that is not wanted is planned by the fast method, and without proofs.
+    """
+    is_wanted = name in rules.levels
+    plan = partial(
+        plan_level, name, device_bytes=device_bytes, method=rules.method if is_wanted else "greedy",
+        shared=rules.shared, coarser=tuple(coarser), proofs=rules.proofs and is_wanted,
+        epsilon=rules.epsilon,
+    )  # fmt: skip
+    if confirmation is None:
+        return plan(phase)
+    level = confirmation.level(name, coarser, plan)
+    if level is not None and name == "operator" and rules.shared:
+        return confirmation.operators_in_shares([*coarser, level], plan) or level
+    return level
 
 
 def problem_of(

@@ -15,11 +15,9 @@ from planner.services import provisioning
 from planner.services.runs import run_create
 from planner.services.worker import run_execute
 from planner.storage import row_arrays
-from simulation.provisioning import level_confirmation
 from simulation.provisioning.level import Level
+from simulation.provisioning.level_confirmation import Confirmation
 from simulation.provisioning.levels import plan_level
-from simulation.provisioning.replay import LevelReplay
-from simulation.provisioning.workload import PhaseProblem
 from tests.planner.coarse import coarse_replays, coarse_sizes
 from tests.single_run import once
 
@@ -56,8 +54,7 @@ def provisioned(
         options=options,
         enqueue=False,
     )
-    confirm = _alone if busy else level_confirmation.confirmed_level
-    confirmed = patch.object(level_confirmation, "confirmed_level", confirm)
+    confirmed = patch.object(Confirmation, "level", _alone if busy else Confirmation.level)
     with coarse_sizes(), coarse_replays(), confirmed:
         return run_execute(run_id=run.pk, raise_errors=True)
 
@@ -101,5 +98,5 @@ def provisioned_once(owner: User, tmp_path: Path) -> Run:
     return run
 
 
-def _alone(name: str, phase: PhaseProblem, replay: LevelReplay, *_: Any) -> Level | None:
-    return plan_level(name, phase, replay.device_bytes, proofs=True)
+def _alone(self: Confirmation, name: str, *_: Any) -> Level | None:
+    return plan_level(name, self.phase, self.replay.device_bytes, proofs=True)

@@ -13,10 +13,10 @@ from simulation.performance.curves import Curve, grid
 from simulation.performance.curves import Part as CurvePart
 from simulation.performance.graph import operator_graph
 from simulation.performance.specs import Arrangement
-from simulation.provisioning import level_confirmation
 from simulation.provisioning.device_sharing import chunked_service
 from simulation.provisioning.interference import SHARED_KINDS, InterferenceTable
 from simulation.provisioning.level import no_worse
+from simulation.provisioning.level_confirmation import Confirmation
 from simulation.provisioning.levels import level_of, model_level, plan_level
 from simulation.provisioning.replay import (
     LevelReplay,
@@ -288,12 +288,11 @@ def test_levels_keep_what_they_promise(phase: str) -> None:
         load = replace(service(phase, rate, limit), isl=float(isl.mean()), osl=float(osl.mean()))
         problem = phase_problem(load, timing, parallel=(1, 2))
         judge = LevelReplay(problem, [draw_requests(isl, osl, problem)], DEVICE)
-        levels = [level_confirmation.confirmed_whole_replicas(problem, judge, 0.95)]
+        confirmation = Confirmation(problem, judge, 0.95)
+        levels = [confirmation.whole_replicas()]
         for name in ("module", "operator"):
             plan = partial(plan_level, name, device_bytes=DEVICE, coarser=tuple(levels))
-            levels.append(
-                level_confirmation.confirmed_level(name, problem, judge, 0.95, levels, plan)
-            )
+            levels.append(confirmation.level(name, levels, plan))
         assert levels[0].least_devices <= levels[0].mean_devices <= levels[0].devices
         means = [level.mean_devices for level in levels]
         assert means == sorted(means, reverse=True)  # a coarser plan is also one of a finer level
@@ -310,7 +309,7 @@ def test_what_alone_takes_too_long_is_said_with_what_comes_nearest() -> None:
         replace(service("prefill", 2.0, 0.3), isl=float(isl.mean())), timing, parallel=(1,)
     )
     judge = LevelReplay(problem, [draw_requests(isl, np.ones_like(isl), problem)], DEVICE)
-    level = level_confirmation.confirmed_whole_replicas(problem, judge, 0.95)
+    level = Confirmation(problem, judge, 0.95).whole_replicas()
     assert level is not None
     assert level.replayed.attainment < 0.95
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from simulation.performance.curves import evaluate
-from simulation.provisioning import level_confirmation
 from simulation.provisioning.level import no_worse
+from simulation.provisioning.level_confirmation import SLOWED, Confirmation
 from simulation.provisioning.levels import model_level, plan_level
 from simulation.provisioning.replay import LevelReplay, draw_requests
 from simulation.provisioning.sm_shares import SHARES, confined_to_shares, slowdown_at_share
@@ -71,17 +71,16 @@ def test_shares_are_kept_only_where_they_are_worse_in_nothing():
     def plan(within, *, coarser=(), proofs=False):
         return plan_level("operator", within, ROOM, coarser=coarser)
 
-    undivided = level_confirmation.confirmed_whole_replicas(phase, replay, 0.9)
+    confirmation = Confirmation(phase, replay, 0.9)
+    undivided = confirmation.whole_replicas()
     least = model_level(phase, ROOM)
-    assert (
-        level_confirmation.confirmed_sm_shares(phase, replay, 0.9, [least, undivided], plan) is None
-    )
+    assert confirmation.operators_in_shares([least, undivided], plan) is None
     # Beside whole replicas that are wasteful, requests confirm them.
     wasteful = replace(
         undivided, devices=9 * undivided.devices, power_w=9 * undivided.power_w,
         memory_bytes=9 * undivided.memory_bytes, latency_s=9 * undivided.latency_s,
         replayed=replace(undivided.replayed, p95_s=9.0),
     )  # fmt: skip
-    in_shares = level_confirmation.confirmed_sm_shares(phase, replay, 0.9, [wasteful], plan)
-    assert in_shares.confined in level_confirmation.SLOWED and no_worse(in_shares, wasteful)
+    in_shares = confirmation.operators_in_shares([wasteful], plan)
+    assert in_shares.confined in SLOWED and no_worse(in_shares, wasteful)
     assert in_shares.replayed.attainment >= 0.9 and "shares" in in_shares.method
