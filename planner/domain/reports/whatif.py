@@ -32,21 +32,19 @@ from planner.domain.report import (
 )
 from planner.domain.reports.policies import span_text
 from planner.domain.whatif.figures import (
-    PLANNED,
     Cell,
     Figure,
     RankedCell,
     SimulatedPolicy,
     SizeChange,
     WhatIf,
+    planned_figures,
     rank_cells,
 )
-from planner.policies.registry import traits_of
 
 FORMS = {SHARE: Form.SHARE, COUNT: Form.COUNT}  # of figures by unit; others: numbers
 UNIT_TEXTS = {SHARE: "", COUNT: ""}  # other units are their own text
 STATUS_TEXTS = {"flat": " (static)", "optimal": ""}  # others: the solver's word
-ANSWER_FIGURES = tuple(shown for shown in PLANNED if shown.name != "starts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +78,9 @@ def answer_report(title: str, before: WhatIf | None, now: WhatIf, *, same: bool 
     if now.totals is None:
         blocks.append(Note(now.conflict))
     else:
-        blocks.append(Facts(tuple(_fact(shown, before, now) for shown in ANSWER_FIGURES)))
+        figures = planned_figures(now.recommended)
+        facts = (_fact(shown, before, now) for shown in figures if shown.name != "starts")
+        blocks.append(Facts(tuple(facts)))
     if now.recommended is not None and not same:
         blocks.append(Note(_recommended_before(now.recommended)))
     if now.totals is not None:
@@ -121,21 +121,15 @@ def _headline(before: WhatIf | None, now: WhatIf, simulated: SimulatedPolicy | N
         cost = f"{figure(before.totals.usd, '$')} → {cost} ({change})"
     noun = "replica" if now.most == 1 else "replicas"
     status = STATUS_TEXTS.get(now.status, f" ({now.status})")
-    return f"{_cost_name(now)} {cost}, {span_text((now.least, now.most))} {noun}{status}"
-
-
-def _cost_name(now: WhatIf) -> str:
-    """Return the name of the planned cost, which has no replicas of a guard."""
-    guarded = now.recommended and traits_of(now.recommended.policy).may_exceed_plan
-    return "Planned cost without guard" if guarded else "Planned cost"
+    name = planned_figures(now.recommended)[0].label
+    return f"{name} {cost}, {span_text((now.least, now.most))} {noun}{status}"
 
 
 def _fact(shown: Figure, before: WhatIf | None, now: WhatIf) -> Fact:
     """Return the figure ``shown`` of the answer ``now``, and its change from ``before``."""
     value = shown.planned(now)
     old = None if before is None else shown.planned(before)
-    label = _cost_name(now) if shown.name == "cost_usd" else shown.label
-    fact = Fact(label, value, _unit(shown), FORMS.get(shown.unit, Form.NUMBER))
+    fact = Fact(shown.label, value, _unit(shown), FORMS.get(shown.unit, Form.NUMBER))
     if value is None or old is None or value == old:
         return fact
     change = signed_percent(value / old - 1) if old else ""

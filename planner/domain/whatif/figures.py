@@ -7,6 +7,7 @@ from typing import Any
 from planner.domain.columns import COUNT, HOURS, KG, KWH, LESS, MORE, SHARE, USD
 from planner.domain.formats import lower_first
 from planner.domain.planning.figures import PlanTotals
+from planner.policies.registry import traits_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,16 @@ def _named(basis: str, figure: Figure) -> Figure:
 
 
 PLANNED = tuple(_named("Planned", figure) for figure in FIGURES if figure.name != NOT_PLANNED)
+
+
+def planned_figures(recommended: SimulatedPolicy | None) -> tuple[Figure, ...]:
+    """Return the planned figures. The cost has no replicas of the ``recommended`` guard, if any."""
+    if recommended is None or not traits_of(recommended.policy).may_exceed_plan:
+        return PLANNED
+    cost, *others = PLANNED
+    return replace(cost, label=f"{cost.label} without guard"), *others
+
+
 # The peak of a simulated run is that of its plan.
 SIMULATED = tuple(
     _named("Planned" if figure.name == "replicas" else "Simulated", figure) for figure in FIGURES

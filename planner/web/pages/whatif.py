@@ -18,7 +18,7 @@ from planner.domain.reports.whatif import (
     answer_report,
     grid_report,
 )
-from planner.domain.whatif.figures import PLANNED, Cell, WhatIf, planned_cell
+from planner.domain.whatif.figures import Cell, WhatIf, planned_cell, planned_figures
 from planner.domain.whatif.settings import MOST_AXES, Axis, Setting, cells_of
 from planner.errors import NotReady, PlannerError
 from planner.models import Run, Sweep
@@ -270,13 +270,14 @@ def _grid_context(
     combinations = cells_of(question.axes)
     cells = [_cell_of(*pair) for pair in zip(combinations, answers, strict=True)]
     varied = [_varied_setting(settings[axis.key], axis) for axis in question.axes]
-    chosen = figure_by_name(figure_name or PLANNED[0].name, PLANNED)
+    figures = planned_figures(recommended_policy(run))
+    chosen = figure_by_name(figure_name or figures[0].name, figures)
     found = [answer for answer in answers if isinstance(answer, WhatIf)]
     notes = tuple(dict.fromkeys(note for answer in found for note in answer.notes))
-    report = grid_report(run.name, cells, varied, chosen, PLANNED, notes)
+    report = grid_report(run.name, cells, varied, chosen, figures, notes)
     texts = product(*(setting.texts for setting in varied))
     rows = [(i, ", ".join(values)) for i, values in enumerate(texts)]
-    return {"choices": rows, "figures": PLANNED, "chosen": chosen, **_context_of(report)}
+    return {"choices": rows, "figures": figures, "chosen": chosen, **_context_of(report)}
 
 
 def _cell_of(values: tuple[float, ...], answer: WhatIf | PlannerError | None) -> Cell:
