@@ -77,6 +77,9 @@ def simulate_cell(
     (``carry_over.in_flight``). They are served, but are not in the result. Streams and traces with
     prompt blocks ignore them. ``watch`` counts late requests and may end the replay.
     """
+    cell_fleet = fleet
+    if cells > 1:
+        cell_fleet = replace(fleet, pools=tuple(_cell_pool(pool, cells) for pool in fleet.pools))
     is_stream = is_long(len(trace)) and not keep
     if is_stream or isinstance(trace.blocks, PrefixBlocks) or not len(trace):
         carried = None
@@ -90,7 +93,7 @@ def simulate_cell(
         simulate_cell_trace = partial(simulate_briefly, carried=left_out)
     result = simulate_cell_trace(
         trace if carried is None else join_traces([carried, trace]),
-        fleet if cells == 1 else _cell_fleet(fleet, cells),
+        cell_fleet,
         policy if cells == 1 else _FleetPolicyInCell(policy, fleet, cells),
         seed=seed,
         duration_s=duration_s,
@@ -103,11 +106,6 @@ def simulate_cell(
     elif carried is not None:
         result = replace(result, after=own_work_after(result, carried))
     return result if cells == 1 else _scale_to_fleet(result, fleet, cells)
-
-
-def _cell_fleet(fleet: Fleet, cells: int) -> Fleet:
-    """Return the fleet of one cell."""
-    return replace(fleet, pools=tuple(_cell_pool(pool, cells) for pool in fleet.pools))
 
 
 def _cell_pool(pool: Pool, cells: int) -> Pool:

@@ -170,8 +170,8 @@ class _PartSync:
     def _actions_of_part(self, answer: Actions, i: int) -> Actions:
         """Return the actions for the pools and models of part ``i``."""
         pool_indices = list(self.parts[i].pool_indices)
-        changed: dict[str, Array | None] = {"targets": np.asarray(answer.targets)[pool_indices]}
-        for name in BY_POOL:
+        changed: dict[str, Array | None] = {}
+        for name in ("targets", *BY_POOL):
             value = getattr(answer, name)
             changed[name] = None if value is None else np.asarray(value)[pool_indices]
         if answer.moves is not None:  # never between models

@@ -183,18 +183,13 @@ def _answers(
         before = deepcopy(observation)
         answer = policy.decide(observation)
         answers.append(_checked_actions(answer, fleet, name, observation.time_s))
-        if not _are_equal(before, observation):
+        arrays = zip(_arrays(before), _arrays(observation), strict=True)
+        if not all(np.array_equal(x, y, equal_nan=True) for x, y in arrays):
             raise ProtocolBroken(
                 f"On the fleet {name!r} at {observation.time_s:g} s it changed the observation. "
                 "Copy what is to be changed."
             )
     return answers
-
-
-def _are_equal(first: Observation, second: Observation) -> bool:
-    """Return whether two observations have the same arrays."""
-    pairs = zip(_arrays(first), _arrays(second), strict=True)
-    return all(np.array_equal(x, y, equal_nan=True) for x, y in pairs)
 
 
 def _checked_actions(answer: object, fleet: Fleet, name: str, time_s: float) -> Actions:
@@ -208,11 +203,12 @@ def _checked_actions(answer: object, fleet: Fleet, name: str, time_s: float) -> 
         if value is not None and not part.name.endswith("_s"):  # those are plain seconds
             shape = _shape_of(part.name, fleet)
             _check_array(f"{where} {part.name}", np.asarray(value), shape)
-    if not np.issubdtype(np.asarray(actions.targets).dtype, np.integer):
+    targets = np.array(actions.targets)
+    if not np.issubdtype(targets.dtype, np.integer):
         raise ProtocolBroken(f"{where} targets are not whole numbers.")
     if not actions.soft_s >= 0:
         raise ProtocolBroken(f"{where} soft_s is below 0.")
-    return replace(actions, targets=np.array(actions.targets))
+    return replace(actions, targets=targets)
 
 
 def _shape_of(field: str, fleet: Fleet) -> tuple[int, ...]:

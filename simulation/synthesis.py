@@ -199,13 +199,13 @@ def _scale_to_totals(
     has_total = ~np.isnan(totals)
     short = np.flatnonzero(has_total & (tokens < counts))
     if len(short):
-        i = int(short[0])
+        i = short[0]
         raise SimulationError(
             f"Bin {i} has {counts[i]} requests but {tokens[i]} {what} tokens; every request needs "
             "at least one: correct the total, or leave it out (NaN)."
         )
     # Tokens beyond the first of each request; never all zero
-    weight = np.asarray(lengths - 1 + 1e-9, np.float64)
+    weight = np.add(lengths - 1, 1e-9)
     scaled = 1 + _shares_of_bins(weight, counts, tokens - counts)
     return np.where(np.repeat(has_total, counts), scaled, lengths).astype(np.int32)
 

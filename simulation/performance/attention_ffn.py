@@ -370,12 +370,12 @@ def _curve(stations: _Stations, attention_gpus: Arrangement, overhead_s: float) 
     keys = keys_knots(stations.shape.max_context)
     sequences = np.unique(np.concatenate([[1.0], SEQUENCES, SEQUENCES * copies]))
     prompt_tokens = np.unique(np.concatenate([[1.0], TOKENS, CHUNKS * copies]))
-    decodes = iteration(decodes=sequences[:, None], decode_context=sequences[:, None] * keys)
-    chunks = iteration(
-        prefill_tokens=prompt_tokens[:, None], prefill_pairs=prompt_tokens[:, None] * keys
-    )
+    column = sequences[:, None]
+    decodes = iteration(decodes=column, decode_context=column * keys)
+    column = prompt_tokens[:, None]
+    chunks = iteration(prefill_tokens=column, prefill_pairs=column * keys)
     return grid(
-        dense=Part(np.ones(1), np.zeros(1), np.full((1, 1), overhead_s)),
+        dense=Part(np.ones(1), np.zeros(1), np.array([[overhead_s]])),
         decode=Part(sequences, keys, stations.seconds(decodes)),
         prefill=Part(prompt_tokens, keys, stations.seconds(chunks)),
     )

@@ -136,14 +136,14 @@ def grid(
     """
     header = np.zeros(HEADER)
     header[:3] = GRID, overlap_s, mixed
-    body: list[FloatArray] = []
+    body = [header]
     parts = {DENSE: dense, DECODE: decode, PREFILL: prefill, BESIDE: beside}
     for header_index, part in parts.items():
         if part is not None:
-            offset = HEADER + sum(array.size for array in body)
+            offset = sum(array.size for array in body)
             header[header_index : header_index + 3] = offset, part.x.size, part.y.size
             body += [part.x, part.y, part.seconds.ravel(), part.low, part.high]
-    return Curve(np.concatenate([header, *body]))
+    return Curve(np.concatenate(body))
 
 
 @kernel

@@ -132,12 +132,8 @@ def _families(points: FloatArray, seconds: FloatArray, weights: FloatArray) -> l
             masks.append(isl == length)
     other = ~np.any(masks, axis=0)
     masks += [other & (batch == size) for size in np.unique(batch[other])]
-    tokens, keys, log_seconds = batch * isl, isl / 2, np.log(seconds)
-    return [
-        _rising_points(tokens[mask], keys[mask], log_seconds[mask], weights[mask])
-        for mask in masks
-        if mask.any()
-    ]
+    columns = np.stack([batch * isl, isl / 2, np.log(seconds), weights])
+    return [_rising_points(*columns[:, mask]) for mask in masks if mask.any()]
 
 
 def _rising_points(

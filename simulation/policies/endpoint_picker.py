@@ -85,11 +85,11 @@ def quantile(counts: IntArray, bounds_s: FloatArray) -> FloatArray:
     rank = QUANTILE * total  # number of values up to the quantile
     # The bucket of the quantile in each pool: the first one up to whose end there are that many.
     bucket = np.argmax(cumulative >= rank[:, None] - ROUNDING, axis=1)
-    pools = np.arange(len(counts))
-    inside = counts[pools, bucket]
-    below = cumulative[pools, bucket] - inside
+    in_bucket = np.arange(len(counts)), bucket
+    inside = counts[in_bucket]
+    below = cumulative[in_bucket] - inside
     position = np.clip((rank - below) / np.maximum(inside, 1), 0, 1)  # in the bucket
-    lower_s = np.concatenate([[0.0], bounds_s])[bucket]
+    lower_s = np.append(0.0, bounds_s)[bucket]
     upper_s = np.append(bounds_s, bounds_s[-1])[bucket]
     return np.where(total > 0, lower_s + (upper_s - lower_s) * position, np.nan)
 
@@ -265,7 +265,8 @@ class EndpointPicker(ScalingPolicy):
         - saturation: saturation, and running requests; as for queue if saturation is unknown.
         - queue: requests that wait at the picker, and running requests.
         """
-        ready, none = observation.ready, np.zeros(len(observation.ready))
+        ready = observation.ready
+        none = np.zeros(len(ready))
         if self.signal == "tokens":
             backlog = none if observation.backlog is None else observation.backlog
             return backlog / self._velocity, observation.utilisation * ready
@@ -299,8 +300,9 @@ class EndpointPicker(ScalingPolicy):
             # fmax skips NaN: no limit or no traffic
             worst = np.fmax(np.fmax(worst, ttft_share), tbt_share)
         self._recent_saturation.append(np.minimum(worst, CLAMP))
-        self.saturation = np.asarray(np.mean(self._recent_saturation, axis=0), np.float64)
-        return self.saturation
+        saturation: FloatArray = np.mean(self._recent_saturation, axis=0)
+        self.saturation = saturation
+        return saturation
 
     def _count_decisions(self, seconds: float) -> int:
         """Return the number of decisions within ``seconds``, at least 1."""

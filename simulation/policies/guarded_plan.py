@@ -122,8 +122,8 @@ class GuardedPlan(ScalingPolicy):
         decode_tps = np.where(roles == PREFILL, np.inf, self.decode_tps)
         in_flight = np.full(len(roles), self.in_flight)
         # Pools of a group share requests.
-        islands = fleet.islands.tolist()
-        groups = [(pool.model, pool.role, islands[p]) for p, pool in enumerate(fleet.pools)]
+        models = [pool.model for pool in fleet.pools]
+        groups = list(zip(models, roles, fleet.islands, strict=True))
         group_numbers = [groups.index(group) for group in groups]
         group_weights = np.where(np.isinf(prefill_tps), decode_tps, prefill_tps)
         allowed = [allowed_late_share(fleet, [p]) for p in range(len(roles))]

@@ -168,13 +168,14 @@ def decode_loads(speeds: Speeds, instances: Sequence[Instance], requests: Reques
     """Return rate and TBT of decode instances at each number of sequences; TTFT is 0."""
     mean_n, gaps = speeds.n, max(requests.osl - 1.0, NEVER)
     # The number of sequences that is not exceeded at the tier's attainment.
-    busy_n = mean_n + _normal_quantile(requests) * np.sqrt(SMOOTHED * mean_n)
-    busy_n = np.minimum(busy_n, speeds.limit[:, None])
+    excess = _normal_quantile(requests) * np.sqrt(SMOOTHED * mean_n)
+    busy_n = np.minimum(mean_n + excess, speeds.limit[:, None])
     # Seconds to send the KV cache of a prompt.
     sending_s = np.zeros((len(instances), 1))
     for k, instance in enumerate(instances):
-        if instance.link is not None:
-            sending_s[k] = instance.link.kv_bytes_per_token * requests.isl / instance.link.bytes_s
+        link = instance.link
+        if link is not None:
+            sending_s[k] = link.kv_bytes_per_token * requests.isl / link.bytes_s
     rate = mean_n / (gaps * speeds.decode)
     tbt = _interpolate_rows(mean_n, speeds.decode, busy_n) + sending_s / gaps
     return Loads(rate, np.zeros_like(rate), tbt)

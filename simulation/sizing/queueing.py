@@ -43,12 +43,13 @@ def largest_rate(profile: Profile, isl: float, osl: float) -> tuple[float, str]:
     limits bound n: the batch, n (osl - 1); the KV memory, n (osl - 1) (isl + osl / 2); and the
     token budget, n (isl + osl - 1). The rate is n / T at the largest n.
     """
-    context = isl + osl / 2.0
-    memory = profile.kv_capacity_tokens / ((osl - 1.0) * context) if osl > 1 else float("inf")
-    batch = profile.max_batch / (osl - 1.0) if osl > 1 else float("inf")
+    context, gaps = isl + osl / 2.0, osl - 1.0
+    memory = profile.kv_capacity_tokens / (gaps * context) if osl > 1 else float("inf")
+    batch = profile.max_batch / gaps if osl > 1 else float("inf")
     throughput = min(batch, profile.max_batch_tokens / (isl + osl - 1.0))
     n = min(memory, throughput)
-    decodes, prompt_tokens = n * (osl - 1.0), n * isl
+    decodes = n * gaps
+    prompt_tokens = n * isl
     seconds = float(
         iteration_s(profile, decodes, decodes * context, prompt_tokens, prompt_tokens * isl / 2.0)
     )

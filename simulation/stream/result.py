@@ -67,7 +67,6 @@ def _group(result: StreamResult, groups: Array) -> GroupSummary:
     inputs, outputs = (result.cells * tally.tokens[rows].sum(axis=0)).tolist()
     arrived = int(outcomes.sum())
     due = arrived - not_due
-    ttft, tbt, e2e = (tally.percentiles(rows, kind) for kind in range(3))
     return GroupSummary(
         arrived=arrived,
         completed=completed,
@@ -76,8 +75,8 @@ def _group(result: StreamResult, groups: Array) -> GroupSummary:
         attainment=result.cells * int(tally.met[rows].sum()) / due if due else None,
         input_tokens=inputs,
         output_tokens=outputs,
-        ttft_ms=ttft,
-        tbt_ms=tbt,
-        e2e_ms=e2e,
+        ttft_ms=tally.percentiles(rows, 0),
+        tbt_ms=tally.percentiles(rows, 1),
+        e2e_ms=tally.percentiles(rows, 2),
         not_due=not_due,
     )

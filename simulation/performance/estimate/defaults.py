@@ -236,9 +236,9 @@ def _inconsistent_settings(deployment: Deployment, filled: ArrangedDeployment) -
 
 def _with_defaults(deployment: Deployment) -> ArrangedDeployment:
     """Return the workers and their arrangements, with a note for each default that is filled in."""
-    notes = list(deployment.notes)
+    notes, workers = list(deployment.notes), deployment.decode_workers or 1.0
     if deployment.prefill is None:
-        arrangement, workers = _aggregated_arrangement(deployment, notes)
+        arrangement = _aggregated_arrangement(deployment, notes)
         if arrangement.tp > TENSOR_PARALLEL_MOST and deployment.decode_workers is None:
             return _split_total_tp(deployment, notes)
         return ArrangedDeployment(
@@ -246,15 +246,13 @@ def _with_defaults(deployment: Deployment) -> ArrangedDeployment:
             assumptions=tuple(notes),
         )  # fmt: skip
     decode, prefill = deployment.decode, deployment.prefill
-    workers = deployment.decode_workers or 1.0
     if deployment.decode_workers is None:
         spread = deployment.concurrency > SPREAD_ABOVE[deployment.engine]
         workers = 1.0 if spread else DECODE_WORKERS[deployment.engine]
         notes.append(f"decode workers not given: {workers:g} taken")
         decode, prefill = _spread_sides(deployment, decode, prefill, spread, notes)
-    decode, prefill = (
-        _avoid_divided_experts(arrangement, notes) for arrangement in (decode, prefill)
-    )
+    decode = _avoid_divided_experts(decode, notes)
+    prefill = _avoid_divided_experts(prefill, notes)
     prefill_workers = deployment.prefill_workers or math.nan
     return ArrangedDeployment(decode, prefill, workers, prefill_workers, True, tuple(notes))
 
@@ -322,14 +320,14 @@ def _avoid_divided_experts(arrangement: Arrangement, notes: list[str]) -> Arrang
     return _with_gpus_grouped(arrangement, arrangement.tp, arrangement.attention_dp, experts=True)
 
 
-def _aggregated_arrangement(deployment: Deployment, notes: list[str]) -> tuple[Arrangement, float]:
+def _aggregated_arrangement(deployment: Deployment, notes: list[str]) -> Arrangement:
     """Return arrangement and workers of an aggregated deployment, with GPUs counted once.
 
     Published rows often multiply tensor and expert parallelism of the same GPUs: 8 GPUs become 64.
     This is assumed if the GPUs are a square number over several nodes, and their root fits in one.
     An assumption is added to ``notes``.
     """
-    arrangement, workers = deployment.decode, deployment.decode_workers or 1.0
+    arrangement = deployment.decode
     gpus = arrangement.tp * arrangement.attention_dp
     root = math.isqrt(gpus)
     is_square = root * root == gpus and arrangement.moe_ep in (root, gpus)
@@ -338,8 +336,8 @@ def _aggregated_arrangement(deployment: Deployment, notes: list[str]) -> tuple[A
     if deployment.shape.experts and slow_network and is_square and root_fits_node:
         notes.append(f"{gpus} GPUs taken as {root}: tensor times expert parallelism of the same")
         tp, dp = (1, root) if arrangement.tp == 1 else (root, 1)
-        return _with_gpus_grouped(arrangement, tp, dp, experts=True), workers
-    return arrangement, workers
+        return _with_gpus_grouped(arrangement, tp, dp, experts=True)
+    return arrangement
 
 
 def _with_gpus_grouped(

@@ -108,12 +108,13 @@ def estimate_rows(
 
 def _estimate_of(fitted: PlacedDeployment, steady: SteadyState, row: int) -> Estimate:
     """Return the estimate of a deployment from its ``row`` of the arrays in ``steady``."""
-    arranged, notes = fitted.arranged, fitted.arranged.assumptions + fitted.notes
+    arranged = fitted.arranged
+    notes = arranged.assumptions + fitted.notes
     if np.isnan(arranged.prefill_workers):  # not given
         workers = float(np.ceil(steady.prefill_workers[row]))
         arranged = replace(arranged, prefill_workers=workers)
         notes += (f"prefill workers not given: {workers:g} taken, to keep up with decode",)
-    cache_bytes = fitted.cache_bytes * fitted.batch / fitted.arranged.decode.attention_dp
+    cache_bytes = fitted.cache_bytes * fitted.batch / arranged.decode.attention_dp
     return Estimate(
         ttft_s=float(steady.ttft_s[row]),
         tbt_s=float(steady.tbt_s[row]),

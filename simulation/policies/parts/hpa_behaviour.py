@@ -54,18 +54,16 @@ class HpaBehaviour:
     def _most(self, p: int, time_s: float, present: int) -> int:
         """Return the most replicas of pool ``p`` that the rate limit allows on scale-out."""
         way = self._up
-        at_period_start = present - _sum_changes_since(
-            self._changes[p], time_s - way.period_s, sign=1
-        )
+        added = _sum_changes_since(self._changes[p], time_s - way.period_s, sign=1)
+        at_period_start = present - added
         by_percent = ceil(at_period_start * (1 + way.percent / 100) - ROUNDING)
         return max(by_percent, at_period_start + way.replicas)
 
     def _least(self, p: int, time_s: float, present: int) -> int:
         """Return the fewest replicas of pool ``p`` that the rate limit allows on scale-in."""
         way = self._down
-        at_period_start = present - _sum_changes_since(
-            self._changes[p], time_s - way.period_s, sign=-1
-        )
+        removed = -_sum_changes_since(self._changes[p], time_s - way.period_s, sign=-1)
+        at_period_start = present + removed
         by_percent = floor(at_period_start * (1 - way.percent / 100) + ROUNDING)
         return min(by_percent, at_period_start - way.replicas)
 

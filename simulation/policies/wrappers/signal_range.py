@@ -55,19 +55,15 @@ class SignalRecorder(Wrapper):
         above = _limit_per_value(gauge.out_above, values)
         below = _limit_per_value(gauge.in_below, values)
         for reading in zip(values, above, below, strict=True):
-            if not isfinite(reading[0]):
+            value = reading[0]
+            if not isfinite(value):
                 continue
             if self.signal_range is None:
-                self.signal_range = _first_range(gauge, *reading)
-            elif not _is_covered(self.signal_range, *reading):
+                self.signal_range = SignalRange(
+                    gauge.words, gauge.share, value, value, *reading[1:], False, False
+                )
+            if not _is_covered(self.signal_range, *reading):
                 self.signal_range = _extended(self.signal_range, *reading)
-
-
-def _first_range(gauge: Gauge, value: float, above: float, below: float) -> SignalRange:
-    """Return the range of one ``value`` and its thresholds."""
-    return SignalRange(
-        gauge.words, gauge.share, value, value, above, below, value > above, value < below
-    )
 
 
 def _is_covered(present: SignalRange, value: float, above: float, below: float) -> bool:
