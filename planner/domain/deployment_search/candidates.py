@@ -6,7 +6,6 @@ An arrangement is the parallelism of a replica (TP, PP, ...) with the precision 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 
 from planner.domain.deployment_search.query import HourPrice
 from planner.inputs.catalogue.estimate_calibration import efficiencies, estimate_fit
@@ -118,16 +117,11 @@ def _corrected_by_measurements(
     Corrections may differ by engine, and between aggregated and disaggregated use. Each different
     correction becomes a separate replica.
     """
-    uses: list[tuple[Instance, str, Mode]] = []
-    deployments = []
-    for instance in instances:
-        modes: tuple[Mode, ...] = ("agg", "disagg") if instance.link else ("agg",)
-        for engine, mode in product(instance.engines, modes):
-            uses.append((instance, engine, mode))
-            disaggregated, gpu, where = mode == "disagg", instance.gpu, instance.where
-            deployments.append(
-                deployment_of(shape, gpu, where, engine, disaggregated=disaggregated)
-            )
+    uses = _uses(instances)
+    deployments = [
+        deployment_of(shape, used.gpu, used.where, engine, disaggregated=mode == "disagg")
+        for used, engine, mode in uses
+    ]
     # Replicas with the same factors become one, with the modes of each engine.
     replicas: dict[tuple[int, float, float], tuple[Instance, SpeedCorrection]] = {}
     modes_of: dict[tuple[int, float, float], dict[str, set[Mode]]] = {}
@@ -142,6 +136,15 @@ def _corrected_by_measurements(
         for mode, engines in _by_mode(instance, modes_of[key]).items():
             corrected.append(_with_corrected_speed(instance, correction, engines, mode))
     return corrected
+
+
+def _uses(instances: Sequence[Instance]) -> list[tuple[Instance, str, Mode]]:
+    """Return each replica with each of its engines and modes."""
+    uses: list[tuple[Instance, str, Mode]] = []
+    for instance in instances:
+        modes: tuple[Mode, ...] = ("agg", "disagg") if instance.link else ("agg",)
+        uses += [(instance, engine, mode) for engine in instance.engines for mode in modes]
+    return uses
 
 
 def _by_mode(instance: Instance, modes: Mapping[str, set[Mode]]) -> dict[Mode, tuple[str, ...]]:

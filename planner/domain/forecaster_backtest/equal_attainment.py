@@ -104,7 +104,11 @@ class _Trials:
     @property
     def nearest(self) -> float:
         """Return the tried level whose attainment is nearest to the target."""
-        return min(self.figures, key=lambda level: abs(self.figures[level].spare))
+        return min(self.figures, key=lambda level: abs(self.spare(level)))
+
+    def at(self, level: float, *, equal: bool) -> EqualAttainment:
+        """Return a tried level as the result of the search; ``equal``: it just meets the target."""
+        return EqualAttainment((level,), self.figures[level], equal, replays=len(self.figures))
 
 
 def match_attainment(
@@ -157,18 +161,18 @@ def _nearest_trial(trials: _Trials) -> EqualAttainment:
 
     Without levels on both sides of the target, it is the nearest one, and not ``equal``.
     """
-    figures, nearest, count = trials.figures, trials.nearest, len(trials.figures)
-    if abs(trials.spare(nearest)) <= TOLERANCE:
-        return EqualAttainment((nearest,), figures[nearest], equal=True, replays=count)
+    figures, spare = trials.figures, trials.spare
+    if abs(spare(trials.nearest)) <= TOLERANCE:
+        return trials.at(trials.nearest, equal=True)
     # Take the levels with the attainments closest to the target, below and above it.
-    missing = [level for level in figures if trials.spare(level) < 0]
-    meeting = [level for level in figures if trials.spare(level) >= 0]
+    missing = [level for level in figures if spare(level) < 0]
+    meeting = [level for level in figures if spare(level) >= 0]
     if not meeting:
-        return EqualAttainment((nearest,), figures[nearest], equal=False, replays=count)
-    above = min(meeting, key=lambda level: (trials.spare(level), figures[level].cost_usd))
-    below = max(missing, key=trials.spare, default=None)
-    if below is None or trials.spare(below) < -HOPELESS:
-        return EqualAttainment((above,), figures[above], equal=False, replays=count)
-    share = -trials.spare(below) / (trials.spare(above) - trials.spare(below))
+        return trials.at(trials.nearest, equal=False)
+    above = min(meeting, key=lambda level: (spare(level), figures[level].cost_usd))
+    below = max(missing, key=spare, default=None)
+    if below is None or spare(below) < -HOPELESS:
+        return trials.at(above, equal=False)
+    share = -spare(below) / (spare(above) - spare(below))
     mixed = figures[below].weighted_mean(figures[above], share)
-    return EqualAttainment((below, above), mixed, equal=True, replays=count)
+    return EqualAttainment((below, above), mixed, equal=True, replays=len(figures))

@@ -182,19 +182,24 @@ def gpu_uses(planned: Sequence[PlannedMonth], hardware: Hardware) -> tuple[GpuUs
             in_use.append(_gpus_in_use(month.plan))
     if not in_use:
         return ()
-    column_of_gpu: dict[str, int] = {}  # the first owned column of each GPU type
-    for g, column in enumerate(hardware.columns):
-        if not column.spot:
-            column_of_gpu.setdefault(hardware.gpus[g].name, g)
     all_gpus, all_hours = np.concatenate(in_use), np.concatenate(hours)
     uses = []
     for r, region in enumerate(hardware.regions):
-        for gpu, g in column_of_gpu.items():
+        for gpu, g in _owned_columns(hardware).items():
             used = _gpus_of_type(all_gpus, hardware, region.name, gpu)
             if used.any():
                 price = float(hardware.usd_per_gpu_hour[r, g])
                 uses.append(GpuUse(region.name, gpu, used, all_hours, price))
     return tuple(uses)
+
+
+def _owned_columns(hardware: Hardware) -> dict[str, int]:
+    """Return the first owned GPU column of each GPU type."""
+    columns: dict[str, int] = {}
+    for g, column in enumerate(hardware.columns):
+        if not column.spot:
+            columns.setdefault(hardware.gpus[g].name, g)
+    return columns
 
 
 def _gpu_prices(plan: ScalingPlan, hardware: Hardware) -> FloatArray:

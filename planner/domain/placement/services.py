@@ -104,32 +104,33 @@ def disaggregated_scenario(
     """Return the scenario with disaggregated in place of aggregated serving.
 
     Every mixed profile becomes a prefill and a decode profile. The rows ``today`` become the
-    current fleet, with their mixed replicas divided by ``ratio`` (prefill, decode), at least one of
-    each role. Raises ScenarioError if there is only one replica to divide.
+    current fleet, with their mixed replicas divided by ``ratio``. Raises ScenarioError if there is
+    only one replica to divide.
     """
     profiles = []
     for profile in scenario.profiles:
         roles = ("prefill", "decode") if profile.role == "mixed" else (profile.role,)
         profiles += [profile.model_copy(update={"role": role}) for role in roles]
-    rows = []
+    rows: list[Replicas] = []
     for row in today:
-        if row.role not in (None, "mixed"):
-            rows.append(row)
-            continue
-        if row.replicas == 1:
-            raise ScenarioError(
-                f"{row.model} in {row.region} has one replica on {row.gpu}, too few for "
-                "separate prefill and decode. Leave the ratio out."
-            )
-        by_ratio = round(row.replicas * ratio[0] / sum(ratio))
-        prefill = min(row.replicas - 1, max(1, by_ratio))
-        # Limits of the mixed pool do not apply to its parts.
-        part = row.model_copy(update={"minimum": None, "maximum": None, "lent": None})
-        decode = row.replicas - prefill
-        rows.append(part.model_copy(update={"role": "prefill", "replicas": prefill}))
-        rows.append(part.model_copy(update={"role": "decode", "replicas": decode}))
+        rows += _divided(row, ratio) if row.role in (None, "mixed") else [row]
     fleet = scenario.fleet.model_copy(update={"today": rows})
     return scenario.model_copy(update={"profiles": profiles, "fleet": fleet})
+
+
+def _divided(row: Replicas, ratio: tuple[int, int]) -> list[Replicas]:
+    """Return mixed replicas divided by ``ratio`` (prefill, decode), at least one of each role."""
+    if row.replicas == 1:
+        raise ScenarioError(
+            f"{row.model} in {row.region} has one replica on {row.gpu}, too few for separate "
+            "prefill and decode. Leave the ratio out."
+        )
+    by_ratio = round(row.replicas * ratio[0] / sum(ratio))
+    prefill = min(row.replicas - 1, max(1, by_ratio))
+    counts = {"prefill": prefill, "decode": row.replicas - prefill}
+    # Limits of the mixed pool do not apply to its parts.
+    part = row.model_copy(update={"minimum": None, "maximum": None, "lent": None})
+    return [part.model_copy(update={"role": r, "replicas": n}) for r, n in counts.items()]
 
 
 def current_fleet_rows(hardware: Hardware, counts: IntArray) -> list[Replicas]:

@@ -117,8 +117,21 @@ def forecast_load(
 
 def load_of(inputs: PlanInput, forecasts: Sequence[SeriesForecast]) -> Load:
     """Return the demand to plan for: that of ``forecasts`` (``planned``), plus deferrable load."""
+    names = tuple(dict.fromkeys(series.key.tier for series in forecasts)) or (INTERACTIVE,)
+    tier_tps, expected_tps = _interactive_tps(inputs, names, forecasts)
+    deferrable_tps, shift = _deferrable_load(inputs, tier_tps.sum(axis=0))
+    tier_tps = np.concatenate([tier_tps, deferrable_tps[None]])
+    return Load.of_tiers((*names, DEFERRABLE), tier_tps, expected_tps, shift)
+
+
+def _interactive_tps(
+    inputs: PlanInput, names: Sequence[str], forecasts: Sequence[SeriesForecast]
+) -> tuple[FloatArray, FloatArray]:
+    """Return the tokens/s to plan for of each group of tiers, and the mean forecast of all.
+
+    Both are ``[period, model, region, bin]``, the first with an axis of the groups before.
+    """
     window, bins = inputs.window, inputs.window.bins_per_period
-    names = list(dict.fromkeys(series.key.tier for series in forecasts)) or [INTERACTIVE]
     models, regions, _ = inputs.current.shape
     expected_tps = np.zeros((len(window.period_starts_s), models, regions, bins))
     tier_tps = np.zeros((len(names), *expected_tps.shape))
@@ -126,9 +139,7 @@ def load_of(inputs: PlanInput, forecasts: Sequence[SeriesForecast]) -> Load:
         t, (m, r) = names.index(series.key.tier), inputs.traffic.place(series.key)
         tier_tps[t, :, m, r] = series.planned.reshape(-1, bins) / window.bin_s
         expected_tps[:, m, r] += series.mean.reshape(-1, bins) / window.bin_s
-    deferrable_tps, shift = _deferrable_load(inputs, tier_tps.sum(axis=0))
-    tier_tps = np.concatenate([tier_tps, deferrable_tps[None]])
-    return Load.of_tiers((*names, DEFERRABLE), tier_tps, expected_tps, shift)
+    return tier_tps, expected_tps
 
 
 def _deferrable_load(

@@ -79,21 +79,20 @@ def purchases(inputs: PlanInput, planned_window: PlannedWindow) -> tuple[Purchas
     horizon = Periods.of(inputs, planned_window.load).together()
     if not plan.together:  # then no GPUs are held for replicas that start
         horizon = replace(horizon, lead=0)
-    used = gpus_in_use(horizon, plan.target)  # [period, region, GPU type]
-    reserved = np.zeros_like(used[0]) if plan.reserved is None else plan.reserved
     term, period_s = inputs.settings.objective.reserve or "", plan.period_s
-    reserved_usd, on_demand_usd = hardware.reserved_prices(term, plan.period_start_s, period_s)
+    prices = hardware.reserved_prices(term, plan.period_start_s, period_s)
+    # Reserved GPUs are used first, and paid in every period. All: [period, region, GPU type].
+    used = gpus_in_use(horizon, plan.target)
+    held = np.broadcast_to(0 if plan.reserved is None else plan.reserved, used.shape)
+    reserved_usd, on_demand_usd = (np.broadcast_to(usd, used.shape) for usd in prices)
+    in_use, others = np.minimum(used, held), np.maximum(used - held, 0)
     rows = []
-    for r, t in np.ndindex(*reserved.shape):
-        # Reserved GPUs are used first, and paid for in every period. Arrays are by period.
-        in_use = used[:, r, t]
-        held = np.full(len(used), reserved[r, t])
-        held_usd = np.full(len(used), reserved_usd[r, t])
-        others = np.maximum(in_use - held, 0)
+    for r, t in np.ndindex(*used.shape[1:]):
+        at = slice(None), r, t  # all periods
         place = hardware.regions[r].name, hardware.gpu_types[t].name
         market = SPOT if t in spot else ON_DEMAND
-        rows += _purchase(place, RESERVED, held, np.minimum(in_use, held), held_usd, period_s)
-        rows += _purchase(place, market, others, others, on_demand_usd[:, r, t], period_s)
+        rows += _purchase(place, RESERVED, held[at], in_use[at], reserved_usd[at], period_s)
+        rows += _purchase(place, market, others[at], others[at], on_demand_usd[at], period_s)
     return tuple(rows)
 
 

@@ -45,12 +45,7 @@ def speed_drifts(
     aggregated one, because metrics do not distinguish pools.
     """
     drifts, notes = [], []
-    # Keys of the profiles of the plan's replicas, by names of model and region.
-    profiles_of: dict[tuple[str, str], list[tuple[int, int]]] = {}
-    for (m, r, g), counts in zip(hardware.model_region_gpu, held.T, strict=True):
-        if counts.any():
-            place = hardware.models[m].name, hardware.regions[r].name
-            profiles_of.setdefault(place, []).append((m, g))
+    profiles_of = _profiles_by_place(hardware, held)
     for observed in served:
         profiles = profiles_of.get((observed.model, observed.region), [])
         if len(profiles) > 1:
@@ -67,6 +62,18 @@ def speed_drifts(
             drift = _drift(hardware.profiles[profiles[0]], observed)
             drifts.append(replace(drift, region=observed.region))
     return tuple(drifts), tuple(notes)
+
+
+def _profiles_by_place(
+    hardware: Hardware, held: IntArray
+) -> dict[tuple[str, str], list[tuple[int, int]]]:
+    """Return the profiles (model, GPU column) of replicas ``held``, by model and region."""
+    profiles: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for (m, r, g), counts in zip(hardware.model_region_gpu, held.T, strict=True):
+        if counts.any():
+            place = hardware.models[m].name, hardware.regions[r].name
+            profiles.setdefault(place, []).append((m, g))
+    return profiles
 
 
 def speeds_now(

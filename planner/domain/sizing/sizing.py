@@ -100,34 +100,29 @@ def size(
     pools: dict[At, SizedPool] = {}
     problems: dict[At, str] = {}  # why pools are omitted
     first_alike = _first_alike(hardware)
-    for done, ((m, g), first) in enumerate(first_alike.items()):
-        if first != (m, g):
+    for done, (at, first) in enumerate(first_alike.items()):
+        if first != at:
             if first in pools:
-                pools[m, g] = pools[first]
+                pools[at] = pools[first]
             continue
-        progress(done / len(first_alike), f"Sizing {_words_of(hardware, first)}")
+        m, g = at
+        progress(done / len(first_alike), f"Sizing {_words_of(hardware, at)}")
         bursts = burstiness[m] if burstiness else 1.0
         prompts = shared[m] if shared else None
         try:
-            pools[m, g] = sized_pool(
+            pools[at] = sized_pool(
                 hardware, m, g, lengths[m], seed, burstiness=bursts, shared=prompts
             )
         except SimulationError as problem:
-            problems[m, g] = str(problem)
+            problems[at] = str(problem)
     pool_tps = np.zeros((len(hardware.models), len(hardware.gpus), MAX_INSTANCES))
     for at, pool in pools.items():
         pool_tps[at] = pool.planned_tps(max_instances(hardware, *first_alike[at]))
     theta_tps = in_large_pools(pool_tps)
     _check_served(hardware, theta_tps, problems)
-    return Sizes(
-        theta_tps=theta_tps,
-        pool_tps=pool_tps,
-        capacity={at: pool.alone for at, pool in pools.items()},
-        notes=tuple(
-            f"{_words_of(hardware, at)} is left out: {problem}" for at, problem in problems.items()
-        ),
-        pools=pools,
-    )
+    alone = {at: pool.alone for at, pool in pools.items()}
+    notes = [f"{_words_of(hardware, at)} is left out: {why}" for at, why in problems.items()]
+    return Sizes(theta_tps, pool_tps, alone, tuple(notes), pools)
 
 
 def _first_alike(hardware: Hardware) -> dict[At, At]:

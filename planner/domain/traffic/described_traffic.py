@@ -96,29 +96,36 @@ def described_bins(
     """Return the launch of a source as counts per bin, drawn at random around its rate.
 
     The bins cover ``span`` (epoch seconds), the time of the measured sources. Without such sources,
-    they cover the ``WEEKS`` weeks before the launch begins. Raise ScenarioError if there is neither
-    a span nor a date of the launch; ``where`` names the source in its message.
+    they cover the time of ``_span_before``. ``where`` names the source in messages.
     """
     launch = source.launch
     if launch is None:
         raise ValueError("a launch is needed")
     width = bin_s or BIN_S
-    if span is not None:
-        start_s, end_s = floor(span[0] / width) * width, ceil(span[1] / width) * width
-    elif launch.begins is not None:
-        begins = launch.begins if launch.begins.tzinfo else launch.begins.replace(tzinfo=UTC)
-        end_s = floor(begins.timestamp() / width) * width
-        start_s = end_s - ceil(WEEKS * 7 * DAY_S / width) * width
+    if span is None:
+        start_s, end_s = _span_before(launch, where, width)
     else:
-        raise ScenarioError(
-            f"{where}.launch.begins: no trace says when this begins. Give a date, such as "
-            "2027-01-04."
-        )
+        start_s, end_s = floor(span[0] / width) * width, ceil(span[1] / width) * width
     bins = round((end_s - start_s) / width)
     expected = expected_counts(launch, start_s, width, bins, clock)
     counts = draw_counts(launch, expected, width, rng)
     name, model = source.model or "launch", source.model
     return DemandColumns(name, model, None, None, start_s, width, counts, None, None, None)
+
+
+def _span_before(launch: Launch, where: str, bin_s: float) -> tuple[float, float]:
+    """Return (start, end) of the ``WEEKS`` weeks before a launch begins, in whole bins (epoch s).
+
+    Raises ScenarioError if the launch has no date.
+    """
+    if launch.begins is None:
+        raise ScenarioError(
+            f"{where}.launch.begins: no trace says when this begins. Give a date, such as "
+            "2027-01-04."
+        )
+    begins = launch.begins if launch.begins.tzinfo else launch.begins.replace(tzinfo=UTC)
+    end_s = floor(begins.timestamp() / bin_s) * bin_s
+    return end_s - ceil(WEEKS * 7 * DAY_S / bin_s) * bin_s, end_s
 
 
 def words_of(source: Source) -> str:

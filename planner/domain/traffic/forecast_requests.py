@@ -53,14 +53,24 @@ def requests_ahead(
         mean = mean * window.grown / cells
         expected += float(mean.sum())
         check_requests(expected, "horizon.duration_s", "horizon.duration_s or scale", MAX_DRAWN)
-        codes = traffic.codes(key)
-        m = codes[0]
-        burstiness = traffic.arrivals[m] if traffic.arrivals else 1.0
-        arrival = _arrivals(mean, window.bin_s, burstiness, rng)
-        isl, osl, prefixes = draw_requests(traffic, m, len(arrival), rng)
-        piece = trace_of_one_pool(traffic.measured, codes, window.start_s, arrival, isl, osl)
-        pieces.append(replace(piece, blocks=prefixes))
+        pieces.append(_requests_around(traffic, traffic.codes(key), mean, window, rng))
     return merge(pieces, replay=FORECAST), tuple(notes)
+
+
+def _requests_around(
+    traffic: Traffic,
+    codes: tuple[int, int, int],
+    mean: FloatArray,
+    window: Window,
+    rng: np.random.Generator,
+) -> Trace:
+    """Draw requests around their ``mean [bins]``; ``codes`` are their model, region and tier."""
+    m = codes[0]
+    burstiness = traffic.arrivals[m] if traffic.arrivals else 1.0
+    arrival = _arrivals(mean, window.bin_s, burstiness, rng)
+    isl, osl, prefixes = draw_requests(traffic, m, len(arrival), rng)
+    requests = trace_of_one_pool(traffic.measured, codes, window.start_s, arrival, isl, osl)
+    return replace(requests, blocks=prefixes)
 
 
 def _mean_ahead(

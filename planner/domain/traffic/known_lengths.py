@@ -299,19 +299,19 @@ def _arrivals(
     """
     interactive = [t for t, tier in enumerate(traffic.tiers) if tier not in traffic.deferrable]
     trace = traffic.measured
-    first, last = trace.before(start_s), trace.before(end_s)
-    of_model = (trace.model[first:last] == m) & np.isin(trace.tier[first:last], interactive)
-    rows = first + np.flatnonzero(of_model)
-    arrivals = [trace.arrival_s[rows] + trace.start_s]
-    regions = [trace.region[rows].astype(np.int64)]
-    for source in traffic.binned:
-        if source.model == m and start_s < end_s:
-            from_s = _drawn_from_s(source, start_s, end_s)
-            for region, tier, arrival in source.arrivals(from_s, end_s, rng):
-                if tier in interactive:
-                    inside = arrival[(arrival >= from_s) & (arrival < end_s)]
-                    arrivals.append(inside)
-                    regions.append(np.full(len(inside), region, np.int64))
+    rows = slice(trace.before(start_s), trace.before(end_s))
+    selected = (trace.model[rows] == m) & np.isin(trace.tier[rows], interactive)
+    arrivals = [trace.arrival_s[rows][selected] + trace.start_s]
+    regions = [trace.region[rows][selected].astype(np.int64)]
+    for source in traffic.binned if start_s < end_s else ():
+        if source.model != m:
+            continue
+        from_s = _drawn_from_s(source, start_s, end_s)
+        for region, tier, arrival in source.arrivals(from_s, end_s, rng):
+            if tier in interactive:
+                inside = arrival[(arrival >= from_s) & (arrival < end_s)]
+                arrivals.append(inside)
+                regions.append(np.full(len(inside), region, np.int64))
     return np.concatenate(arrivals), np.concatenate(regions)
 
 

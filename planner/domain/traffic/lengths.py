@@ -61,18 +61,23 @@ def mix_lengths(
     total = float(volumes.sum())
     if not total:
         return LengthSample((np.ones(1, np.int32), np.ones(1, np.int32)), 0.0)
-    sizes = np.ceil(SAMPLE * volumes / total).astype(int)  # of the log, then of each source
-    parts = [_sample_of_log(trace, rows, sizes[0], rng)]
-    for source, size in zip(counted, sizes[1:], strict=True):
+    log_size, *sizes = np.ceil(SAMPLE * volumes / total).astype(int).tolist()
+    parts = [_sample_of_log(trace, rows, log_size, rng)]
+    for source, size in zip(counted, sizes, strict=True):
         isl, osl = source.lengths.sample(size, rng)
         cached = cached_part(isl, source.cached_share) if source.cached_share else None
         parts.append(LengthSample((isl, osl), source.requests, cached))
-    all_isl, all_osl = zip(*(part.lengths for part in parts), strict=True)
-    lengths = np.concatenate(all_isl), np.concatenate(all_osl)
+    return _joined(parts, total)
+
+
+def _joined(parts: Sequence[LengthSample], requests: float) -> LengthSample:
+    """Return one sample of all ``parts`` that stands for a number of requests."""
+    isl = np.concatenate([part.lengths[0] for part in parts])
+    osl = np.concatenate([part.lengths[1] for part in parts])
     if all(part.cached is None for part in parts):
-        return LengthSample(lengths, total)
-    cached_tokens = np.concatenate([part.cached_tokens for part in parts])
-    return LengthSample(lengths, total, CachedTokens(cached_tokens))
+        return LengthSample((isl, osl), requests)
+    tokens = np.concatenate([part.cached_tokens for part in parts])
+    return LengthSample((isl, osl), requests, CachedTokens(tokens))
 
 
 def _sample_of_log(

@@ -12,7 +12,7 @@ from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.planning.planning import plan_load, plan_window
 from planner.domain.progress import Progress, part
 from planner.domain.replay.policy_context import SharedInputs
-from planner.domain.replay.replay import ReplayOptions, run_policy
+from planner.domain.replay.replay import IN_DETAIL, ReplayOptions, run_policy
 from planner.domain.study import PolicyRun, Study
 from planner.domain.verification.correction import PERFECT
 from planner.errors import Infeasible
@@ -78,6 +78,18 @@ def causes(
     return tuple(rows)
 
 
+def replay_plan(
+    study: Study,
+    planned_window: PlannedWindow,
+    seed: int,
+    progress: Progress,
+    options: ReplayOptions = IN_DETAIL,
+) -> PolicyRun:
+    """Return the replay of a plan in its window."""
+    policy, shared = policy_of("lt-i"), SharedInputs(planned_window)
+    return run_policy(study, policy, seed=seed, progress=progress, shared=shared, options=options)
+
+
 def _replays(
     study: Study, planned_window: PlannedWindow, seed: int, progress: Progress
 ) -> Iterator[tuple[str, dict[str, float]]]:
@@ -108,14 +120,8 @@ def _replays(
             continue
         if change is not None:
             changes.append(change)
-        run = run_policy(
-            study,
-            policy_of("lt-i"),
-            seed=seed,
-            progress=part(step, 0.3, 1.0),
-            shared=SharedInputs(planned_window),
-            options=ReplayOptions(changed=apply_changes),
-        )
+        options, replaying = ReplayOptions(changed=apply_changes), part(step, 0.3, 1.0)
+        run = replay_plan(study, planned_window, seed, replaying, options)
         yield cause, _missed_shares(study, run)
 
 

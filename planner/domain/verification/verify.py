@@ -15,8 +15,7 @@ from planner.domain.formats import signed_percent
 from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.planning.planning import plan_load
 from planner.domain.progress import Progress, part
-from planner.domain.replay.policy_context import SharedInputs
-from planner.domain.replay.replay import ReplayOptions, run_policy
+from planner.domain.replay.replay import ReplayOptions
 from planner.domain.study import PolicyRun, Study
 from planner.domain.verification.correction import (
     NEAR_TARGET,
@@ -38,9 +37,9 @@ from planner.domain.verification.miss_causes import (
     START_UP,
     Cause,
     causes,
+    replay_plan,
 )
 from planner.errors import Infeasible
-from planner.policies.choice import policy_of
 from simulation.arrays import FloatArray
 
 AGREED, NEAREST, GAVE_UP, NO_PLAN = "agreed", "nearest", "gave up", "no plan"  # outcomes
@@ -161,7 +160,7 @@ def verify(
     corrected plan misses a target in the window by more than half a point, the next dearer
     correction is tried. The first plan is kept if no plan is feasible with corrected capacities.
     """
-    first = _replay(study, planned_window, seed, part(progress, 0.0, 0.1))
+    first = replay_plan(study, planned_window, seed, part(progress, 0.0, 0.1))
     earlier = correction_windows(study, planned_window, seed, part(progress, 0.1, 0.2))
     attempts, outcome = _try_corrections(study, earlier, seed, rounds, part(progress, 0.2, 0.6))
     rounds_run = [attempt.round for attempt in attempts]
@@ -252,7 +251,7 @@ def _try_on_window(
                 conflict = problem
                 continue
             planned = replace(planned, plan=plan)
-            trial = _Trial(study, planned, _replay(study, planned, seed, replaying))
+            trial = _Trial(study, planned, replay_plan(study, planned, seed, replaying))
         trials.append(trial)
         if trial.shortfall <= NEAR_TARGET:
             break
@@ -310,11 +309,14 @@ def _try_corrections(
     attempts = list(tried.values())
     if note:
         attempts[-1] = replace(attempts[-1], round=replace(attempts[-1].round, note=note))
+    return attempts, _outcome(attempts, NO_PLAN if note else GAVE_UP)
+
+
+def _outcome(attempts: Sequence[_Attempt], failure: str) -> str:
+    """Return the key of the best of ``attempts`` in ``OUTCOMES``; ``failure``: a tier is missed."""
     if any(attempt.near_targets for attempt in attempts):
-        return attempts, AGREED
-    if any(attempt.shortfall == 0.0 for attempt in attempts):
-        return attempts, NEAREST
-    return attempts, NO_PLAN if note else GAVE_UP
+        return AGREED
+    return NEAREST if any(attempt.shortfall == 0.0 for attempt in attempts) else failure
 
 
 def _replay_windows(
@@ -326,9 +328,8 @@ def _replay_windows(
     progress: Progress,
 ) -> _Attempt:
     """Return attempt ``number``: the replays of the plans of ``windows``, with their factors."""
-    runs = [
-        _replay(window.study, window.planned, seed, progress, requests=True) for window in windows
-    ]
+    options = ReplayOptions(requests=True)  # a row per request
+    runs = [replay_plan(w.study, w.planned, seed, progress, options) for w in windows]
     worst = _worst_standings([tier_standings(study.hardware.tiers, run) for run in runs])
     report = _round_report(number, correction.factors_by_name, runs, study)
     return _Attempt(correction.factors, worst, report)
@@ -339,25 +340,6 @@ def _plan_again(earlier: TestWindow, factors: FloatArray, progress: Progress) ->
     study = replace(earlier.study, sizes=earlier.study.sizes.times(factors))
     plan = plan_load(study.plan_input, earlier.planned.load, part(progress, 0.0, 0.2))
     return replace(earlier, study=study, planned=replace(earlier.planned, plan=plan))
-
-
-def _replay(
-    study: Study,
-    planned_window: PlannedWindow,
-    seed: int,
-    progress: Progress,
-    *,
-    requests: bool = False,
-) -> PolicyRun:
-    """Return the replay of a plan in its window; with ``requests``, it has a row per request."""
-    return run_policy(
-        study,
-        policy_of("lt-i"),
-        seed=seed,
-        progress=progress,
-        shared=SharedInputs(planned_window),
-        options=ReplayOptions(requests=requests),
-    )
 
 
 def _worst_standings(by_window: Sequence[dict[str, TierStanding]]) -> dict[str, TierStanding]:

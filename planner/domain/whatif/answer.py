@@ -31,7 +31,6 @@ from planner.domain.whatif.static_fleet import (
     fleet_totals,
     gpus_used,
     instances_for,
-    spare_of,
     with_spare,
 )
 from planner.errors import Infeasible, ScenarioError
@@ -138,24 +137,22 @@ def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = 
         basis = basis.with_interval(scenario.horizon.period_s)
         notes.append(SAME_FORECASTS if basis.flat is None else STATIC_INTERVAL)
     inputs = _varied_inputs(base, basis, scenario, change, notes)
-    hardware, sizes = inputs.hardware, inputs.sizes
-    size_changes = _size_changes(basis.sizes, sizes, hardware)
-    if unable := _unservable_models(basis.sizes, sizes, hardware):
-        return _no_plan(unable, size_changes, notes)
+    sizes = _size_changes(basis.sizes, inputs.sizes, inputs.hardware)
+    if unable := _unservable_models(basis.sizes, inputs.sizes, inputs.hardware):
+        return _no_plan(unable, sizes, notes)
     if change.level is not None and basis.waiting_tps.any():
         notes.append(DEFERRABLE_AS_PLANNED)
     if basis.peaks_before is not None:
         inputs = _with_fleet_before(base, inputs, basis.peaks_before * change.growth)
     if basis.flat is not None:
         old, new = old_scenario.objective.spare, scenario.objective.spare
-        spare = spare_of(basis.flat, old.instances, by_pool=old.by == "pool")
-        fleet = StaticFleet(basis.flat, spare, new.instances - old.instances)
+        fleet = StaticFleet.of(basis.flat, old, new)
         return _static_answer(basis, fleet, inputs, change, notes)
     try:
         plan = plan_load(inputs, load_of(basis, change), progress)
     except Infeasible as problem:
-        return _no_plan(str(problem), size_changes, notes)
-    return _answer_of_plan(inputs, plan, size_changes, notes)
+        return _no_plan(str(problem), sizes, notes)
+    return _answer_of_plan(inputs, plan, sizes, notes)
 
 
 def _varied_inputs(

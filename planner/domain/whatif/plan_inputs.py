@@ -331,14 +331,7 @@ def from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> Basis | None:
     if "version" not in arrays or int(arrays["version"]) != VERSION:
         return None
     start_s, end_s, period_s, lead_s, bin_s = arrays["window"].tolist()
-    plain: dict[str, Any] = {name: arrays.get(name) for name in PLAIN}
-    plain["models"] = tuple(arrays["models"].tolist())
-    plain["regions"] = tuple(arrays["regions"].tolist())
-    plain["clock"], plain["load_factor"] = str(arrays["clock"]), float(arrays["load_factor"])
-    plain["blocks"] = bool(arrays.get("blocks", False))
-    if plain["closed_rps"].ndim == 2:  # runs of older versions know one replica alone
-        alone = plain["closed_rps"]
-        plain["closed_rps"] = np.stack([alone, np.full_like(alone, np.nan)])
+    plain = _plain_fields(arrays)
     models = range(len(plain["models"]))
     return Basis(
         window=Window(start_s, end_s, period_s, lead_s, bin_s, bool(arrays["ahead"])),
@@ -347,6 +340,19 @@ def from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> Basis | None:
         series=tuple(_series_from(arrays, i) for i in range(len(arrays["tiers"]))),
         **plain,
     )
+
+
+def _plain_fields(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:
+    """Return the fields ``PLAIN`` of a basis from the stored arrays."""
+    plain: dict[str, Any] = {name: arrays.get(name) for name in PLAIN}
+    plain["models"] = tuple(arrays["models"].tolist())
+    plain["regions"] = tuple(arrays["regions"].tolist())
+    plain["clock"], plain["load_factor"] = str(arrays["clock"]), float(arrays["load_factor"])
+    plain["blocks"] = bool(arrays.get("blocks", False))
+    if plain["closed_rps"].ndim == 2:  # runs of older versions know one replica alone
+        alone = plain["closed_rps"]
+        plain["closed_rps"] = np.stack([alone, np.full_like(alone, np.nan)])
+    return plain
 
 
 def _series_from(arrays: Mapping[str, npt.NDArray[Any]], i: int) -> Series:

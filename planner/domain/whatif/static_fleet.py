@@ -1,6 +1,7 @@
 """Resize a static fleet for changed demand and capacity, for a what-if."""
 
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from planner.domain.planning.inputs import Load, PlanInput
 from planner.domain.planning.period_solver import Periods
 from planner.domain.sizing.sizing import Sizes
 from planner.inputs.scenario.build import Hardware
+from planner.inputs.scenario.schema.planning import Spare
 from planner.optimizer.objective import totals
 from planner.optimizer.pools import pool_capacity
 from simulation.arrays import FloatArray, IntArray
@@ -28,6 +30,12 @@ class StaticFleet:
     counts: IntArray
     spare: IntArray  # those of ``counts`` that may be lost
     more_spare: int  # spare replicas to add to each pool; negative: to remove
+
+    @classmethod
+    def of(cls, counts: IntArray, old: Spare, new: Spare) -> Self:
+        """Return the fleet ``counts`` with the spare replicas ``old``, which become ``new``."""
+        spare = spare_of(counts, old.instances, by_pool=old.by == "pool")
+        return cls(counts, spare, new.instances - old.instances)
 
 
 def spare_of(counts: IntArray, spare: int, *, by_pool: bool) -> IntArray:
