@@ -174,37 +174,21 @@ def phase_problem(
     graphs = [operator_graph(service.shape, Arrangement(tp=p, weights=weights)) for p in parallel]
     iterations = service.iteration(np.asarray(batches, np.float64))
     names = _operator_names(graphs[0], iterations, timing)
+    operators = [graphs[0][name] for name in names]
     floor_w = gpu.idle_w
     if power is not None:
         floor_w = max(gpu.idle_w, power.floor * (gpu.tdp_w or 0.0))
-    # By operator and parallelism
-    work = [
-        [_operator_work(g[name], iterations, service, timing, power, floor_w) for g in graphs]
-        for name in names
-    ]
-
-    def stacked(field: str) -> FloatArray:
-        """Return a field of ``_OperatorWork`` for all operators, ``[V, ..., P]``."""
-        values = [[getattr(each, field) for each in row] for row in work]
-        return np.ascontiguousarray(np.moveaxis(np.array(values, np.float64), 1, -1))
-
-    latency_s, measured_s = stacked("latency_s"), np.moveaxis(stacked("measured_s"), 1, 0)
-    compute, bandwidth, kv_bytes = (stacked(f) for f in ("compute", "bandwidth", "kv_bytes"))
-    memory_bytes, above_w = stacked("memory_bytes"), stacked("above_w")
-    # Share of the board power above the floor
-    board = above_w / (gpu.tdp_w - floor_w) if gpu.tdp_w else np.zeros_like(above_w)
-    for j, graph in enumerate(graphs):
-        _add_collectives(
-            latency_s[:, :, j], measured_s[:, :, :, j], graph, names, timing, iterations
-        )
-    operators = [graphs[0][name] for name in names]
+    work = _work_by_choice(graphs, names, iterations, service, timing, power, floor_w)
+    # Share of the board power above the floor.
+    board = work.above_w / (gpu.tdp_w - floor_w) if gpu.tdp_w else np.zeros_like(work.above_w)
+    kinds = _interference_kinds(operators, work.bandwidth > work.compute)
     problem = OperatorProblem(
         names=names,
         edges=_edges(graphs[0], names),
         batches=np.asarray(batches, np.int64),
         parallel=np.asarray(parallel, np.int64),
-        latency_s=latency_s,
-        transfer_s=stacked("transfer_s"),
+        latency_s=work.latency_s,
+        transfer_s=work.transfer_s,
         rate=service.rate,
         slo_s=service.time_budget_s,
     )
@@ -212,16 +196,16 @@ def phase_problem(
         service=service,
         problem=problem,
         demand=Demand(
-            memory_bytes, compute, bandwidth, kv_bytes,
-            _interference_kinds(operators, bandwidth > compute), interference, board,
+            work.memory_bytes, work.compute, work.bandwidth, work.kv_bytes, kinds, interference,
+            board,
         ),
-        replica_s=latency_s.sum(axis=0),
-        replica_bytes=memory_bytes.sum(axis=0),
-        kv_bytes=kv_bytes.sum(axis=0),
+        replica_s=work.latency_s.sum(axis=0),
+        replica_bytes=work.memory_bytes.sum(axis=0),
+        kv_bytes=work.kv_bytes.sum(axis=0),
         reserve_s=service.time_budget_s,
-        power=PhasePower(gpu.idle_w, floor_w, above_w),
+        power=PhasePower(gpu.idle_w, floor_w, work.above_w),
         layers=np.array([operator.count for operator in operators], np.int64),
-        measured=measured_s / latency_s,
+        measured=np.moveaxis(work.measured_s, 1, 0) / work.latency_s,
         names=names,
         timing=timing,
         weights=weights,
@@ -229,7 +213,10 @@ def phase_problem(
 
 
 class _OperatorWork(NamedTuple):
-    """Time and memory of all layers of one operator at one parallelism, ``[B]`` by batch."""
+    """Time and memory of all layers of one operator at one parallelism, ``[B]`` by batch.
+
+    For all operators and parallelisms, each array has two more axes: ``[V, ..., P]``.
+    """
 
     latency_s: FloatArray
     transfer_s: FloatArray
@@ -238,7 +225,35 @@ class _OperatorWork(NamedTuple):
     bandwidth: FloatArray  # share of the bandwidth that kernels reach
     measured_s: FloatArray  # [2, B] of ``latency_s``: from measured kernels, and extrapolated
     above_w: FloatArray  # power above the floor
-    kv_bytes: float  # KV cache in flight
+    kv_bytes: FloatArray  # KV cache in flight; one number
+
+
+def _work_by_choice(
+    graphs: Sequence[OperatorGraph],
+    names: tuple[str, ...],
+    iteration: Iteration,
+    service: PhaseLoad,
+    timing: Timing,
+    power: PowerModel | None,
+    floor_w: float,
+) -> _OperatorWork:
+    """Return the work of the operators ``names`` by parallelism, with that of collectives.
+
+    ``graphs`` has the operator graph at each parallelism. For ``floor_w`` see ``_operator_work``.
+    """
+    by_parallelism = []
+    for graph in graphs:
+        of_operators = [
+            _operator_work(graph[name], iteration, service, timing, power, floor_w)
+            for name in names
+        ]
+        work = _OperatorWork(*map(np.stack, zip(*of_operators, strict=True)))  # [V, ...]
+        _add_collectives(work.latency_s, work.measured_s, graph, names, timing, iteration)
+        by_parallelism.append(work)
+    fields = zip(*by_parallelism, strict=True)
+    return _OperatorWork(
+        *(np.ascontiguousarray(np.stack(field, axis=-1), np.float64) for field in fields)
+    )
 
 
 def _operator_work(
@@ -282,7 +297,7 @@ def _operator_work(
         bandwidth=bandwidth,
         measured_s=measured_s,
         above_w=above_w,
-        kv_bytes=kv_bytes,
+        kv_bytes=np.asarray(kv_bytes, np.float64),
     )
 
 
@@ -292,7 +307,7 @@ def _add_collectives(
 ) -> None:  # fmt: skip
     """Add the seconds of each collective to those of the operator whose output it transfers.
 
-    ``latency_s [V, B]`` and ``measured_s [2, V, B]`` are changed in place.
+    ``latency_s [V, B]`` and ``measured_s [V, 2, B]`` are changed in place.
     """
     for collective in graph.operators:
         if not isinstance(collective, Collective):
@@ -301,7 +316,7 @@ def _add_collectives(
         if seconds.any():  # no time for encoder collectives without images
             owner = predecessors(graph, collective, names)[0]
             latency_s[owner] += seconds
-            _count_measured(measured_s[:, owner], seconds, timing, collective, iteration)
+            _count_measured(measured_s[owner], seconds, timing, collective, iteration)
 
 
 def _interference_kinds(operators: Sequence[Operator], more_traffic: BoolArray) -> FloatArray:

@@ -112,35 +112,38 @@ def track_cases(
         key = case.model, case.region, without_cached
         if key not in loads:
             loads[key] = _model_demand(tracked, key[:2], without_cached=without_cached)
-        load = loads[key]
-        judge = None
-        if can_replay(case.problem):
-            stations = 1 if tracked.levels == (MODEL,) else len(case.problem.names)
-            judge = SampledWindows(
-                load.windows, load.requests, case.service, stations, case.device_bytes
-            )
-        courses = over_time(
-            load.windows,
-            case.service,
-            partial(problem_of, weights=case.weights, measured=case.measured, max_replicas=512),
-            case.device_bytes,
-            startup_s=tracked.startup_s,
-            attainment=ATTAINMENT,
-            planned_on=load.seen,
-            levels=tracked.levels,
-            every=EVERY,
-            judge=judge,
-        )
-        if judge is None:
-            tracked_cases.append(TrackedCase(case, load, courses))
-            continue
-        count = load.windows.requests_s.size
-        held = {
-            name: judge.attainment([(level, case.problem)] * count)
-            for name, level in case.levels.items()
-        }
-        tracked_cases.append(TrackedCase(case, load, courses, judge.picked.size, held))
+        tracked_cases.append(_track_case(case, loads[key], tracked))
     return tracked_cases
+
+
+def _track_case(case: Case, load: ModelDemand, tracked: TrackedTraffic) -> TrackedCase:
+    """Return a case planned at every level, window by window along the demand ``load``."""
+    judge = None
+    if can_replay(case.problem):
+        stations = 1 if tracked.levels == (MODEL,) else len(case.problem.names)
+        judge = SampledWindows(
+            load.windows, load.requests, case.service, stations, case.device_bytes
+        )
+    courses = over_time(
+        load.windows,
+        case.service,
+        partial(problem_of, weights=case.weights, measured=case.measured, max_replicas=512),
+        case.device_bytes,
+        startup_s=tracked.startup_s,
+        attainment=ATTAINMENT,
+        planned_on=load.seen,
+        levels=tracked.levels,
+        every=EVERY,
+        judge=judge,
+    )
+    if judge is None:
+        return TrackedCase(case, load, courses)
+    windows = load.windows.requests_s.size
+    held = {
+        name: judge.attainment([(level, case.problem)] * windows)
+        for name, level in case.levels.items()
+    }
+    return TrackedCase(case, load, courses, judge.picked.size, held)
 
 
 def _model_demand(
@@ -173,16 +176,8 @@ def _model_demand(
     windows = _pad_windows(windows, count)
     if tracked.known != FORECAST:
         return ModelDemand(windows, requests, None, "the interval before")
-    minutes = round((end_s - history_start_s) / MINUTE_S)
-    counts = np.bincount(
-        ((arrival + start_s - history_start_s) // MINUTE_S).astype(int), minlength=minutes
-    )
-    series = DemandSeries(
-        key=SeriesKey(*model_region, "interactive"),
-        start_s=history_start_s,
-        bin_s=MINUTE_S,
-        values=counts[:minutes].astype(float),
-        unit=REQUESTS,
+    series = _demand_by_minute(
+        arrival + start_s - history_start_s, model_region, history_start_s, end_s
     )
     lengths = demand_of_previous_block(windows, EVERY[MODULE])
     known = {}
@@ -190,6 +185,24 @@ def _model_demand(
         rate = np.repeat(by_minute, round(MINUTE_S / WINDOW_S))[:count]  # of each window
         known[level] = Windows(WINDOW_S, rate, lengths.isl, lengths.osl)
     return ModelDemand(windows, requests, known, f"a forecast by the minute ({tracked.method})")
+
+
+def _demand_by_minute(
+    arrival_s: FloatArray, model_region: tuple[str, str], start_s: float, end_s: float
+) -> DemandSeries:
+    """Return the requests in each minute of ``[start_s, end_s)`` (epoch s).
+
+    ``arrival_s`` are the times of requests after ``start_s``.
+    """
+    minutes = round((end_s - start_s) / MINUTE_S)
+    counts = np.bincount((arrival_s // MINUTE_S).astype(int), minlength=minutes)
+    return DemandSeries(
+        key=SeriesKey(*model_region, "interactive"),
+        start_s=start_s,
+        bin_s=MINUTE_S,
+        values=counts[:minutes].astype(float),
+        unit=REQUESTS,
+    )
 
 
 def _forecast_by_level(tracked: TrackedTraffic, series: DemandSeries) -> dict[str, FloatArray]:
