@@ -83,10 +83,7 @@ def clean(values: FloatArray, bin_s: float) -> Cleaned:
 def _outages_and_backlogs(
     values: FloatArray, bin_s: float, has_enough_bins: BoolArray
 ) -> tuple[BoolArray, BoolArray]:
-    """Return the masks ``[series, bins]`` of outages and of the backlogs after them.
-
-    In a series with ``has_enough_bins [series]`` and few zeros, zeros can be an outage too.
-    """
+    """Return the masks of outages and of the backlogs after them; rare zeros can be outages."""
     outage, backlog = np.zeros((2, *values.shape), bool)
     zero = values == 0
     zero_share = zero.sum(axis=1) / np.maximum((~np.isnan(values)).sum(axis=1), 1)

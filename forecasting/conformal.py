@@ -118,10 +118,7 @@ def quantiles(
 def _prior_scores(
     prior: FloatArray, forecast: FloatArray, scale: FloatArray, offset: float
 ) -> FloatArray:
-    """Return the scores ``[series, sample, column]`` that count like those of past origins.
-
-    ``prior`` are log ratios of the amounts themselves, without the ``offset``.
-    """
+    """Return the assumed log ratios as scores with ``offset``, ``[series, sample, column]``."""
     expected = forecast[:, None]
     return log_ratio_scores(expected * np.exp(prior), expected, scale[:, :, None], offset)
 
@@ -179,10 +176,7 @@ def day_growth(values: FloatArray, day: int) -> FloatArray:
 
 
 def _mean_of_days(values: FloatArray, day: int) -> FloatArray:
-    """Return the mean of the observed bins of each whole day, counted back from the end.
-
-    The shape is ``[series, days]``. The mean is 0 if no bin was observed.
-    """
+    """Return the mean of each whole day back from the end, ``[series, days]``; 0: unobserved."""
     series, bins = values.shape
     days = bins // day if day else 0
     by_day = values[:, bins - days * day :].reshape(series, days, max(day, 1))

@@ -78,10 +78,7 @@ def candidate_harmonics(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NormalEquations:
-    """Products of regressors and targets, for least squares on some of the columns.
-
-    ``normal`` has a small ridge.
-    """
+    """Products of regressors and targets, for least squares on some of the columns."""
 
     normal: FloatArray  # [columns, columns] products of the regressors
     moments: FloatArray  # [columns] products of each regressor with the targets

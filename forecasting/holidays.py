@@ -97,11 +97,7 @@ class HolidayRatio:
 
 
 def _smooth_ratio(actual: FloatArray, usual: FloatArray, size: int) -> FloatArray:
-    """Return the ratio of ``actual`` to ``usual`` sums, smoothed over ``size`` bins.
-
-    Both are ``[series, bins of a day]``. Times of day with little demand get nearly the ratio of
-    the whole day.
-    """
+    """Return ``actual`` over ``usual`` sums, smoothed over ``size`` bins, ``[series, phase]``."""
     usual_total = usual.sum(axis=1, keepdims=True)
     has_usual = usual_total > 0
     mean = np.where(has_usual, usual.mean(axis=1, keepdims=True), 1.0)

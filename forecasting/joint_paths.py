@@ -62,11 +62,7 @@ def _path_ranks(forecast: PanelForecast, count: int, rng: np.random.Generator) -
 
 
 def _past_ranks(scores: FloatArray, count: int, rng: np.random.Generator) -> FloatArray:
-    """Return the levels of ``count`` paths by past ``scores``, ``[count, series, steps]``.
-
-    ``scores [origins, series, steps]`` are NaN if demand is not known. The level is then the mean
-    of its path.
-    """
+    """Return the levels of ``count`` paths by past ``scores``; the mean of a path where NaN."""
     # The origin of each path. Each past origin is used equally often, in random order.
     repetitions = -(-count // len(scores))
     shuffled = [rng.permutation(len(scores)) for _ in range(repetitions)]

@@ -135,21 +135,14 @@ class LeadWeights:
         return mixed, last_weights
 
     def _latest_errors(self, block: int, origin_index: IntArray) -> FloatArray:
-        """Return the mean errors in a block as known at each origin, ``[method, series, origin]``.
-
-        They include those up to the latest origin whose block has ended.
-        """
+        """Return the mean errors of a block known at each origin, ``[method, series, origin]``."""
         _, end = self.blocks[block]
         origins_back = -(-end // self.stride)
         return self.errors[block].at(origin_index - origins_back)
 
 
 def _mean_absolute_error(forecast: FloatArray, actual: FloatArray) -> FloatArray:
-    """Return the mean absolute error over the known steps, ``[method, series, origin]``.
-
-    ``forecast`` are ``[method, series, origin, step]``. A window that ends in a gap has NaN: its
-    other bins were known before.
-    """
+    """Return the mean error over known steps; NaN for a window that ends in a gap."""
     absolute = np.abs(forecast - actual)
     known = ~np.isnan(absolute)
     count = known.sum(axis=3)

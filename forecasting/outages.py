@@ -158,10 +158,7 @@ def _surrounding_statistics(values: FloatArray, runs: IntArray) -> tuple[FloatAr
 
 
 def _sums_before(values: FloatArray) -> FloatArray:
-    """Return number, sum and sum of squares of the observed values before each bin.
-
-    The shape is ``[3, bins + 1]``.
-    """
+    """Return number, sum and squares of the observed values before each bin, ``[3, bins + 1]``."""
     seen = ~np.isnan(values)
     amounts = np.where(seen, values, 0.0)
     sums = np.zeros((3, len(values) + 1))

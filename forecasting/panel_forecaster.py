@@ -146,10 +146,7 @@ class _HourlyMeans:
         return np.where(count, total / np.maximum(count, 1), np.nan)
 
     def last_hour(self, origins: IntArray) -> FloatArray:
-        """Return the mean of the hour before each origin, ``[series, origin]``.
-
-        It is the last observed amount if no bin of the hour was observed, and 0 without any.
-        """
+        """Return the mean of the hour before each origin, else the last amount, else 0."""
         mean = self.mean(np.maximum(origins - self.hour, 0), origins)
         last_observed = forward_fill(self.values)[:, origins - 1]
         return np.nan_to_num(np.where(np.isnan(mean), last_observed, mean))
@@ -288,10 +285,7 @@ class _PanelPart:
         )
 
     def _select_at_end(self, recent: RecentErrors, steps: int, ages: IntArray) -> SelectedForecast:
-        """Return the forecast of the selected methods from the end of the panel, the only origin.
-
-        It has ``steps`` bins, or a window if that is longer.
-        """
+        """Return the forecast from the end of the panel, of ``steps`` bins or a whole window."""
         end_of_panel, end_origin = np.array([self.panel.bins]), np.array([len(self.record.origins)])
         paths = self._paths_from_end(end_of_panel, max(steps, self.window))
         last = last_day(self.panel, end_of_panel, paths.shape[3])
@@ -303,10 +297,7 @@ class _PanelPart:
         return tuple(names[m] for m in chosen)
 
     def _relative_errors(self, recent: RecentErrors) -> FloatArray:
-        """Return the errors of each method and the ensemble as shares of mean demand.
-
-        The shape is ``[methods + 1, series]``. A method has the smaller error of its two peaks.
-        """
+        """Return the errors of methods and ensemble as shares of demand, ``[method, series]``."""
         uncorrected, corrected = np.split(recent.errors, 2)
         errors = [np.minimum(uncorrected, corrected), recent.ensemble[None]]
         return np.asarray(np.concatenate(errors)[:, :, 0] / self.scale[:, 0])
@@ -396,10 +387,7 @@ class _PanelPart:
         self._drop_unneeded_errors()
 
     def _paths_from_origins(self, origins: IntArray) -> FloatArray:
-        """Return the path of each method from each new origin, ``[method, series, origin, step]``.
-
-        Those from the end of the panel are computed too, and kept for ``predict``.
-        """
+        """Return the paths of each method from new origins; those from the end are kept."""
         origins_and_end = np.append(origins, self.panel.bins)
         paths = self.fits.paths(self.panel, origins_and_end, self.record.reach)
         self.end_paths = self.panel.bins, paths[:, :, -1:].copy()
@@ -535,10 +523,7 @@ class _PanelPart:
         origins: IntArray,
         ages: IntArray,
     ) -> SelectedForecast:
-        """Replace the path beyond the window by the mean of ``paths``, weighted by lead time.
-
-        The arguments are those of ``_select``.
-        """
+        """Replace the path beyond the window by the mean of ``paths``, weighted by lead time."""
         path, end_shares = selected.path, selected.shares.copy()
         has_weight = selected.shares.sum(axis=0)[..., None] > 0
         for age in np.unique(ages):

@@ -16,6 +16,7 @@ from forecasting.demand import Panel, mean_scale, windows_at
 from forecasting.harmonics import Harmonics
 from forecasting.recursion import recursion
 from forecasting.rules.arima_fit import FittedOrder, choose_differences, fit_orders
+from forecasting.rules.cyclic import Cyclic
 from forecasting.rules.scales import Root
 
 MIN_OBSERVED = 24  # bins: three for each of eight parameters, (3, d, 2) with a mean
@@ -48,15 +49,12 @@ class _Row:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FittedArima:
+class FittedArima(Cyclic):
     """An ARIMA around harmonics for every series.
 
     ``ar`` is NaN for series with too few observed bins.
     """
 
-    scale: Root
-    harmonics: Harmonics
-    cycles: FloatArray  # [series, columns of the harmonics' design] coefficients
     ar: FloatArray  # [series, lags] coefficients of past deviations, with differences multiplied in
     ma: FloatArray  # [series, lags] coefficients of past shocks
     labels: tuple[str, ...]  # [series] orders in words
@@ -66,17 +64,8 @@ class FittedArima:
 
         A series without an observed bin before the origin has NaN.
         """
-        bins = int(origins[-1])
-        # Arrays begin at bin ``first``: earlier bins hardly matter.
-        first = max(0, int(origins[0]) - MEMORY)
-        start_s = panel.start_s + first * panel.bin_s
-        design = self.harmonics.design(start_s, panel.bin_s, bins - first + steps)
-        cycle = self.cycles @ design.T
-        root = self.scale.transform(panel.values[:, first:bins])
-        start = origins - first  # index of each origin in these arrays
-        deviations = self._deviations_ahead(root - cycle[:, : bins - first], start, steps)
-        amounts = self.scale.inverse(deviations + windows_at(cycle, start, steps))
-        observed_so_far = np.logical_or.accumulate(panel.observed_bins[:, :bins], axis=1)
+        amounts = self.paths_around(panel, origins, steps, MEMORY, self._deviations_ahead)
+        observed_so_far = np.logical_or.accumulate(panel.observed_bins, axis=1)
         return np.where(observed_so_far[:, origins - 1, None], amounts, np.nan)
 
     def _deviations_ahead(self, rest: FloatArray, start: IntArray, steps: int) -> FloatArray:
@@ -232,10 +221,7 @@ class Arima:
         return _Row(cycles, ar, ma, label)
 
     def _fit_arma(self, rest: FloatArray, d: int, first: int) -> FittedOrder:
-        """Return the ARMA orders and parameters of ``rest [bins]``, differenced ``d`` times.
-
-        ``first`` is the first observed bin. The fit is to values with a mean square of 1.
-        """
+        """Return the ARMA fit of ``rest``, differenced ``d`` times; ``first`` is observed."""
         spread = _spread(rest, d)
         if spread <= SMALLEST_SPREAD:
             return FittedOrder((0, d, 0), np.empty(0), np.inf)  # white noise: nothing is left

@@ -89,18 +89,7 @@ def _hannan_rissanen(
     The fits are regressions of ``w`` on its earlier values and on estimated shocks. ``w`` are the
     values differenced ``d`` times, and ``target`` is the mask of those to explain.
     """
-    long_lags = min(round(10 * np.log10(w.size)), w.size // 4)
-    shocks = _long_autoregression_residuals(w, target, long_lags)
-    first = max(max_p, max_q)  # the first bin with all regressors
-    if max_q:
-        first += long_lags  # before them, no shock is known
-    first = min(first, w.size // 2)
-    # Regressors of each target bin: the last ``max_p`` values, then the last ``max_q`` shocks.
-    lagged_w = _lagged_values(w, max_p)[first - max_p :]
-    lagged_shocks = _lagged_values(shocks, max_q)[first - max_q :]
-    rows = target[first:]
-    regressors = np.hstack([lagged_w, lagged_shocks])[rows]
-    equations = NormalEquations.of(regressors, w[first:][rows])
+    equations = _equations_with_shocks(w, target, max_p, max_q)
     fits = []
     for p, q in product(range(max_p + 1), range(max_q + 1)):
         columns = [*range(p), *range(max_p, max_p + q)]
@@ -108,6 +97,23 @@ def _hannan_rissanen(
         if is_regular(parameters, p):
             fits.append(FittedOrder((p, d, q), parameters, aic))
     return sorted(fits, key=lambda fit: fit.aic)
+
+
+def _equations_with_shocks(
+    w: FloatArray, target: BoolArray, max_p: int, max_q: int
+) -> NormalEquations:
+    """Return the regression of each target bin on the last values, then on the last shocks."""
+    long_lags = min(round(10 * np.log10(w.size)), w.size // 4)
+    shocks = _long_autoregression_residuals(w, target, long_lags)
+    first = max(max_p, max_q)  # the first bin with all regressors
+    if max_q:
+        first += long_lags  # before them, no shock is known
+    first = min(first, w.size // 2)
+    lagged_w = _lagged_values(w, max_p)[first - max_p :]
+    lagged_shocks = _lagged_values(shocks, max_q)[first - max_q :]
+    rows = target[first:]
+    regressors = np.hstack([lagged_w, lagged_shocks])[rows]
+    return NormalEquations.of(regressors, w[first:][rows])
 
 
 def _long_autoregression_residuals(w: FloatArray, target: BoolArray, lags: int) -> FloatArray:
@@ -153,10 +159,7 @@ def _refine(fit: FittedOrder, w: FloatArray, target: BoolArray) -> FittedOrder:
 def _gauss_newton_step(
     parameters: FloatArray, p: int, w: FloatArray, target: BoolArray
 ) -> FloatArray:
-    """Return the change of ``parameters`` that reduces the sum of squared shocks.
-
-    ``parameters`` are ``p`` AR coefficients, then MA coefficients.
-    """
+    """Return the change of ``p`` AR and further MA coefficients that reduces the squared shocks."""
     ar, ma = parameters[:p], parameters[p:]
     unexplained = np.convolve(w, np.r_[1.0, -ar])[: w.size]  # w without its AR part
     # Lags of ``by_ar`` and ``by_ma`` are the negative derivatives of the shocks by the AR and
@@ -222,10 +225,7 @@ def _covariance_bands(bins: int, ar: FloatArray, ma: FloatArray) -> FloatArray:
 
 
 def _yule_walker(ar: FloatArray, cross_covariance: FloatArray) -> FloatArray:
-    """Return the autocovariances of the values by lag, which solve the Yule-Walker equations.
-
-    ``cross_covariance [lags]`` is that of the MA part with the values.
-    """
+    """Return the autocovariances of the values by lag, which solve the Yule-Walker equations."""
     lags = cross_covariance.size
     equations = np.zeros((lags, lags))
     for lag in range(lags):

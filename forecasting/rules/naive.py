@@ -119,10 +119,7 @@ class ShapeTimesLevel:
         return shape[:, :, day:] * level[:, :, None]
 
     def _shape(self, filled: FloatArray, bins: IntArray, season: int, day: int) -> FloatArray:
-        """Return the mean of ``bins [origin, bin]`` one to ``seasons`` seasons earlier.
-
-        The result is ``[series, origin, bin]``. The bins of an origin begin a ``day`` before it.
-        """
+        """Return the mean of ``bins [origin, bin]`` one to ``seasons`` seasons earlier."""
         total = np.zeros((len(filled), *bins.shape))
         count = np.zeros(bins.shape)
         for seasons_back in range(1, self.seasons + 1):
@@ -135,10 +132,7 @@ class ShapeTimesLevel:
 
 
 def _level_of_day(amounts: FloatArray, shape: FloatArray) -> FloatArray:
-    """Return the total of ``amounts`` over that of their ``shape``, where both are known.
-
-    Both are ``[series, origin, bin of the day]``. The level is 1 for a shape of zeros.
-    """
+    """Return the total of ``amounts`` over that of ``shape``, ``[series, origin]``; 1 for zeros."""
     both_known = ~np.isnan(amounts) & ~np.isnan(shape)
     shape_total = np.where(both_known, shape, 0.0).sum(axis=2)
     total = np.where(both_known, amounts, 0.0).sum(axis=2)

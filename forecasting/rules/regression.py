@@ -13,9 +13,10 @@ from typing import Literal
 import numpy as np
 
 from forecasting.arrays import FloatArray, IntArray
-from forecasting.demand import Panel, mean_scale, windows_at
+from forecasting.demand import Panel, mean_scale
 from forecasting.harmonics import DAY_S, WEEK_S, Harmonics
-from forecasting.rules.scales import Logarithm, Root, Scale
+from forecasting.rules.cyclic import Cyclic
+from forecasting.rules.scales import Logarithm, Root
 
 DAILY, WEEKLY = 6, 3  # harmonics
 LAGS = 6  # lags of the last bins; there are two more for a day and for a week before
@@ -28,12 +29,9 @@ SMALLEST = 1e-12  # added to the diagonal of normal equations, for regressors of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FittedRegression:
+class FittedRegression(Cyclic):
     """Fourier terms and autoregression of every series."""
 
-    scale: Scale
-    harmonics: Harmonics
-    cycles: FloatArray  # [series, columns of the harmonics' design] coefficients
     lags: tuple[int, ...]  # bins
     weights: FloatArray  # [series, lags] coefficients of lagged residuals
 
@@ -43,24 +41,14 @@ class FittedRegression:
         It is the Fourier terms plus the autoregression of residuals, at most CEILING times the
         largest amount so far.
         """
-        bins = int(origins[-1])
-        # Arrays begin at bin ``first``: earlier bins hardly matter.
-        first = max(0, int(origins[0]) - 2 * max(self.lags, default=0) - MEMORY)
-        start_s = panel.start_s + first * panel.bin_s
-        design = self.harmonics.design(start_s, panel.bin_s, bins - first + steps)
-        cycle = self.cycles @ design.T
-        residual = self.scale.transform(panel.values[:, first:bins]) - cycle[:, : bins - first]
-        start = origins - first  # index of each origin in these arrays
-        residual_ahead = self._residuals_ahead(self._fill_gaps(residual), start, steps)
-        amounts = self.scale.inverse(residual_ahead + windows_at(cycle, start, steps))
-        largest_so_far = np.fmax.accumulate(panel.values[:, :bins], axis=1)[:, origins - 1, None]
+        memory = 2 * max(self.lags, default=0) + MEMORY
+        amounts = self.paths_around(panel, origins, steps, memory, self._residuals_ahead)
+        largest_so_far = np.fmax.accumulate(panel.values, axis=1)[:, origins - 1, None]
         return np.minimum(amounts, CEILING * np.nan_to_num(largest_so_far))
 
     def _residuals_ahead(self, residual: FloatArray, start: IntArray, steps: int) -> FloatArray:
-        """Return the residuals expected by the autoregression, ``[series, origins, steps]``.
-
-        ``residual [series, bins]`` are those of the past, and ``start`` is the bin of each origin.
-        """
+        """Return the expected residuals, ``[series, origins, steps]``, from the bins ``start``."""
+        residual = self._fill_gaps(residual)
         ahead = np.zeros((len(residual), len(start), steps))
         for step in range(steps):
             for lag, weight in zip(self.lags, self.weights.T, strict=True):
@@ -163,19 +151,21 @@ def _lag_weights(residual: FloatArray, seen: FloatArray, lags: tuple[int, ...]) 
     first, bins = max(lags), residual.shape[1]
     target_seen = seen[:, first:]
     target = residual[:, first:] * target_seen
-    lagged_residuals = [residual[:, first - lag : bins - lag] * target_seen for lag in lags]
-    # The normal equations of each series: products of lags, and of lags with the target.
-    normal = np.empty((len(residual), len(lags), len(lags)))
-    moments = np.empty((len(residual), len(lags)))
-    for i, lagged in enumerate(lagged_residuals):
-        moments[:, i] = _sum_of_products(lagged, target)
-        for j, other in enumerate(lagged_residuals[: i + 1]):
-            normal[:, i, j] = normal[:, j, i] = _sum_of_products(lagged, other)
+    lagged = [residual[:, first - lag : bins - lag] * target_seen for lag in lags]
+    normal, moments = _normal_equations(lagged, target)
     mean_square = np.trace(normal, axis1=1, axis2=2)[:, None, None] / len(lags)
     normal += (RIDGE * mean_square + SMALLEST) * np.eye(len(lags))
     return np.asarray(np.linalg.solve(normal, moments[:, :, None])[:, :, 0])
 
 
-def _sum_of_products(first: FloatArray, second: FloatArray) -> FloatArray:
-    """Return the sum of ``first`` times ``second`` over time (t) for each series (s)."""
-    return np.asarray(np.einsum("st,st->s", first, second))
+def _normal_equations(
+    regressors: list[FloatArray], target: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the products of regressors, and with the target, of each series (sums over time)."""
+    n = len(regressors)
+    normal, moments = np.empty((len(target), n, n)), np.empty((len(target), n))
+    for i, regressor in enumerate(regressors):
+        moments[:, i] = np.einsum("st,st->s", regressor, target)
+        for j, other in enumerate(regressors[: i + 1]):
+            normal[:, i, j] = normal[:, j, i] = np.einsum("st,st->s", regressor, other)
+    return normal, moments

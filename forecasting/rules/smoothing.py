@@ -137,10 +137,7 @@ def _season_levels(values: FloatArray, season: int, gain: float) -> FloatArray:
 def _season_levels_and_profile(
     values: FloatArray, season: int, gain: float, floor: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return ``_season_levels``, and the profile: the level one season before each bin.
-
-    Both are ``[series, bins]``. The profile is at least ``floor``, and NaN in the first season.
-    """
+    """Return ``_season_levels``, and the profile: the level one season before, NaN in the first."""
     levels = _season_levels(values, season, gain)
     profile = np.full_like(levels, np.nan)
     profile[:, season:] = np.maximum(levels[:, :-season], floor)

@@ -111,14 +111,9 @@ def _binding_local_needs(problem: PlanningProblem, target: IntArray) -> Iterator
         if served - need[model, region] >= smallest_loss or where in reported:
             continue
         reported.add(where)
-        yield Binding(
-            "local",
-            where,
-            _local_words(problem, where),
-            replicas=int(target[model, region, side.columns].sum()),
-            need_tps=float(need[model, region]),
-            served_tps=served,
-        )
+        replicas = int(target[model, region, side.columns].sum())
+        demand = float(need[model, region]), served  # to serve, and served
+        yield Binding("local", where, _local_words(problem, where), replicas, *demand)
 
 
 def _local_words(problem: PlanningProblem, where: str) -> str:
@@ -153,28 +148,22 @@ def _binding_joint_peaks(problem: PlanningProblem, target: IntArray) -> Iterator
     need, carried = global_need_tps(problem), carried_tps(problem, target)
     weakest, reported = carried.min(axis=0), set[str]()
     remaining = served_without_largest_region(problem, weakest)
-    for side_index, side in enumerate(role_sides(problem)):
+    for side, side_tps in zip(role_sides(problem), carried, strict=True):
         last_tps = _last_instance_tps(problem, target, side)
-        for (model,) in np.argwhere(need > 0):
-            pools = (target[model] > 0) & side.columns
-            # Only pools of the weakest side bind: fewer instances of another change nothing.
-            side_is_weakest = carried[side_index, model] <= weakest[model] * (1 + TOLERANCE)  # [r]
-            tight = pools & side_is_weakest[:, None]
+        # Only pools of the weakest side bind: fewer instances of another change nothing.
+        is_weakest = side_tps <= weakest * (1 + TOLERANCE)  # [l, r]
+        all_tight = (target > 0) & side.columns & is_weakest[..., None]
+        for (model,) in np.argwhere((need > 0) & all_tight.any(axis=(1, 2))):
+            tight = all_tight[model]
             where = problem.models[model] + _side_words(problem, side, tight.any(axis=0))
-            if not tight.any() or where in reported:
-                continue
             smallest_loss = last_tps[model][tight].min() / side.share
-            if remaining[model] - need[model] >= smallest_loss:
+            if remaining[model] - need[model] >= smallest_loss or where in reported:
                 continue
             reported.add(where)
-            yield Binding(
-                "regions" if problem.lose_region else "global",
-                where,
-                _joint_words(problem, where),
-                replicas=int(target[model][:, side.columns].sum()),
-                need_tps=float(need[model]),
-                served_tps=float(remaining[model]),
-            )
+            family = "regions" if problem.lose_region else "global"
+            replicas = int(target[model][:, side.columns].sum())
+            demand = float(need[model]), float(remaining[model])  # to serve, and served
+            yield Binding(family, where, _joint_words(problem, where), replicas, *demand)
 
 
 def _joint_words(problem: PlanningProblem, where: str) -> str:

@@ -40,10 +40,7 @@ def greedy_target(problem: PlanningProblem) -> IntArray:
 
 
 def _cover_local(covering: Covering, local: FloatArray, column_choices: IntArray) -> None:
-    """Cover the demand ``local [model, region]``, for one model of each region at a time.
-
-    Models with few ``column_choices [model]`` come first, then those with the largest demand.
-    """
+    """Cover the local demand by region: models with few columns first, then the largest demand."""
     choices = np.broadcast_to(column_choices[:, None], local.shape)
     order = np.lexsort((-local, choices), axis=0)  # [place, region] the models of each region
     for models in order:

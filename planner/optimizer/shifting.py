@@ -85,10 +85,7 @@ class _FractionalFleet:
 def _fractional_fleet(
     problem: HorizonProblem, work: Work, reach: BoolArray
 ) -> _FractionalFleet | None:
-    """Return the cheapest fleet if replicas may be fractions; None if it cannot do all work.
-
-    For a bound, every replica has the capacity of one in a large pool: smaller pools carry less.
-    """
+    """Return the cheapest fractional fleet, at the capacity of large pools; None: too small."""
     windows = tuple(replace(window, pool_tps=None) for window in problem.windows)
     draft, flows = _program_with_work(replace(problem, windows=windows), work, reach)
     relaxed = loaded_highs(draft.builder.program(), time_limit_s=np.inf, relaxed=True)

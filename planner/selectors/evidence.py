@@ -1,8 +1,9 @@
 """Tell which rows of an uploaded file estimates use, and which estimates they change."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from planner.errors import EXPECTED
 from planner.inputs import catalogue
@@ -166,17 +167,22 @@ def _row_uses(
     notes = corrections.notes if corrections else ()
     uses = []
     for number, row in enumerate(calibration_table(calibration).to_dicts(), 1):
-        row_name = f"{calibration.name}, row {number}"
+        name = f"{calibration.name}, row {number}"
         # Notes are sentences that begin with the name of their row. The last one has the reason.
-        notes_of_row = [note for note in notes if note.startswith((f"{row_name} ", f"{row_name}:"))]
-        reason = notes_of_row[-1].removeprefix(row_name).lstrip(" :") if notes_of_row else ""
-        missing = [name for name in REQUIRED_COLUMNS if row.get(name) in (None, "")]
-        if all(row.get(name) is None for name in MS_COLUMNS):
-            missing.append("ttft or tbt")
+        of_row = [note for note in notes if note.startswith((f"{name} ", f"{name}:"))]
+        reason = of_row[-1].removeprefix(name).lstrip(" :") if of_row else ""
         if number not in weights and not reason:
-            reason = f"it has no {', '.join(missing)}" if missing else "it cannot be compared"
+            reason = _why_unused(row)
         uses.append(RowUse(number, weights.get(number, 0.0), reason))
     return tuple(uses)
+
+
+def _why_unused(row: Mapping[str, Any]) -> str:
+    """Return why estimates cannot use a row of a file, from the values that it lacks."""
+    missing = [name for name in REQUIRED_COLUMNS if row.get(name) in (None, "")]
+    if all(row.get(name) is None for name in MS_COLUMNS):
+        missing.append("ttft or tbt")
+    return f"it has no {', '.join(missing)}" if missing else "it cannot be compared"
 
 
 def _deployments_to_compare(

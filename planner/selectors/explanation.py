@@ -197,7 +197,7 @@ def _explains(limit: Row, pool: Row, replicas: int) -> bool:
         return False
     is_there = pool["region"] in sentence or limit["family"] in JOINT
     # A demand that binds only in periods with fewer replicas does not explain the most.
-    _, most = limit.get("replicas") or (0, replicas)
+    most = (limit.get("replicas") or (0, replicas))[1]
     return pool["model"] in sentence and is_there and replicas <= most
 
 

@@ -125,13 +125,18 @@ def sweep_summaries(sweeps: Sequence[Sweep]) -> list[SweepSummary]:
     usd = Coalesce(*(KT(f"result__{path}") for path in paths))
     for sweep_pk, cost in completed.values_list("sweep", usd):
         costs[sweep_pk].append(None if cost is None else float(cost))
-    summaries = []
-    for sweep in sweeps:
-        known = [cost for cost in costs[sweep.pk] if cost is not None]
-        ends = dict.fromkeys(figure(end, "$") for end in (min(known), max(known))) if known else ()
-        done = len(costs[sweep.pk])
-        summaries.append(SweepSummary(sweep, varied_settings(sweep), done, " to ".join(ends)))
-    return summaries
+    return [
+        SweepSummary(sweep, varied_settings(sweep), len(costs[sweep.pk]), _range(costs[sweep.pk]))
+        for sweep in sweeps
+    ]
+
+
+def _range(costs: Sequence[float | None]) -> str:
+    """Return the lowest and the highest known cost in words; "" if none is known."""
+    known = [cost for cost in costs if cost is not None]
+    if not known:
+        return ""
+    return " to ".join(dict.fromkeys(figure(end, "$") for end in (min(known), max(known))))
 
 
 def sweep_get(number: int) -> Sweep:

@@ -29,14 +29,18 @@ def demo_ensure(*, password: str) -> Run | None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "demo-week.csv"
             demand_week(SERVICES).write_csv(path)
-            with transaction.atomic():
-                user = User.objects.create_superuser(DEMO_USER, password=password)
-                user.join(current_workspace(), User.Role.ADMIN)
-                User.objects.create_user(DEMO_APPROVER, password=password, role=User.Role.APPROVER)
-                trace = trace_ingest_path(
-                    path=path, options=IngestOptions(name=path.name, format="demand"), owner=user
-                )
-                scenario = scenario_create(owner=user, document=demo_scenario(trace.name))
-                seed = parse(scenario.document).seed
-                run_create(owner=user, kind=Run.Kind.COMPARE, scenario=scenario, seed=seed)
+            _create_demo(path, password)
     return runs_list().filter(name=DEMO_NAME, kind=Run.Kind.COMPARE).first()
+
+
+@transaction.atomic
+def _create_demo(path: Path, password: str) -> None:
+    """Create the demo users, the trace of the file ``path``, a scenario of it and its run."""
+    user = User.objects.create_superuser(DEMO_USER, password=password)
+    user.join(current_workspace(), User.Role.ADMIN)
+    User.objects.create_user(DEMO_APPROVER, password=password, role=User.Role.APPROVER)
+    options = IngestOptions(name=path.name, format="demand")
+    trace = trace_ingest_path(path=path, options=options, owner=user)
+    scenario = scenario_create(owner=user, document=demo_scenario(trace.name))
+    seed = parse(scenario.document).seed
+    run_create(owner=user, kind=Run.Kind.COMPARE, scenario=scenario, seed=seed)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -74,16 +75,10 @@ def choose_serving(trace: Trace, model: str = "", gpu: str = "") -> Serving:
     first = _serving_of_model(profiles, first_model, gpu, usual_gpu, named=bool(named))
     if not (labels and named):
         return replace(first, longest=longest)
+    # A chosen GPU type may lack some of the models.
+    serving_of = partial(_serving_of_model, profiles, gpu=gpu, usual_gpu=usual_gpu, strict=False)
     by_label = {
-        label: _serving_of_model(
-            profiles,
-            named.get(label, default),
-            gpu,
-            usual_gpu,
-            named=label in named,
-            strict=False,  # a chosen GPU type may lack some of the models
-        )
-        for label in labels
+        label: serving_of(named.get(label, default), named=label in named) for label in labels
     }
     return replace(first, labels=MappingProxyType(by_label))
 

@@ -229,10 +229,7 @@ def _region_row(trace: Trace, profiles: Sequence[Profile], name: str) -> Row:
 
 
 def _built_in_region(name: str, gpus: Mapping[str, int]) -> str:
-    """Return the built-in region with prices for most of ``gpus``.
-
-    It is one of those whose names begin with ``name``, or of all if there are none.
-    """
+    """Return the region with prices for most ``gpus``, if possible one named ``name...``."""
     prices = {region: spec.usd_per_gpu_hour for region, spec in catalogue.regions().items()}
     candidates = [region for region in prices if region.startswith(name)] or list(prices)
     return max(candidates, key=lambda region: len(gpus.keys() & prices[region]))
@@ -248,24 +245,26 @@ def _sources(trace: Trace, serving: Serving, all_series: Sequence[Row]) -> list[
         common["regions"] = {REGION: 1.0}
     if not labels_in_draft(trace, "tiers"):
         common["tiers"] = {FAST: 0.7, RELAXED: 0.3}
-    if trace.kind == Trace.Kind.REQUESTS:
-        if not serving.labels:
-            return [common]
-        return [
-            common | {"series": label, "model": model.profile.model}
-            for label, model in serving.labels.items()
-        ]
-    sources = []
-    for series in all_series:
-        source = common | {"series": series["name"]}
-        if serving.labels:
-            source["model"] = serving.labels[series["model"]].profile.model
-        if series.get("input_tokens") is None:
-            source["input_tokens"] = ASSUMED_INPUT
-        if series.get("output_tokens") is None:
-            source["output_tokens"] = ASSUMED_OUTPUT
-        sources.append(source)
-    return sources
+    if trace.kind != Trace.Kind.REQUESTS:
+        return [common | _series_source(series, serving) for series in all_series]
+    if not serving.labels:
+        return [common]
+    return [
+        common | {"series": label, "model": model.profile.model}
+        for label, model in serving.labels.items()
+    ]
+
+
+def _series_source(series: Row, serving: Serving) -> Row:
+    """Return what the source of a series of a demand file has of its own."""
+    source: Row = {"series": series["name"]}
+    if serving.labels:
+        source["model"] = serving.labels[series["model"]].profile.model
+    if series.get("input_tokens") is None:
+        source["input_tokens"] = ASSUMED_INPUT
+    if series.get("output_tokens") is None:
+        source["output_tokens"] = ASSUMED_OUTPUT
+    return source
 
 
 def _ignored_labels(trace: Trace, serving: Serving) -> str:

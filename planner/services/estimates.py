@@ -43,11 +43,7 @@ from planner.selectors.measured_corrections import (
 )
 from simulation.performance.estimate.calibration import ENGINES, LOADS, CellSelector
 from simulation.performance.estimate.defaults import Deployment
-from simulation.performance.estimate.estimate import (
-    Estimate,
-    RefusedEstimate,
-    estimate_rows,
-)
+from simulation.performance.estimate.estimate import Estimate, RefusedEstimate, estimate_rows
 from simulation.performance.graph import operator_graph
 from simulation.performance.power import load, watts
 from simulation.performance.specs import Arrangement

@@ -175,12 +175,7 @@ def _complete(
         )
     model = _model(pool.model or facts.model, scenario, user_facts, location)
     gpu = _gpu(pool.gpu or facts.gpu, scenario, user_facts, location)
-    engines = pool.engines  # of a pod
-    width = pool.width or facts.tp or 1  # GPUs of an engine
-    # Without experts, the ranks of data parallelism are independent engines.
-    if pool.dp and engines == 1 and not _has_experts(model, user_facts):
-        engines = pool.dp
-        width = max(1, width // pool.dp)
+    engines, width = _engines(pool, facts, _has_experts(model, user_facts))
     # Launch lines and manifests only state the replicas at the start, so ``facts`` goes first.
     stated = pool.replicas if facts.replicas is None else facts.replicas
     least = 1 if pool.minimum is None else pool.minimum
@@ -195,13 +190,20 @@ def _complete(
         region=_region(pool.region, scenario, facts, location),
         width=width,
         replicas=replicas * engines,
-        notes=tuple(_assumptions(pool, engines, width, least if stated is None else None)),
+        notes=tuple(_assumed(pool, engines, width, least if stated is None else None)),
     )
 
 
-def _assumptions(
-    pool: RunningPool, engines: int, width: int, replicas: int | None
-) -> Iterator[str]:
+def _engines(pool: RunningPool, facts: PoolFacts, has_experts: bool) -> tuple[int, int]:
+    """Return the engines of a pod, and the GPUs of each."""
+    width = pool.width or facts.tp or 1
+    # Without experts, the ranks of data parallelism are independent engines.
+    if pool.dp and pool.engines == 1 and not has_experts:
+        return pool.dp, max(1, width // pool.dp)
+    return pool.engines, width
+
+
+def _assumed(pool: RunningPool, engines: int, width: int, replicas: int | None) -> Iterator[str]:
     """Yield what is assumed of a pool of ``engines`` a pod, each on ``width`` GPUs.
 
     ``replicas`` are the assumed ones; None if they are stated.

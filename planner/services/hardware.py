@@ -138,10 +138,7 @@ def _save(
 
 
 def _locked(previous: OwnRow, name: str, version: int | None) -> OwnRow:
-    """Lock and return the stored row of ``previous``, which may get the ``name``.
-
-    ``version`` is the one that the user saw; None: any. Raises what ``_save`` raises.
-    """
+    """Lock and return the stored row of ``previous``; ``version`` is the one seen, None: any."""
     rows = type(previous)._default_manager.select_for_update()
     current = rows.filter(pk=previous.pk).first()
     if current is None:

@@ -64,10 +64,7 @@ def _import_entry(
     fields: Document,
     present: Mapping[str, Mapping[str, Any]],
 ) -> OwnGpu | OwnModel:
-    """Store the GPU or model at ``path``, such as ``gpus[0]``; return its row.
-
-    ``present`` has the rows of stored GPUs and models by section and name.
-    """
+    """Store the GPU or model at ``path``, such as ``gpus[0]``, in place of a row in ``present``."""
     location, section = f"{file_name}: {path}", path.partition("[")[0]
     common: dict[str, Any] = {"user": user, "source": file_name}
     common |= {key: str(fields[key]) for key in COMMON_KEYS if fields.get(key) is not None}

@@ -142,20 +142,17 @@ def notice_send(*, number: int) -> str:
     if not due.update(due_at=now + LEASE, tries=F("tries") + 1):
         return ""
     row = Delivery.everywhere.select_related("channel", "workspace").get(pk=number)
-    problem, retry = "", False
+    row.problem = ""
     try:
         _send(row)
-    except (SendFailed, outgoing_requests.AddressNotAllowed) as error:
-        problem = str(error)
-    except (PlannerError, OSError) as error:  # errors of SMTP are OSErrors
-        problem, retry = str(error), row.tries < MAX_TRIES
-    row.problem = problem[:500]
-    if not problem:
         row.state, row.sent_at = Delivery.State.SENT, timezone.now()
-    elif retry:
-        row.due_at = timezone.now() + FIRST_WAIT * 4 ** (row.tries - 1)
-    else:
-        row.state = Delivery.State.FAILED
+    except (PlannerError, OSError) as error:  # errors of SMTP are OSErrors
+        row.problem = str(error)[:500]
+        is_final = isinstance(error, (SendFailed, outgoing_requests.AddressNotAllowed))
+        if is_final or row.tries >= MAX_TRIES:
+            row.state = Delivery.State.FAILED
+        else:
+            row.due_at = timezone.now() + FIRST_WAIT * 4 ** (row.tries - 1)
     row.save(update_fields=["state", "problem", "due_at", "sent_at"])
     return row.state
 

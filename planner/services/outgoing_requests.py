@@ -105,12 +105,10 @@ def request(
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
     try:
-        tcp_socket = socket.create_connection((address, port), timeout=TIMEOUT_S)
-        connection.sock = (
-            ssl.create_default_context().wrap_socket(tcp_socket, server_hostname=host)
-            if scheme == "https"
-            else tcp_socket
-        )
+        connection.sock = socket.create_connection((address, port), timeout=TIMEOUT_S)
+        if scheme == "https":
+            context = ssl.create_default_context()
+            connection.sock = context.wrap_socket(connection.sock, server_hostname=host)
         connection.request(method, path, body=body, headers=dict(headers))
         response = connection.getresponse()
         return Answer(response.status, response.read(max_bytes))

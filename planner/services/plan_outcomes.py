@@ -25,7 +25,6 @@ from planner.domain.retrospective.figures import (
     HeldPool,
     JudgedSpeed,
     PlanEvaluation,
-    SpeedDrift,
     SpeedKey,
 )
 from planner.domain.serialise import as_json, from_json
@@ -227,23 +226,22 @@ def speeds_judge(*, source_id: int) -> list[JudgedSpeed]:
                 logger.warning("speed of %s by %s: %s", plan, source.name, problem)
                 continue
             for speed in speeds:
-                drift = speed.drift
                 was_notified = speed.key in before and before[speed.key].told
-                still_notified = drift.flagged or (was_notified and not _has_recovered(drift))
-                judged[speed.key] = replace(speed, told=still_notified)
-                if drift.flagged and not was_notified:
-                    words = f"Live source {source.name}, plan of {plan.scenario}: {drift.sentence}."
-                    address = reverse("web:source", args=[source.name])
-                    notify(source.workspace, Event.DRIFT, words, address)
+                judged[speed.key] = _notified_speed(speed, source, was_notified)
         active = {plan.scenario for plan in plans}
         kept = [speed for speed in (before | judged).values() if speed.scenario in active]
         Source.objects.filter(pk=source.pk).update(speed=as_json(kept))
     return kept
 
 
-def _has_recovered(drift: SpeedDrift) -> bool:
-    """Return whether a speed is close to its profile again, or may be equal to it."""
-    return abs(drift.times - 1) <= RECOVERED_WITHIN or drift.low <= 1 <= drift.high
+def _notified_speed(speed: JudgedSpeed, source: Source, was_notified: bool) -> JudgedSpeed:
+    """Notify people of a new drift; return the speed, with whether they know of a drift of it."""
+    drift = speed.drift
+    has_recovered = abs(drift.times - 1) <= RECOVERED_WITHIN or drift.low <= 1 <= drift.high
+    if drift.flagged and not was_notified:
+        words = f"Live source {source.name}, plan of {speed.scenario}: {drift.sentence}."
+        notify(source.workspace, Event.DRIFT, words, reverse("web:source", args=[source.name]))
+    return replace(speed, told=drift.flagged or (was_notified and not has_recovered))
 
 
 def _speeds_of_plan(plan: ActivePlan, source: Source) -> list[JudgedSpeed]:

@@ -252,11 +252,10 @@ def _set_subject(proposal: Proposal, run: Run, base_run: Run | None, by: User | 
     proposal.run, proposal.scenario = run, run.scenario
     proposal.policy = plan.policy
     proposal.usd_30d = cost_usd_30d(run, plan.policy)
-    proposal.version = (
-        ScenarioVersion.objects.filter(scenario=run.scenario, document=run.document).first()
-        if run.scenario_id
-        else None
-    )
+    proposal.version = None
+    if run.scenario_id:
+        versions = ScenarioVersion.objects.filter(scenario=run.scenario, document=run.document)
+        proposal.version = versions.first()
     proposal.base = current
     proposal.base_run = base_run or (current.run if current else None)
     if proposal.base_run == run:

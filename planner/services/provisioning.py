@@ -115,13 +115,7 @@ def savings_sweep(run: Run, pool: PoolFigures, by: str) -> Answer:
     def compute() -> Answer:
         """Return the savings at each point of the sweep, with operators placed greedily."""
         load, measured = service_of_pool(run, pool)
-        points: dict[str | int, PhaseLoad] = {}
-        if by == "rate":
-            points = {rate: replace(load, requests_s=float(rate)) for rate in RATES}
-        elif by == "size":
-            points = {name: replace(load, shape=shape(name)) for name in FAMILY}
-        else:
-            points = {n: _at_length(load, n, pool.weights, measured) for n in LENGTHS}
+        points = _sweep_points(by, load, pool, measured)
         rules = options_of(Options, run.options).rules
         rules = replace(rules, levels=("operator",), method="greedy", proofs=False)
         rows = [
@@ -132,6 +126,17 @@ def savings_sweep(run: Run, pool: PoolFigures, by: str) -> Answer:
 
     answer: Answer = as_json(_cache_answer(run, pool, by, compute))
     return answer
+
+
+def _sweep_points(
+    by: str, load: PhaseLoad, pool: PoolFigures, measured: Measurements
+) -> dict[str | int, PhaseLoad]:
+    """Return the loads of a sweep: ``load`` at other rates, model sizes or lengths."""
+    if by == "rate":
+        return {rate: replace(load, requests_s=float(rate)) for rate in RATES}
+    if by == "size":
+        return {name: replace(load, shape=shape(name)) for name in FAMILY}
+    return {n: _at_length(load, n, pool.weights, measured) for n in LENGTHS}
 
 
 def _savings_row(

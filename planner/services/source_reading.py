@@ -215,11 +215,9 @@ def _read_prometheus(source: Source) -> None:
     reading: PrometheusSettings = settings_of(source.kind, source.settings)
     now_s, bin_s = time.time(), source.bin_s
     end_s = int(now_s - reading.delay_s) // bin_s * bin_s
-    since_s = (
-        source.read_until.timestamp() - reading.late_s
-        if source.read_until
-        else now_s - 86_400 * reading.days
-    )
+    since_s = now_s - 86_400 * reading.days
+    if source.read_until:
+        since_s = source.read_until.timestamp() - reading.late_s
     start_s = int(since_s) // bin_s * bin_s
     if end_s <= start_s:
         return

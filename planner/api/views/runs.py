@@ -209,11 +209,9 @@ class RunTableView(ApiView):
                 )
             headers = {"Content-Disposition": f'attachment; filename="{name}"'}
             return Response(run_table(run, table, offset, limit), headers=headers)
-        limit = limit or JSON_ROWS
-        rows = run_table(run, table, offset, limit)
-        page = {"total": total, "offset": offset, "limit": limit}
-        body = {"table": table, "columns": rows.columns, **page, "rows": table_rows(rows)}
-        return Response(body)
+        page = {"total": total, "offset": offset, "limit": limit or JSON_ROWS}
+        rows = run_table(run, table, offset, page["limit"])
+        return Response({"table": table, **page, "columns": rows.columns, "rows": table_rows(rows)})
 
 
 def _run_response(view: ApiView, run: Run) -> Response:

@@ -193,10 +193,7 @@ class Cells:
         return PricedCells(prices, bound, x, lowest, served, self._violations(x, served))
 
     def _violations(self, x: IntArray, served: FloatArray) -> Prices:
-        """Return by how much the solutions violate the constraint with each price.
-
-        It is the slope of the bound, which grows by it per unit of the price.
-        """
+        """Return by how much the solutions violate the constraint with each price: the slope."""
         used = self.by_row(np.einsum("lrg,lg->rg", x, self.size))  # GPUs of all models
         started = np.maximum(0, x - self.running)
         # Sums over models, regions and columns, by cap.
@@ -280,10 +277,7 @@ class Cells:
 
 
 def _max_extra_instances(problem: PlanningProblem, minimum: IntArray) -> IntArray:
-    """Return the most instances beyond the ``minimum`` that maximums and GPUs allow.
-
-    Both are ``[model, region, GPU column]``. The result is negative for a minimum above that.
-    """
+    """Return the most instances beyond the ``minimum``; negative for a minimum above that."""
     size = np.maximum(1, problem.gpus_per_instance)[:, None, :]
     most = np.minimum(problem.maximum, problem.usable_gpus[None] // size)
     return np.where(problem.theta_tps[:, None, :] > 0, most - minimum, 0)

@@ -89,10 +89,7 @@ def columns_near(
 
 
 def _solution_usd(cells: Cells, priced: PricedCells) -> FloatArray:
-    """Return the cost of each cell's solution, less the value of the joint demand that it serves.
-
-    The shape is ``[model, region]``.
-    """
+    """Return the cost of each cell's solution, less the value of the joint demand it serves."""
     running_usd, new_usd = cells.instance_charges(priced.prices)
     started = np.maximum(0, priced.x - cells.running)
     cost = ((priced.x - started) * running_usd + started * new_usd).sum(axis=2)
@@ -166,10 +163,7 @@ def relax(
 
 
 def _prices_of_duals(cells: Cells, duals: FloatArray) -> Prices:
-    """Return the prices from the dual values of the rows of ``_master_program``, in its order.
-
-    Rows of the form <= have duals <= 0, so their sign changes.
-    """
+    """Return the prices from the duals of ``_master_program``; rows <= have duals <= 0."""
     ends = np.cumsum([cells.need.size, cells.free_gpus.size, len(cells.joint)])
     _, capacity, demand, caps = np.split(duals, ends)
     return Prices(

@@ -108,11 +108,7 @@ def _ascend_and_repair(
 def _improve_prices(
     cells: Cells, best: PricedCells, cost: float, end: float, check: Callable[[], None]
 ) -> PricedCells:
-    """Return the cells at better prices, found until ``end`` (a time of ``perf_counter``).
-
-    The search aims at the ``cost`` of the plan. It is infinite without a plan, so the first leap is
-    then the usual one.
-    """
+    """Return the cells at better prices, found until ``end``; they aim at the plan's ``cost``."""
     relative_gap = min(FIRST_LEAP, 1.0 - best.bound / cost)
     for improve in (partial(ascend, leap=relative_gap), polish):
         half_time = end - (end - perf_counter()) / 2
@@ -131,11 +127,14 @@ def _generate_columns(
     Columns near the cheapest are replaced as prices move. Each round also solves the cells midway
     between the relaxation's prices and the best prices, which damps swings (Wentges 1997).
     """
-    max_columns = FEW * cells.need.size + 1000
-    width = BAND * best.bound / cells.need.size
-    band = widest_band(cells, best, at_most=width, max_columns=max_columns)
+    band_near = partial(
+        widest_band,
+        cells,
+        at_most=BAND * best.bound / cells.need.size,
+        max_columns=FEW * cells.need.size + 1000,
+    )
     kept_columns = cheapest_columns(best)
-    columns, penalty_factor = band.columns.union(kept_columns), 1.0
+    columns, penalty_factor = band_near(best).columns.union(kept_columns), 1.0
     for _ in range(ROUNDS):
         check()
         seconds_left = until - perf_counter()
@@ -156,8 +155,7 @@ def _generate_columns(
         kept_columns = kept_columns.union(columns.select(relaxed.used))
         kept_columns = kept_columns.union(cheapest_columns(at_relaxed))
         kept_columns = kept_columns.union(cheapest_columns(at_midway))
-        band = widest_band(cells, best, at_most=width, max_columns=max_columns)
-        columns = kept_columns.union(band.columns)
+        columns = kept_columns.union(band_near(best).columns)
     return best
 
 
@@ -242,10 +240,7 @@ class _BandSearch:
         return master
 
     def _with_too_many_columns(self) -> Outcome | None:
-        """Return the outcome if no wider band can be listed, as each cell has many instances.
-
-        Without curves, the relaxation of the whole program is close to whole instances then.
-        """
+        """Return the outcome if no wider band can be listed: by repair, or None if small."""
         if self.is_small:
             return None
         return _ascend_and_repair(

@@ -27,20 +27,20 @@ def totals(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[T
     """
     starts, changes = problem.requested_starts(target), problem.changes(target)
     reserved = reservation_usd(problem, target, cheapest_reservation(problem, target))
+    ups = np.maximum(0, changes).sum(axis=(1, 2, 3))
+    downs = np.maximum(0, -changes).sum(axis=(1, 2, 3))
     by_period = []
     for period, window in enumerate(problem.windows):
-        paid = target[period]  # instances up or starting
-        if problem.lead:
-            # Requested in the last ``lead`` periods, this one included, so not up yet.
-            paid = paid + starts[max(0, period - problem.lead + 1) : period + 1].sum(axis=0)
+        # Requested in the last ``lead`` periods, this one included, so not up yet.
+        starting = starts[max(0, period - problem.lead + 1) : period + 1]
+        paid = target[period] + (starting.sum(axis=0) if problem.lead else 0)
         usd, gpu_hours, kwh, kg = (
             _used(window, measure, paid, starts[period]) * problem.hours for measure in MEASURES
         )
         if problem.lend_usd is not None:
             usd -= float((problem.lend_usd * lent[period]).sum()) * problem.hours
         usd += float(reserved[period]) * problem.hours
-        up, down = np.maximum(0, changes[period]).sum(), np.maximum(0, -changes[period]).sum()
-        by_period.append(Totals(usd, gpu_hours, kwh, kg, int(up), int(down)))
+        by_period.append(Totals(usd, gpu_hours, kwh, kg, int(ups[period]), int(downs[period])))
     return tuple(by_period)
 
 

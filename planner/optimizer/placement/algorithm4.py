@@ -185,10 +185,7 @@ def _group(problem: PlacementProblem, present: Placement, s: int, unit: int) -> 
 def _add_replica(
     problem: PlacementProblem, ledger: Ledger, s: int, r: int, groups: list[_Group]
 ) -> list[Row]:
-    """Add a replica of role ``r`` to the group with the fewest that has room; return its rows.
-
-    Without room, there are none.
-    """
+    """Add a replica of role ``r`` to the smallest group with room; return its rows, [] without."""
     service = problem.services[s]
     fewest_first = sorted(groups, key=lambda group: (group.replicas[r], group.unit))
     for group, alternative in product(fewest_first, service.alternatives):

@@ -14,12 +14,7 @@ from planner.optimizer.placement.algorithm4 import run_algorithm4
 from planner.optimizer.placement.free_slots import FreeSlots
 from planner.optimizer.placement.ledger import Block, Ledger, unit_blocks
 from planner.optimizer.placement.measures import Measures, measure_placement
-from planner.optimizer.placement.problem import (
-    Placement,
-    PlacementProblem,
-    Service,
-    UnplacedUnits,
-)
+from planner.optimizer.placement.problem import Placement, PlacementProblem, Service, UnplacedUnits
 from planner.optimizer.placement.program import Key, build_program
 from planner.optimizer.placement.topology_blind import place_blind
 from planner.optimizer.solvers import solve_program

@@ -9,7 +9,7 @@
 There is no variable for a unit across subgroups, because a unit is never split (methods.md D5).
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -197,10 +197,12 @@ class _ServiceColumns:
         """
         replicas, units = self.service.shapes[shape]
         blocks = unit_blocks(self.service, replicas, self.service.alternatives[alternative])
-        need, subgroup_of = self.free.used_by(blocks), self.problem.subgroup
+        need = self.free.used_by(blocks)
         missed = self.service.gpus(replicas) if self.service.affinity == "s1" else 0  # GPUs
-        for subgroup in sorted({int(subgroup_of[s1]) for s1 in self.switches}):
-            members = [s1 for s1 in self.switches if subgroup_of[s1] == subgroup]
+        by_subgroup: dict[int, list[int]] = defaultdict(list)
+        for s1 in self.switches:
+            by_subgroup[int(self.problem.subgroup[s1])].append(s1)
+        for subgroup, members in sorted(by_subgroup.items()):
             if (self.free.slots[members].sum(axis=0) < need).any():
                 continue
             cost = self._points(alternative, replicas, members[0], self.bandwidth[1])

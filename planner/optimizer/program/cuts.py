@@ -107,10 +107,7 @@ def cover_facets(
 def _capacity_curves(
     problem: PlanningProblem, model: int, columns: IntArray, lost: IntArray, need: float
 ) -> tuple[tuple[float, ...], ...]:
-    """Return the tokens/s of 0, 1, ... instances of each column, up to the count for ``need``.
-
-    The arguments are those of ``cover_facets``. Return () if there are too many points to list.
-    """
+    """Return the tokens/s of 0, 1, ... instances of each column; () with too many points."""
     pools = list(zip(columns.tolist(), lost.tolist(), strict=True))
     counts = [fewest_instances(problem, model, column, need, gone) for column, gone in pools]
     # The longest axis is computed from the others, so it adds no points.

@@ -317,10 +317,7 @@ def add_caps(draft: Draft) -> None:
 def _add_cap(
     draft: Draft, family: str, field: str, uses: list[tuple[list[Entry], float]], hours: float
 ) -> None:
-    """Add the limits named ``field`` on each period, and on the sum of all.
-
-    ``uses`` are (entries, offset) of each period. ``hours`` of a period multiply its use.
-    """
+    """Add the limits ``field`` on the uses (entries, offset) of each period and on their sum."""
     problem = draft.problem
     for period, (entries, offset) in enumerate(uses):
         limit = getattr(problem.windows[period], field)

@@ -123,10 +123,7 @@ class Pools:
 def _pieces_of_cells(
     window: PlanningProblem, cell: Cell, max_counts: IntArray, lost: int
 ) -> Iterator[LinearPieces]:
-    """Yield the linear pieces of the capacity curve of each cell.
-
-    The arguments are those of ``Pools.from_curves``.
-    """
+    """Yield the linear pieces of the capacity curve of each cell; see ``Pools.from_curves``."""
     needs = global_need_tps(window).tolist()
     known: dict[tuple[int, int, int], LinearPieces] = {}  # regions often have equal pools
     models, _, columns = cell

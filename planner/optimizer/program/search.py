@@ -39,10 +39,7 @@ def draft_program(problem: HorizonProblem, *, cuts: bool = True) -> Draft:
 
 
 def cost_within_gap(solved: Solution, cost: float, gap: float) -> float:
-    """Return the most that another solution may cost: bound (1 + gap), or ``cost`` if higher.
-
-    ``cost`` is that of ``solved``, which stands for an unknown bound.
-    """
+    """Return the most that another solution may cost: bound (1 + gap), or ``cost`` if higher."""
     bound = solved.bound if np.isfinite(solved.bound) else cost
     return max(cost, bound + gap * abs(bound))
 

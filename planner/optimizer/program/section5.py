@@ -21,12 +21,7 @@ import pulp
 
 from planner.optimizer.figures import global_need_tps, local_need_tps
 from planner.optimizer.objective import caps, price, start_cost
-from planner.optimizer.pools import (
-    LinearPieces,
-    capacity_curve,
-    fewest_instances,
-    linear_pieces,
-)
+from planner.optimizer.pools import LinearPieces, capacity_curve, fewest_instances, linear_pieces
 from planner.optimizer.problem import TIMEOUT, Outcome, PlanningProblem
 from planner.optimizer.program.cuts import cover_facets
 from planner.optimizer.program.search import STABLE_SHARE, Effort, cost_within_gap
@@ -228,11 +223,7 @@ def _add_filling_order(
     filled: list[pulp.LpVariable],
     key: tuple[int, int, int, int],
 ) -> None:
-    """Have the concave groups of the ``filled`` pieces fill in order.
-
-    Pieces of falling slope form a concave group. A binary variable opens each later group once all
-    pieces before it are full.
-    """
+    """Have each later concave group open (a binary) once all ``filled`` pieces before are full."""
     lengths, groups = pieces.length.tolist(), pieces.group.tolist()
     opened = {
         group: program.add_variable(_name("opened", *key, group), cat=pulp.LpBinary)
@@ -265,10 +256,7 @@ def _add_facets(
 
 
 def _demands(problem: PlanningProblem, model: int) -> list[tuple[list[int], float]]:
-    """Return the demands of a model as (regions that serve it, tokens/s).
-
-    They are the local need of each region, and the joint peak if there are several regions.
-    """
+    """Return a model's local needs and joint peak as (regions that serve it, tokens/s)."""
     local, joint = local_need_tps(problem)[model], global_need_tps(problem)[model]
     demands = [([region], need) for region, need in enumerate(local.tolist())]
     if len(demands) > 1:

@@ -269,10 +269,7 @@ def _start_variables(
 
 
 def _unserved_variables(builder: Builder, problem: HorizonProblem) -> tuple[IntArray, IntArray]:
-    """Add the variables of unserved demand by tier; return those of local and of joint demand.
-
-    There are none if all demand must be served.
-    """
+    """Add the variables of unserved demand by tier, local and joint, if demand has a priority."""
     tiers = 0 if problem.priority is None else len(problem.demand)
     local_need = problem.own_demand.reshape(len(problem.demand), len(problem.windows), -1)[:tiers]
     unserved_local = builder.grid(local_need.shape, upper=local_need)

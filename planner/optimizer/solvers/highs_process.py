@@ -46,10 +46,7 @@ def solve(folder: str) -> None:
 
 
 def _report_progress(highs: highspy.Highs, folder: str, outside: float, gap: float) -> None:
-    """Have ``highs`` write solutions and bounds to ``folder``, and end once no more can be proven.
-
-    Solutions outside the program may cost as little as ``outside``.
-    """
+    """Have ``highs`` write solutions and bounds to ``folder``, and end if none can improve."""
     last_report = [0.0, -np.inf]  # time in seconds, and bound
 
     def save_incumbent(event: Any) -> None:

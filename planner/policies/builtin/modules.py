@@ -150,18 +150,20 @@ class ModuleLevel(Policy):
             if limit.per_instance is None  # a limit on GPUs, not on power
         ]
         lenders: list[list[_Lender]] = [[] for _ in today.pools]
+
+        def borrow(p: int, group: _SharedType, source: int, count: int) -> None:
+            """Lend pool p up to ``count`` units of the idle GPUs of ``group``."""
+            borrowed = self._borrow(lenders[p], source, count, int(counts[p]))
+            group.idle_gpus -= int(gpus_each[p]) * borrowed
+
         for group in groups:
             serving, idle_gpus = [p for p in group.pools if counts[p]], group.idle_gpus
             gpus_in_use = int(used[serving].sum())
             for p in serving:
-                count = int(idle_gpus * counts[p] // gpus_in_use)
-                borrowed = self._borrow(lenders[p], p, count, int(counts[p]))
-                group.idle_gpus -= int(gpus_each[p]) * borrowed
+                borrow(p, group, p, int(idle_gpus * counts[p] // gpus_in_use))
         for p in borrowers if self.other_gpus else ():
             for group in _reachable_types(groups, p, today, borrowers[p]):
-                count = group.idle_gpus // int(gpus_each[p])
-                borrowed = self._borrow(lenders[p], group.pools[0], count, int(counts[p]))
-                group.idle_gpus -= int(gpus_each[p]) * borrowed
+                borrow(p, group, group.pools[0], group.idle_gpus // int(gpus_each[p]))
         for p in borrowers if self.shared_gpus else ():
             self._add_serving_lenders(lenders[p], p, today, counts, borrowers)
         return lenders
