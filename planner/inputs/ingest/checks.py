@@ -85,20 +85,20 @@ class RefusedRowCounts:
 
     def require_some(self, rows: int) -> None:
         """Raise IngestError if a file of ``rows`` rows has none, or if all or most were refused."""
+        name, left_out = self._name, sum(self.left_out.values())
         if rows == 0:
-            raise IngestError(f"{self._name} has column names but no rows. Export it again.")
-        if rows == sum(self.left_out.values()):
+            raise IngestError(f"{name} has column names but no rows. Export it again.")
+        if rows == left_out:
             reasons = "; ".join(self.left_out)
             raise IngestError(
-                f"{self._name}: none of its {rows:,} rows is load ({reasons}). where=all keeps "
-                "them."
+                f"{name}: none of its {rows:,} rows is load ({reasons}). where=all keeps them."
             )
-        faulty = self.total - sum(self.left_out.values())
-        if rows == self.total or (rows >= FEW and faulty > rows / 2):
+        faulty, all_refused = self.total - left_out, rows == self.total
+        if all_refused or (rows >= FEW and faulty > rows / 2):
             first = next(s for s in self.samples if s.reason not in self.left_out)
-            refused_rows = f"all {rows:,}" if rows == self.total else f"{faulty:,} of {rows:,}"
+            refused_rows = f"all {rows:,}" if all_refused else f"{faulty:,} of {rows:,}"
             raise IngestError(
-                f"{self._name}: {refused_rows} rows were rejected, the first ({self._unit} "
+                f"{name}: {refused_rows} rows were rejected, the first ({self._unit} "
                 f"{first.line}, {first.text!r}) for: {first.reason}. Check format and mapping."
             )
 

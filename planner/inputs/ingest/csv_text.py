@@ -167,9 +167,10 @@ def _number_columns(columns: Sequence[str]) -> tuple[str, ...]:
         names = [column for column in columns if _OF_DAY.match(column)]
         minutes = [60 * int(name[:2]) + int(name[3:]) for name in names]
         bins = [minute * len(names) / 1440 for minute in minutes]
-    if len(names) < _NUMBERED or _DAY_S % len(names) or len(names) == len(columns):
+    count = len(names)
+    if count < _NUMBERED or _DAY_S % count or count == len(columns):
         return ()
-    is_consecutive = bins == [bins[0] + i for i in range(len(bins))]
+    is_consecutive = bins == [bins[0] + i for i in range(count)]
     return tuple(names) if is_consecutive else ()
 
 

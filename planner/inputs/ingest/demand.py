@@ -293,14 +293,15 @@ class _Reader:
         ends = [column for column in probe.columns if compact_name(column) in BIN_ENDS]
         if not ends or len(time) > 1 or ends[0] in time:
             return
+        column = ends[0]
         finding = None
         if self._reading.options.amounts == AUTO:
             when = self._clocks[time]
             begin = clock.read(probe, when)
-            end = clock.read(probe, replace(when, columns=(ends[0],)))
+            end = clock.read(probe, replace(when, columns=(column,)))
             lengths_s = (end.ns - begin.ns)[begin.good & end.good] / 1e9
             finding = consistency.bin_ends(lengths_s, step_s)
-        self._reading.check("bin_ends", finding, ends[0])
+        self._reading.check("bin_ends", finding, column)
 
     def _without_sums(self, table: pl.DataFrame) -> pl.DataFrame:
         """Return the table without rows that sum up all others, such as those of model "Total".
@@ -347,8 +348,7 @@ class _Reader:
             return table
         first_pass_ns = [each for each in repeated_ns if clock.is_first_pass(each, when.zone)]
         in_second_pass = is_repeated & ns.is_in(first_pass_ns)
-        shift_ns = clock.UNITS_NS["h"] * in_second_pass.cast(pl.Int64)
-        return table.with_columns(pl.col("ns") + shift_ns)
+        return table.with_columns(ns + clock.UNITS_NS["h"] * in_second_pass.cast(pl.Int64))
 
     def _check_zone(self, when: clock.Clock, ns: pl.Series, repeated_ns: list[int]) -> None:
         """Check local times for a change of clocks, and for 12-hour times without AM and PM.
@@ -363,21 +363,22 @@ class _Reader:
 
     def _amounts_per_bin(self, table: pl.DataFrame) -> pl.DataFrame:
         """Return the table with counters as growth per bin, and rows of one bin added up."""
-        options, connector = self._reading.options, self._reading.format
-        meant = connector.amounts if options.amounts == AUTO else options.amounts
+        reading, instants = self._reading, bool(self._metrics)
+        meant = reading.options.amounts
+        if meant == AUTO:
+            meant = reading.format.amounts
         counters = set(AMOUNTS) if meant == COUNTER else set()
         if meant in ("", AUTO):
             counters = self._counters(table)
         if counters:
-            table, missing = counter_growth(
-                table, sorted(counters), self._reading.name, instants=bool(self._metrics)
-            )
+            fields = sorted(counters)
+            table, missing = counter_growth(table, fields, reading.name, instants=instants)
             if missing:
-                self._reading.findings["missing_readings"] = (
+                reading.findings["missing_readings"] = (
                     f"{missing:,} readings of counters are missing. The growth across each gap is "
                     "spread evenly over its bins."
                 )
-        if self._metrics or self._layout.parts or connector.repeated == "sum":
+        if instants or self._layout.parts or reading.format.repeated == "sum":
             bins = table.group_by("source", *_KEYS, "ns", maintain_order=True)
             table = bins.agg(pl.col("line").first(), *map(_sum_without_gaps, AMOUNTS))
         return table

@@ -456,13 +456,9 @@ def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
         columns.append(
             DemandColumns(name, *labels, start_s, bin_s, requests, prompts, answers, None)
         )
-    return sorted(columns, key=_by_labels)
-
-
-def _by_labels(columns: DemandColumns) -> list[tuple[bool, str | None]]:
-    """Return the key that sorts series by model, region and tier; missing names come first."""
-    labels = (columns.model, columns.region, columns.tier)
-    return [(name is not None, name) for name in labels]
+    # Missing names come first.
+    columns.sort(key=lambda c: [(name is not None, name) for name in (c.model, c.region, c.tier)])
+    return columns
 
 
 def _sums_per_bin(report: IngestReport, scan: pl.LazyFrame, bin_ns: int, bins: int) -> pl.DataFrame:

@@ -4,7 +4,7 @@ Built-in facts are looked up. Facts that the scenario states are taken as they a
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from planner.inputs.scenario.columns import (
     STAGES,
     Column,
     arrangement,
-    columns_of,
+    arrangements_of,
     spot_name,
     with_role,
 )
@@ -309,38 +309,30 @@ def build_hardware(
     gpus = dict(zip(gpu_names, types, strict=True))
     speeds = speeds_of(scenario, variants, models, gpus, user_facts, facts)
 
-    columns, column_of_section = columns_of(variants, speeds, gpu_names)
-    model_names = [model.name for model in models]
-    model_of_section = [model_names.index(variant.model) for variant in variants]
-    keys = list(zip(model_of_section, column_of_section, strict=True))  # (model, column)
-    profiles = dict(zip(keys, speeds, strict=True))
-    sections = dict(zip(keys, variants, strict=True))
+    owned = arrangements_of(variants, speeds, [model.name for model in models], gpu_names)
     # Spot types come after all owned types.
     on_spot = {name for region in scenario.regions for name in region.spot if spot}
     spot_gpu_names = [name for name in gpu_names if name in on_spot]
     owned_types = [gpu_names.index(name) for name in spot_gpu_names]
-    spot_types = {owned: len(gpu_names) + i for i, owned in enumerate(owned_types)}
-    columns = _with_spot_columns(columns, profiles, sections, spot_types)
-    types = (*types, *(types[owned] for owned in owned_types))
+    fleet = owned.with_spot({t: len(gpu_names) + i for i, t in enumerate(owned_types)})
+    types = (*types, *(types[t] for t in owned_types))
     on_offer = _offers(scenario, gpu_names, spot_gpu_names, facts, user_facts)
-    gpu_of_column = [column.gpu for column in columns]
+    gpu_of_column = [column.gpu for column in fleet.columns]
     usd_by_hour = on_offer.usd_by_hour[:, :, gpu_of_column]  # [24, r, g]
-    mean_usd = _exact_mean(usd_by_hour)
-    limits = replica_limits(scenario, columns, sections, profiles, on_offer.capacity, mean_usd)
+    limits = replica_limits(scenario, fleet, on_offer.capacity, _exact_mean(usd_by_hour))
     gate = scenario.fleet.registration
     serving = _serving_of_models(scenario)
     transfers = [settings.kv_transfer for settings in serving]
-    links = links_of(models, types, columns, sections, profiles, transfers, facts)
     return Hardware(
         models=models,
-        gpus=tuple(types[column.gpu] for column in columns),
-        columns=columns,
+        gpus=tuple(types[column.gpu] for column in fleet.columns),
+        columns=fleet.columns,
         gpu_types=types,
         regions=on_offer.regions,
         tiers=tuple(_tier(section) for section in scenario.tiers),
-        profiles=profiles,
-        sections=sections,
-        links=links,
+        profiles=fleet.speeds,
+        sections=fleet.sections,
+        links=links_of(models, types, fleet, transfers, facts),
         capacity_gpus=on_offer.capacity,
         usd_by_hour=usd_by_hour,
         latency_s=_latency(scenario),
@@ -371,30 +363,6 @@ class _Offers:
     usd_by_hour: FloatArray  # [24, r, t] of a GPU, by UTC hour
     reclaims_per_hour: FloatArray  # [r, t] of a spot instance
     committed: tuple[CommittedPrice, ...]
-
-
-def _with_spot_columns(
-    columns: tuple[Column, ...],
-    profiles: dict[tuple[int, int], Speed],
-    sections: dict[tuple[int, int], Profile],
-    spot_types: dict[int, int],
-) -> tuple[Column, ...]:
-    """Return ``columns``, and after them a spot column for each whose GPU type is offered as spot.
-
-    ``spot_types`` maps the index of a GPU type to the index of the same type as spot. ``profiles``
-    and ``sections``, by (model, column), are changed: a spot column gets those of its owned column.
-    """
-    with_spot = list(columns)
-    for g, column in enumerate(columns):
-        if column.gpu not in spot_types:
-            continue
-        spot = len(with_spot)  # index of the new column
-        for m in [m for m, owned in profiles if owned == g]:
-            profiles[m, spot] = profiles[m, g]
-            sections[m, spot] = sections[m, g]
-        spot_type, label = spot_types[column.gpu], spot_name(column.label)
-        with_spot.append(replace(column, gpu=spot_type, label=label, spot=True))
-    return tuple(with_spot)
 
 
 def _offers(

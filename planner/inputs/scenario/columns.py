@@ -8,15 +8,18 @@ If a region offers a type as spot, its columns exist twice. Spot GPUs are separa
 others.
 """
 
+from __future__ import annotations
+
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from planner.inputs.scenario.schema import Profile
 from planner.schema_types import ROLES
 from simulation.performance.profile import Profile as Speed
 
 SHOWN = {core: shown for shown, core in ROLES.items()}
+ModelColumn = tuple[int, int]  # model, column
 STAGES = {"both": 0, "prefill": 1, "decode": 2}  # codes of PlanningProblem.stages
 
 
@@ -31,14 +34,41 @@ class Column:
     spot: bool = False
 
 
-def columns_of(
-    sections: Sequence[Profile], speeds: Sequence[Speed], gpus: Sequence[str]
-) -> tuple[tuple[Column, ...], list[int]]:
-    """Return the columns (see the module), and the index of the column of each profile.
+@dataclass(frozen=True, slots=True)
+class Arrangements:
+    """The columns of a fleet, with the section and the speed of each model in its columns."""
 
-    ``sections`` are the rows of ``profiles``, ``speeds`` their speed profiles, and ``gpus`` the
-    names of the GPU types. Profiles of one GPU type and role share a column if each is for another
-    model.
+    columns: tuple[Column, ...]
+    sections: dict[ModelColumn, Profile]
+    speeds: dict[ModelColumn, Speed]
+
+    def with_spot(self, spot_types: Mapping[int, int]) -> Arrangements:
+        """Return these, and then a spot column for each whose GPU type is offered as spot.
+
+        ``spot_types`` maps the index of a GPU type to the index of the same type as spot. A spot
+        column has the sections and speeds of its owned column.
+        """
+        columns, sections, speeds = list(self.columns), dict(self.sections), dict(self.speeds)
+        for g, column in enumerate(self.columns):
+            if column.gpu not in spot_types:
+                continue
+            spot = len(columns)  # index of the new column
+            for m in [m for m, owned in self.speeds if owned == g]:
+                sections[m, spot] = sections[m, g]
+                speeds[m, spot] = speeds[m, g]
+            spot_type, label = spot_types[column.gpu], spot_name(column.label)
+            columns.append(replace(column, gpu=spot_type, label=label, spot=True))
+        return Arrangements(tuple(columns), sections, speeds)
+
+
+def arrangements_of(
+    sections: Sequence[Profile], speeds: Sequence[Speed], models: Sequence[str], gpus: Sequence[str]
+) -> Arrangements:
+    """Return the columns (see the module) with their sections and speeds.
+
+    ``sections`` are the rows of ``profiles``, ``speeds`` their speed profiles, and ``models`` and
+    ``gpus`` the names of models and GPU types. Profiles of one GPU type and role share a column if
+    each is for another model.
     """
     groups: dict[tuple[str, str], list[int]] = defaultdict(list)
     for i, section in enumerate(sections):
@@ -46,17 +76,31 @@ def columns_of(
     columns: list[Column] = []
     column_of_section = [0] * len(sections)
     for (gpu, role), in_group in groups.items():
-        one_per_model = len({sections[i].model for i in in_group}) == len(in_group)
-        by_label: dict[str, list[int]] = defaultdict(list)
-        for i in in_group:
-            by_label[gpu if one_per_model else arrangement(sections[i], speeds[i])].append(i)
-        for name, in_column in by_label.items():
+        for name, in_column in _by_label(in_group, sections, speeds).items():
             sizes = {speeds[i].tp for i in in_column}
             tp = sizes.pop() if len(sizes) == 1 else None
             for i in in_column:
                 column_of_section[i] = len(columns)
             columns.append(Column(gpus.index(gpu), tp, role, with_role(name, role)))
-    return tuple(columns), column_of_section
+    model_of_section = [models.index(section.model) for section in sections]
+    keys = list(zip(model_of_section, column_of_section, strict=True))
+    by_key = dict(zip(keys, sections, strict=True)), dict(zip(keys, speeds, strict=True))
+    return Arrangements(tuple(columns), *by_key)
+
+
+def _by_label(
+    in_group: Sequence[int], sections: Sequence[Profile], speeds: Sequence[Speed]
+) -> dict[str, list[int]]:
+    """Return the sections of each column of one GPU type and role, by the column's label.
+
+    ``in_group`` are their indices. If each is for another model, they are one column.
+    """
+    if len({sections[i].model for i in in_group}) == len(in_group):
+        return {sections[in_group[0]].gpu: [*in_group]}
+    by_label: dict[str, list[int]] = defaultdict(list)
+    for i in in_group:
+        by_label[arrangement(sections[i], speeds[i])].append(i)
+    return by_label
 
 
 def spot_name(name: str) -> str:

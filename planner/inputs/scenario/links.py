@@ -1,11 +1,11 @@
 """Find the links for KV caches from prefill to decode pools: stated, or the GPU's network."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from planner.errors import ScenarioError
 from planner.inputs.catalogue.serving import typical_context
-from planner.inputs.scenario.columns import Column
+from planner.inputs.scenario.columns import Arrangements, ModelColumn
 from planner.inputs.scenario.schema import KvTransfer, Profile
 from simulation.fleet import KvLink
 from simulation.performance.memory import kv_bytes_per_token
@@ -13,16 +13,13 @@ from simulation.performance.profile import Profile as Speed
 from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
 
 GIGA = 1e9
-ModelColumn = tuple[int, int]  # model, column
 Facts = list[tuple[str, Provenance]]
 
 
 def links_of(
     models: Sequence[ModelSpec],
     types: Sequence[GpuSpec],
-    columns: Sequence[Column],
-    sections: Mapping[ModelColumn, Profile],
-    profiles: Mapping[ModelColumn, Speed],
+    fleet: Arrangements,
     transfers: Sequence[KvTransfer],
     facts: Facts,
 ) -> dict[ModelColumn, KvLink]:
@@ -33,11 +30,11 @@ def links_of(
     at its published rate. Adds the source of each link to ``facts``.
     """
     links: dict[ModelColumn, KvLink] = {}
-    for (m, g), section in sections.items():
-        model, column, transfer = models[m], columns[g], transfers[m]
+    for (m, g), section in fleet.sections.items():
+        model, column, transfer = models[m], fleet.columns[g], transfers[m]
         if column.role != "prefill":
             continue
-        tp = senders_of(section, profiles[m, g])
+        tp = senders_of(section, fleet.speeds[m, g])
         link, source = link_of(model, types[column.gpu], tp, section, transfer)
         links[m, g] = link
         shared = transfer.shared_gb_s

@@ -139,25 +139,11 @@ def _rows_of_deployment(times: Times, name: str) -> _DeploymentRows:
 
 
 def measured_speed(
-    profile: GraphProfile,
-    section: Profile,
-    engine: str,
-    shape: ModelShape,
-    gpu: GpuSpec,
-    arrangement: Arrangement,
-    times: Times | None,
+    profile: GraphProfile, deployed: Deployment, times: Times | None
 ) -> GraphProfile:
     """Return ``profile`` corrected by the ``times`` of similar deployments (None: not at all)."""
     if times is None:
         return profile
-    deployed = deployment_of(
-        shape,
-        gpu,
-        arrangement,
-        engine,
-        disaggregated=section.role != "mixed",
-        version=section.engine_version,
-    )
     (correction,) = speed_corrections([deployed], times)
     if correction.is_negligible:
         return profile
@@ -168,13 +154,12 @@ def measured_speed(
         predicted = np.exp(times.tbt.leave_one_out_errors()[own_rows])
         checks = (check("TBT while serving", LEFT_OUT, measured, predicted),)
     measured_spread = correction.spread if times.ttft.rows.load.size else profile.spread
+    source = f"{profile.provenance.source}; {correction.words}"
     return replace(
         profile,
         curve=correction.curve(profile.curve),
         start_s=correction.prefill * profile.start_s,
         spread=max(min(profile.spread, measured_spread), correction.residual),
         checks=checks,
-        provenance=Provenance(
-            profile.provenance.kind, f"{profile.provenance.source}; {correction.words}"
-        ),
+        provenance=Provenance(profile.provenance.kind, source),
     )

@@ -1,18 +1,17 @@
 """Find the current, minimum and maximum replicas of each pool (model, region and GPU column)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 
 from planner.errors import ScenarioError
-from planner.inputs.scenario.columns import SHOWN, Column
+from planner.inputs.scenario.columns import SHOWN, Arrangements, Column
 from planner.inputs.scenario.schema import Profile, Replicas, Scenario
 from planner.schema_types import ROLES
 from simulation.arrays import FloatArray, IntArray
-from simulation.performance.profile import Profile as Speed
 
-ModelColumn = tuple[int, int]  # model, column
 Pool = tuple[int, int, int]  # model, region, column
 
 
@@ -26,50 +25,40 @@ class ReplicaLimits(NamedTuple):
 
 
 def replica_limits(
-    scenario: Scenario,
-    columns: Sequence[Column],
-    sections: Mapping[ModelColumn, Profile],
-    profiles: Mapping[ModelColumn, Speed],
-    capacity_gpus: IntArray,
-    price: FloatArray,
+    scenario: Scenario, fleet: Arrangements, capacity_gpus: IntArray, price: FloatArray
 ) -> ReplicaLimits:
     """Return the minimum, maximum, current and lent replicas of pools.
 
-    ``sections`` and ``profiles`` are by (model, column). ``capacity_gpus`` is ``[region, GPU
-    type]``, and ``price`` ``[region, GPU column]`` is that of a GPU-hour. The scenario states one
-    minimum per model and region. The cheapest arrangement gets it, or the cheapest prefill and the
-    cheapest decode arrangement if disaggregated. Spot is used only without an alternative. A
-    prefill pool without a possible decode pool has a maximum of 0, and vice versa.
+    ``capacity_gpus`` is ``[region, GPU type]``, and ``price`` ``[region, GPU column]`` is that of a
+    GPU-hour. The scenario states one minimum per model and region. The cheapest arrangement gets
+    it, or the cheapest prefill and the cheapest decode arrangement if disaggregated. Spot is used
+    only without an alternative. A prefill pool without a possible decode pool has a maximum of 0,
+    and vice versa.
     """
+    columns = fleet.columns
     maximum = np.zeros((len(scenario.models), len(scenario.regions), len(columns)), np.int64)
-    for (m, g), profile in profiles.items():
-        maximum[m, :, g] = capacity_gpus[:, columns[g].gpu] // profile.tp
+    for (m, g), speed in fleet.speeds.items():
+        maximum[m, :, g] = capacity_gpus[:, columns[g].gpu] // speed.tp
     minimum = np.zeros_like(maximum)
     for m, r in np.ndindex(maximum.shape[:2]):
         for group in _usable_groups(maximum[m, r], columns):
-            replica_usd = {g: price[r, g] * profiles[m, g].tp for g in group}
+            replica_usd = {g: price[r, g] * fleet.speeds[m, g].tp for g in group}
             cheapest = min(group, key=lambda g: (columns[g].spot, replica_usd[g]))
             minimum[m, r, cheapest] = min(scenario.fleet.minimum, maximum[m, r, cheapest])
     if not scenario.fleet.today:
         return ReplicaLimits(minimum, maximum)
-    rows = list(_rows_of_today(scenario, columns, sections, profiles))
-    return _limits_with_today(rows, minimum, maximum)
+    return _limits_with_today(_rows_of_today(scenario, fleet), minimum, maximum)
 
 
-def _rows_of_today(
-    scenario: Scenario,
-    columns: Sequence[Column],
-    sections: Mapping[ModelColumn, Profile],
-    profiles: Mapping[ModelColumn, Speed],
-) -> Iterator[tuple[Pool, Replicas]]:
+def _rows_of_today(scenario: Scenario, fleet: Arrangements) -> Iterator[tuple[Pool, Replicas]]:
     """Yield the rows of ``fleet.today`` with their pools; a fleet without spot GPUs has no spot."""
     models = [model.name for model in scenario.models]
     regions = [region.name for region in scenario.regions]
-    has_spot = any(column.spot for column in columns)
+    has_spot = any(column.spot for column in fleet.columns)
     for row in scenario.fleet.today:
         if has_spot or not row.spot:
             m, r = models.index(row.model), regions.index(row.region)
-            yield (m, r, column_of(row, m, columns, sections, profiles)), row
+            yield (m, r, column_of(row, m, fleet)), row
 
 
 def _usable_groups(maximum: IntArray, columns: Sequence[Column]) -> list[list[int]]:
@@ -90,7 +79,7 @@ def _usable_groups(maximum: IntArray, columns: Sequence[Column]) -> list[list[in
 
 
 def _limits_with_today(
-    rows: Sequence[tuple[Pool, Replicas]], minimum: IntArray, maximum: IntArray
+    rows: Iterable[tuple[Pool, Replicas]], minimum: IntArray, maximum: IntArray
 ) -> ReplicaLimits:
     """Return the limits with the replicas and limits that ``rows`` of ``fleet.today`` state.
 
@@ -116,36 +105,32 @@ def _limits_with_today(
     return ReplicaLimits(minimum, maximum, today, lent if lent.any() else None)
 
 
-def column_of(
-    row: Replicas,
-    m: int,
-    columns: Sequence[Column],
-    sections: Mapping[ModelColumn, Profile],
-    profiles: Mapping[ModelColumn, Speed],
-) -> int:
+def column_of(row: Replicas, m: int, fleet: Arrangements) -> int:
     """Return the GPU column of a row of ``fleet.today``; or raise ScenarioError."""
+    columns, speeds = fleet.columns, fleet.speeds
     candidates = {
         g: section
-        for (model, g), section in sections.items()
+        for (model, g), section in fleet.sections.items()
         if (model, section.gpu, columns[g].spot) == (m, row.gpu, row.spot)
     }
     if not candidates:
         raise ScenarioError(
             f"fleet.today: {row.model} has no profile on {row.gpu}. Add one, or remove the row."
         )
-    fitting = [
-        g
+    fitting = {
+        g: section
         for g, section in candidates.items()
-        if _has_facts_of(row, columns[g], section) and row.tp in (None, profiles[m, g].tp)
-    ]
-    if row.power_cap is None and fitting:
-        uncapped = [sections[m, g].model_copy(update={"power_cap": None}) for g in fitting]
+        if _has_facts_of(row, columns[g], section) and row.tp in (None, speeds[m, g].tp)
+    }
+    if row.power_cap is None:
+        uncapped = [each.model_copy(update={"power_cap": None}) for each in fitting.values()]
         if all(section == uncapped[0] for section in uncapped):
-            return fitting[0]  # several power caps of one arrangement: the first one
+            fitting = dict(islice(fitting.items(), 1))  # several power caps of one arrangement
     if len(fitting) == 1:
-        return fitting[0]
+        (column,) = fitting
+        return column
     have = "; ".join(
-        f"tp {profiles[m, g].tp}, {section.precision}, {SHOWN[columns[g].role]}"
+        f"tp {speeds[m, g].tp}, {section.precision}, {SHOWN[columns[g].role]}"
         for g, section in candidates.items()
     )
     which = "more than one profile matches" if fitting else "no profile matches"

@@ -15,7 +15,7 @@ from planner.inputs.catalogue.serving import (
     serving_limits,
     typical_context,
 )
-from planner.inputs.scenario.measured_corrections import engine_of, measured_speed
+from planner.inputs.scenario.measured_corrections import deployment_of, engine_of, measured_speed
 from planner.inputs.scenario.power import clock_at, power_at_load, power_facts, under_cap
 from planner.inputs.scenario.schema import Profile, Scenario, SweepRow
 from planner.inputs.scenario.schema.hardware import AttentionFfn
@@ -201,7 +201,11 @@ def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec, user_facts: User
     except SimulationError as error:
         raise ScenarioError(f"profiles: {error}") from None
     computed = replace(computed, provenance=_with_engine(computed.provenance, engine, section))
-    return measured_speed(computed, section, engine, shape, gpu, arrangement, user_facts.own)
+    is_split, version = section.role != "mixed", section.engine_version
+    deployed = deployment_of(
+        shape, gpu, arrangement, engine, disaggregated=is_split, version=version
+    )
+    return measured_speed(computed, deployed, user_facts.own)
 
 
 def _with_engine(provenance: Provenance, engine: str, section: Profile) -> Provenance:
@@ -232,9 +236,10 @@ def split_speed(section: Profile, apart: AttentionFfn, model: ModelSpec, gpu: Gp
         bytes_s=None if apart.gb_s is None else apart.gb_s * 1e9,
         latency_s=None if apart.latency_us is None else apart.latency_us / 1e6,
     )
-    arrangement, context = arrangement_of(section), typical_context(shape.max_context)
+    arrangement = arrangement_of(section)
     tokens = section.max_batch_tokens or MAX_BATCH_TOKENS
     try:
+        context = typical_context(shape.max_context)
         capacity = kv_tokens(shape, gpu, arrangement, split, context, tokens)
         engine = EngineSettings(
             section.max_batch or MAX_BATCH, tokens, capacity, estimate_fit().calibration.iteration_s

@@ -232,12 +232,13 @@ def _format(
 ) -> str:
     """Return the format of a table; raise IngestError if its units are ambiguous."""
     missing = sorted(set(SPLITWISE) - {title.lower() for title in header})
-    if missing and format in ("splitwise", "sageserve"):
+    is_stated = format in ("splitwise", "sageserve")
+    if missing and is_stated:
         raise IngestError(f"{name} is no {format} file: it lacks {', '.join(missing)}. Use csv.")
     if missing:
         wva = {"model", "batch", "tbt", "tp"} <= fields.keys() and "isl" not in fields
         return "wva" if format == "wva" or (format == "auto" and wva) else "csv"
-    if format in ("splitwise", "sageserve"):
+    if is_stated:
         return format
     by_total, by_token_time = _misfits(numbers)
     if not np.isfinite(by_total + by_token_time):

@@ -68,10 +68,10 @@ def _metrics(text: str, name: str) -> dict[str, object]:
     metrics: dict[str, object] = {}
     names: list[str] = []
     for _, cells in csv_rows(text, name, IngestError):
-        if cells and cells[0].strip() == "Metric":
-            names = [name.strip() for name in cells[1:]]
-        elif len(cells) > 1:
-            title, *figures = cells
+        title, *figures = cells or [""]
+        if title.strip() == "Metric":
+            names = [name.strip() for name in figures]
+        elif figures:
             values = dict(zip(names, figures, strict=False))
             unit = re.search(r"\((.*?)\)", title)
             values["unit"] = unit[1] if unit else ""

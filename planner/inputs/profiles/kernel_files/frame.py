@@ -60,17 +60,17 @@ class Frame:
         values = self.data[column]
         if values.dtype == pl.Categorical:
             values = values.cast(pl.String)
-        numbers = values.cast(pl.Float64, strict=False).to_numpy()
+        numbers: FloatArray = values.cast(pl.Float64, strict=False).to_numpy()
         bad = ~np.isfinite(numbers) | (numbers < low)
         if bad.any():
             first = int(bad.argmax())
             cell = values[first]
             words = "empty" if cell is None else repr(cell)
             raise IngestError(
-                f"{self.name}, {self.unit} {int(self.lines[first])}: {column} is {words}; "
+                f"{self.name}, {self.unit} {self.lines[first]}: {column} is {words}; "
                 f"it must be a number of at least {low:g}."
             )
-        return np.asarray(numbers, np.float64)
+        return numbers
 
     def seconds(self, column: str, per_unit: float) -> FloatArray:
         """Return a column of durations in seconds; each must be above 0."""
