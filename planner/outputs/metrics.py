@@ -118,15 +118,13 @@ def next_change(
     local = _local_time(plan, now).replace(second=0, microsecond=0)
     pools = pools_of(plan) if pools is None else pools
     if plan.repeat == "once":
-        change = _next_dated_change(plan, local, pools)
+        change = _next_dated(plan, local, pools)
     else:
-        change = _next_recurring_change(cast(Repeat, plan.repeat), local, pools)
+        change = _next_recurring(cast(Repeat, plan.repeat), local, pools)
     return change and replace(change, at=change.at.replace(tzinfo=ZoneInfo(plan.zone)))
 
 
-def _next_dated_change(
-    plan: ActivePlan, local: datetime, pools: Sequence[StoredPool]
-) -> Change | None:
+def _next_dated(plan: ActivePlan, local: datetime, pools: Sequence[StoredPool]) -> Change | None:
     """Return the next change after ``local`` of a plan that runs once, in local time; or None."""
     lookups = [replicas_lookup(plan, pool) for pool in pools]
     before = sum(replicas_at(local) or 0 for replicas_at in lookups)
@@ -137,9 +135,7 @@ def _next_dated_change(
     return None
 
 
-def _next_recurring_change(
-    repeat: Repeat, local: datetime, pools: Sequence[StoredPool]
-) -> Change | None:
+def _next_recurring(repeat: Repeat, local: datetime, pools: Sequence[StoredPool]) -> Change | None:
     """Return the next change after ``local`` of a daily or weekly plan, in local time; or None."""
     # Replicas of all pools together, by minute of the day or week.
     by_minute = np.sum([replicas_without_gaps(pool.steps, repeat) for pool in pools], axis=0)

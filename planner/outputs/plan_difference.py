@@ -38,6 +38,7 @@ from simulation.arrays import IntArray
 MINUTES_PER_HOUR = 60
 WEEK_LONG = timedelta(days=DAYS_PER_WEEK)
 PoolKey = tuple[str, str]  # the deployment's name and region
+Counts = Mapping[PoolKey, IntArray]  # replicas by minute of each pool of a plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +134,7 @@ class WeekDifference:
     notes: tuple[str, ...]
 
 
-def replica_table(
-    before: Mapping[PoolKey, IntArray], after: Mapping[PoolKey, IntArray]
-) -> ReplicaTable:
+def replica_table(before: Counts, after: Counts) -> ReplicaTable:
     """Compare the replicas of two plans, each by pool and ``[minute]``; UNKNOWN: not covered."""
     pools = tuple(sorted({*before, *after}))
     known = [counts != UNKNOWN for plan in (before, after) for counts in plan.values()]
@@ -155,9 +154,7 @@ def replica_table(
     )
 
 
-def _counts_of(
-    plan: Mapping[PoolKey, IntArray], pools: Sequence[PoolKey], minutes: IntArray
-) -> IntArray:
+def _counts_of(plan: Counts, pools: Sequence[PoolKey], minutes: IntArray) -> IntArray:
     """Return the replicas of a plan in ``minutes``, ``[pool, minute]``; 0 of a pool it lacks."""
     counts = np.zeros((len(pools), len(minutes)), np.int64)
     for row, pool in enumerate(pools):

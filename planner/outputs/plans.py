@@ -122,10 +122,10 @@ class Plan:
 
     def pools_by_region(self) -> list[tuple[str, list[Pool]]]:
         """Return the pools grouped by region; each region is its own cluster."""
-        regions = dict.fromkeys(pool.region for pool in self.pools)
-        return [
-            (region, [pool for pool in self.pools if pool.region == region]) for region in regions
-        ]
+        by_region: dict[str, list[Pool]] = {}
+        for pool in self.pools:
+            by_region.setdefault(pool.region, []).append(pool)
+        return list(by_region.items())
 
 
 def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:

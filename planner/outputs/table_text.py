@@ -47,11 +47,12 @@ def table_lines(rows: Sequence[Row], columns: Mapping[str, str]) -> list[str]:
 def align_cells(rows: Sequence[Sequence[str]], right_aligned: Sequence[bool]) -> list[str]:
     """Return rows of cells as lines; ``right_aligned`` says so for each column."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [
-            text.rjust(width) if is_right else text.ljust(width)
-            for text, width, is_right in zip(row, widths, right_aligned, strict=True)
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines
+    return [justified(row, widths, right_aligned).rstrip() for row in rows]
+
+
+def justified(row: Sequence[str], widths: Sequence[int], right_aligned: Sequence[bool]) -> str:
+    """Return a row of cells as a line, each as wide as its column, with two blanks between."""
+    cells = []
+    for text, width, is_right in zip(row, widths, right_aligned, strict=True):
+        cells.append(text.rjust(width) if is_right else text.ljust(width))
+    return "  ".join(cells)

@@ -1,8 +1,8 @@
 """Tables of one simulation: by interval, by group of requests and by request."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from itertools import product
+from functools import cache, partial
+from itertools import chain, product
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,7 @@ ALL = "all"  # in a group: all tiers, models or regions together
 GROUPED = ("tier", "model", "region")
 LATENCIES = ("ttft_ms", "tbt_ms", "e2e_ms")
 PERCENTILES = (50, 95, 99)
+PERCENTILE_COLUMNS = {name: [f"{name}_p{p}" for p in PERCENTILES] for name in LATENCIES}
 SERIES_COLUMNS = ("ready", "starting", "draining", "lent", "busy", "utilisation", "sm_activity")
 
 
@@ -52,16 +53,12 @@ def detail_of(result: Replayed, labels: Sequence[str], *, requests: bool) -> Det
     ``labels`` names the GPUs and engine of each pool. The table by request is None without
     ``requests``, or for a streamed replay, which keeps no requests.
     """
-    labels = [
-        _pool_label(label, pool) for label, pool in zip(labels, result.fleet.pools, strict=True)
-    ]
+    labels = list(map(_pool_label, labels, result.fleet.pools))
+    minutes = minutes_table(result, labels)
     if isinstance(result, StreamResult):
-        return Detail(minutes_table(result, labels), groups_of_stream(result), None)
-    return Detail(
-        minutes_table(result, labels),
-        groups_table(result),
-        requests_table(result, labels) if requests else None,
-    )
+        return Detail(minutes, groups_of_stream(result), None)
+    by_request = requests_table(result, labels) if requests else None
+    return Detail(minutes, groups_table(result), by_request)
 
 
 def _pool_label(label: str, pool: Pool) -> str:
@@ -118,17 +115,11 @@ def requests_table(result: SimulationResult, labels: Sequence[str]) -> pl.DataFr
     Latencies are in milliseconds, null if the event did not happen. ``region`` is the origin of the
     request, ``pool`` is where it was served. ``labels`` names the pools.
     """
-    trace = result.trace
-    pools = [
-        f"{label} in {pool.region}" for pool, label in zip(result.fleet.pools, labels, strict=True)
-    ]
+    served_in = zip(result.fleet.pools, labels, strict=True)
+    pools = [f"{label} in {pool.region}" for pool, label in served_in]
     names = list(dict.fromkeys(pools))  # pools that a policy split share a name
-    name_of_pool = np.array([*(names.index(name) for name in pools), -1])  # pool -1: served nowhere
+    name_of_pool = np.array([*map(names.index, pools), -1])  # pool -1: served nowhere
     table = {
-        "arrival": moments(trace.start_s, trace.arrival_s),
-        "model": _names_of_codes(trace.model, trace.models),
-        "region": _names_of_codes(trace.region, trace.regions),
-        "tier": _names_of_codes(trace.tier, trace.tiers),
         **_request_columns(result),
         "reason": _refusal_reasons(result),
         "pool": _names_of_codes(name_of_pool[result.requests.pool], names),
@@ -144,7 +135,7 @@ def groups_table(result: SimulationResult) -> pl.DataFrame:
     """
     trace, log = result.trace, result.requests
     names = (trace.tiers, trace.models, trace.regions)
-    shape = tuple(len(group) for group in names)
+    shape = tuple(map(len, names))
     # A group is a combination of tier, model and region.
     group_of = np.ravel_multi_index((trace.tier, trace.model, trace.region), shape)
     groups = int(np.prod(shape))
@@ -162,22 +153,26 @@ def groups_table(result: SimulationResult) -> pl.DataFrame:
     }
     by_group = _latencies_by_group(log, group_of, sums["arrived"].ravel().astype(np.int64))
     indices = np.arange(groups).reshape(shape)
-
-    @cache  # with a single tier, model or region, several slices have the same groups
-    def percentiles_of_groups(chosen: tuple[int, ...]) -> dict[str, Sequence[float]]:
-        """Return the percentiles, by latency, of all requests in the groups ``chosen``."""
-        out: dict[str, Sequence[float]] = {}
-        for name, ms_by_group in by_group.items():
-            values = np.concatenate([ms_by_group[i] for i in chosen])
-            if len(values):
-                out[name] = percentiles(values, PERCENTILES)
-        return out
+    # With a single tier, model or region, several slices have the same groups.
+    percentiles_of = cache(partial(_exact_percentiles, by_group))
 
     def latency_percentiles(where: tuple[slice, ...]) -> Mapping[str, Sequence[float]]:
         """Return the percentiles, by latency, of the groups ``[tiers, models, regions][where]``."""
-        return percentiles_of_groups(tuple(indices[where].ravel().tolist()))
+        return percentiles_of(tuple(indices[where].ravel().tolist()))
 
     return _group_rows(names, sums, latency_percentiles, result.cells)
+
+
+def _exact_percentiles(
+    by_group: Mapping[str, Sequence[FloatArray]], chosen: tuple[int, ...]
+) -> dict[str, Sequence[float]]:
+    """Return the percentiles, by latency, of all requests in the groups ``chosen``."""
+    out: dict[str, Sequence[float]] = {}
+    for name, ms_by_group in by_group.items():
+        values = np.concatenate([ms_by_group[i] for i in chosen])
+        if len(values):
+            out[name] = percentiles(values, PERCENTILES)
+    return out
 
 
 def _latencies_by_group(
@@ -249,12 +244,12 @@ def _group_rows(
             for column, group, code in zip(GROUPED, names, chosen, strict=True):
                 row[column] = ALL if code is None else group[code]
             for name, values in latency_percentiles(where).items():
-                row |= {f"{name}_p{p}": value for p, value in zip(PERCENTILES, values, strict=True)}
+                row |= zip(PERCENTILE_COLUMNS[name], values, strict=True)
             rows.append(row)
-    latencies = [f"{name}_p{p}" for name in LATENCIES for p in PERCENTILES]
+    shares = ("attainment", "mean_isl", "mean_osl")
     schema: dict[str, Any] = dict.fromkeys(GROUPED, pl.String())
     schema |= dict.fromkeys(COUNTS, pl.Int64())
-    schema |= dict.fromkeys(("attainment", "mean_isl", "mean_osl", *latencies), pl.Float64())
+    schema |= dict.fromkeys((*shares, *chain(*PERCENTILE_COLUMNS.values())), pl.Float64())
     return pl.DataFrame(rows, schema).sort(GROUPED)
 
 
@@ -270,12 +265,20 @@ def _group_figures(total: Mapping[str, float], cells: int) -> dict[str, Any]:
 
 
 def _request_columns(result: SimulationResult) -> dict[str, Any]:
-    """Return the figures of each request, by column: tokens, outcome, latencies (ms), SLO met."""
+    """Return what is known of each request, by column, with latencies in milliseconds.
+
+    ``met`` is whether it met its SLO.
+    """
     log, trace = result.requests, result.trace
+    outcomes = tuple(OUTCOMES[code] for code in sorted(OUTCOMES))
     return {
+        "arrival": moments(trace.start_s, trace.arrival_s),
+        "model": _names_of_codes(trace.model, trace.models),
+        "region": _names_of_codes(trace.region, trace.regions),
+        "tier": _names_of_codes(trace.tier, trace.tiers),
         "input_tokens": trace.input_tokens,
         "output_tokens": trace.output_tokens,
-        "outcome": _names_of_codes(log.outcome, tuple(OUTCOMES[code] for code in sorted(OUTCOMES))),
+        "outcome": _names_of_codes(log.outcome, outcomes),
         "ttft_ms": log.ttft_s * 1000,
         "tbt_ms": log.tbt_s * 1000,
         "e2e_ms": log.e2e_s * 1000,

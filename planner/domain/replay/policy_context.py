@@ -161,10 +161,8 @@ def _shared_limits(study: Study) -> tuple[SharedLimit, ...]:
         SharedLimit(tuple(pools), int(hardware.capacity_gpus[region_and_type]))
         for region_and_type, pools in pools_of.items()
     ]
-    limits += [
-        SharedLimit(*limit) for limit in limited_pools(hardware, instance_kw(study.plan_input))
-    ]
-    return tuple(limits)
+    power = limited_pools(hardware, instance_kw(study.plan_input))
+    return (*limits, *(SharedLimit(*limit) for limit in power))
 
 
 def _day_before(study: Study, load_factor: float, progress: Progress) -> tuple[ScalingPlan, Load]:

@@ -65,9 +65,8 @@ def _plan_with(
     (``conflict``).
     """
     has_caps = _with_caps(study.hardware, caps)  # [model, GPU column]
-    capacities = [
-        capacity for (m, g), (_, capacity) in study.sizes.capacity.items() if has_caps[m, g]
-    ]
+    sized = study.sizes.capacity.items()
+    capacities = [capacity for (m, g), (_, capacity) in sized if has_caps[m, g]]
     capped = CapPlan(
         mixed=caps.get("mixed"),
         prefill=caps.get("prefill"),

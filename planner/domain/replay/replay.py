@@ -290,9 +290,8 @@ def _replayed_alone(
     result, fleet, metered = _simulate(study, policy, ready, seed, progress, options)
     series = result.series
     labels = _pool_labels(study, ready)
-    sources = [
-        None if pool.lends else p for p, pool in zip(ready.source_pools, fleet.pools, strict=True)
-    ]
+    replayed = zip(ready.source_pools, fleet.pools, strict=True)
+    sources = [None if pool.lends else source for source, pool in replayed]
     detail = NO_DETAIL
     if options.detailed:
         capacity = capacity_table(study, series, sources)

@@ -105,8 +105,8 @@ def worst_loss(study: Study, counts: IntArray, interval_s: float = 0.0) -> int:
         return 0
     need = interactive_demand(study)
     if len(counts) > 1:
-        bin_of = np.arange(len(counts)) * interval_s // study.window.bin_s
-        need = need[np.minimum(bin_of, len(need) - 1).astype(np.int64)]
+        bin_of = (np.arange(len(counts)) * interval_s // study.window.bin_s).astype(np.int64)
+        need = need.take(bin_of, axis=0, mode="clip")
     _, regions = open_region_sets(study)
 
     def severity(index: int) -> tuple[float, float]:

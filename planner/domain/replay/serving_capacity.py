@@ -42,18 +42,16 @@ def capacity_table(
     For ``source_pools`` see ``serving``.
     """
     tps = capacity_of(study, serving(study, series, source_pools))  # [interval, model, region]
-    frames = []
-    hardware = study.hardware
+    hardware, frames = study.hardware, []
     for m, r in dict.fromkeys((m, r) for m, r, _ in hardware.model_region_gpu):
-        capacity_tps = tps[:, m, r]
-        kept = np.r_[True, np.diff(capacity_tps) != 0]
-        kept[-1] = True
-        after_s = series.interval_s * np.flatnonzero(kept).astype(np.float64)
+        is_change = np.diff(tps[:, m, r], prepend=np.nan) != 0
+        is_change[-1] = True
+        after_s = series.interval_s * np.flatnonzero(is_change).astype(np.float64)
         columns = {
             "time": moments(study.window.start_s, after_s),
             "model": hardware.models[m].name,
             "region": hardware.regions[r].name,
-            "capacity_tps": capacity_tps[kept],
+            "capacity_tps": tps[is_change, m, r],
         }
         frames.append(pl.DataFrame(columns))
     return pl.concat(frames)

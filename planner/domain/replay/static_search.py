@@ -160,16 +160,15 @@ def costs_more_than(usd: float, windows: Sequence[Study], seed: int, known: Know
     meet the SLO.
     """
     study = windows[0]
-    pools = study.fleet(np.ones(len(study.hardware.model_region_gpu), np.int64)).pools
-    if len(pools) != 1 or not np.isfinite(usd):
+    if len(study.hardware.model_region_gpu) != 1 or not np.isfinite(usd):
         return False
-    usd_per_hour = pools[0].lowest_usd * pools[0].gpus_per_instance
-    if usd_per_hour <= 0:
+    (pool,) = study.fleet(np.ones(1, np.int64)).pools
+    window_usd = pool.lowest_usd * pool.gpus_per_instance * (study.window.duration_s / HOUR_S)
+    if window_usd <= 0:
         return False
-    hours = study.window.duration_s / HOUR_S
-    count = np.array([int(usd / (usd_per_hour * hours))])
+    count = np.array([int(usd / window_usd)])
     goals = {tier.name: tier.attainment for tier in study.hardware.tiers}
-    hardest = sorted(windows, key=lambda window: -int(window.pools(window.peak).sum()))
+    hardest = sorted(windows, key=_hardest_first)
     return not all(meets_goals(window, count, goals, seed, known) for window in hardest)
 
 

@@ -59,9 +59,8 @@ def _facts(result: BacktestResult) -> Iterator[Fact]:
     if result.best is None:
         return
     best = result.methods[result.best]
-    yield Fact(
-        "Cheapest forecaster", best.facts.method, note=f"plans for {best.at}" if best.at else ""
-    )
+    plans_for = f"plans for {best.at}" if best.at else ""
+    yield Fact("Cheapest forecaster", best.facts.method, note=plans_for)
     yield Fact("Cost", best.cost_usd, "$", note="at equal SLO attainment")
     yield Fact("Above the oracle", best.regret, form=Form.CHANGE)
     perfect = result.methods.get(PERFECT)

@@ -140,9 +140,10 @@ def _answer(facts: Sequence[Fact], headline: str) -> str:
     """
     if not facts or facts[-1].meaning is Meaning.NEUTRAL:
         return headline
-    error = facts[0].form.written(facts[0].value) if facts[0].label == ERROR else ""
+    first, coverage = facts[0], facts[-1]
+    error = first.text if first.label == ERROR else ""
     off = f": off by {error}" if error else ""
-    if facts[-1].meaning is Meaning.RISK:
+    if coverage.meaning is Meaning.RISK:
         return f"Do not plan on this forecast{off}. Its 80% band is too narrow. Add growth margin."
     # Without its first sentence, which is the error.
     compared = headline.partition(". ")[2] if headline.startswith("Off by") else headline

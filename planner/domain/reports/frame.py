@@ -134,11 +134,9 @@ def assumptions_section(frame: Frame, group: Group | None = None) -> tuple[Secti
         return ()
     rows = list(_merge_similar(frame.assumptions))
     assumed = sum(row.provenance == ASSUMED for row in rows)
-    ordered = sorted(
-        rows, key=lambda row: (-_effect(row), not row.matters, row.provenance != ASSUMED)
-    )
+    rows.sort(key=lambda row: (-_effect(row), not row.matters, row.provenance != ASSUMED))
     inputs = table(
-        ordered,
+        rows,
         *ASSUMPTION_COLUMNS,
         note="Inputs of this analysis. Another one of the scenario may have more or fewer.",
     )

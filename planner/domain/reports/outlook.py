@@ -158,17 +158,14 @@ def _use_chart(result: OutlookResult) -> Chart:
     curves: dict[str, list[UseStep]] = {}
     for row in result.use:
         curves.setdefault(f"{row.gpu} in {row.region}", []).append(row)
-    series = tuple(
-        Series(
-            name,
-            (0, *(row.gpus for row in rows)),
-            # A step holds until its end, so each share begins where the one before it ends.
-            (*(row.in_use for row in rows), rows[-1].in_use),
-            shape=Shape.STEP,
-        )
-        for name, rows in curves.items()
-    )
-    return Chart("Share of time in use", Axis("GPUs"), Axis(form=Form.SHARE), series)
+    series = []
+    for name, rows in curves.items():
+        gpus = (0, *(row.gpus for row in rows))
+        # A step holds until its end, so each share begins where the one before it ends.
+        shares = (*(row.in_use for row in rows), rows[-1].in_use)
+        series.append(Series(name, gpus, shares, shape=Shape.STEP))
+    title = "Share of time in use"
+    return Chart(title, Axis("GPUs"), Axis(form=Form.SHARE), tuple(series))
 
 
 def _use(result: OutlookResult) -> Table:

@@ -269,10 +269,9 @@ def replicas_chart(tables: Tables, frame: Frame, policy: str) -> Chart | None:
     wide = shown.group_by("time").agg(counts).sort("time")
     wide = changes(to_end(wide, frame.window.end), pools)
     times = tuple(wide["time"])
-    series = tuple(
-        Series(pool, times, tuple(wide[pool].round(0)), shape=Shape.AREA) for pool in pools
-    )
-    return Chart("Replicas per pool", Axis(), REPLICAS, series, stacked=True, half=True, bare=True)
+    series = [Series(pool, times, tuple(wide[pool].round(0)), shape=Shape.AREA) for pool in pools]
+    title = "Replicas per pool"
+    return Chart(title, Axis(), REPLICAS, tuple(series), stacked=True, half=True, bare=True)
 
 
 def _with_other_pools(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:

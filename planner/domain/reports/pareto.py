@@ -66,9 +66,8 @@ def _front_facts(result: ParetoResult) -> Iterator[Fact]:
 
 def _plan_facts(result: ParetoResult, plan: FrontPlan) -> Iterator[Fact]:
     """Yield both objectives of the present ``plan``, and its peak replicas."""
-    for objective, value, unit in zip(
-        result.of, (plan.first, plan.second), result.units, strict=True
-    ):
+    values = plan.first, plan.second
+    for objective, value, unit in zip(result.of, values, result.units, strict=True):
         basis = RATED.get(objective, "")
         if objective == "cost" and result.simulated_usd is not None:
             basis = f", simulated {figure(result.simulated_usd, '$')}"

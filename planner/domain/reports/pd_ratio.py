@@ -80,10 +80,10 @@ def _subject(result: PdRatioResult) -> str:
 
 def _facts(result: PdRatioResult) -> Iterator[Fact]:
     """Yield the capacity of the best ratio, the loss with its neighbours, and the KV transfer."""
-    best, aggregated = result.best.figures, result.mixed
+    best = result.best.figures
     gain = ""
-    if aggregated is not None and aggregated.max_tps > 0:
-        gain = f"{signed_percent(best.max_tps / aggregated.max_tps - 1, 0)} vs aggregated"
+    if aggregated_tps := _aggregated_tps(result):
+        gain = f"{signed_percent(best.max_tps / aggregated_tps - 1, 0)} vs aggregated"
     limit = f"limit: {limit_name(best.bound_by)}"
     yield Fact(f"Capacity of {best.name}", best.max_tps, "tokens/s", change=gain, note=limit)
     yield from _loss_with(best.prefill - 1, result.best.lost_with_fewer_prefill, result)
@@ -92,6 +92,11 @@ def _facts(result: PdRatioResult) -> Iterator[Fact]:
     if best.transfer_ms is not None:
         link = f"{figure(best.transfer_ms, 'ms')} {link}"
     yield Fact("KV cache of a request", result.kv_mb, "MB", note=link)
+
+
+def _aggregated_tps(result: PdRatioResult) -> float:
+    """Return the capacity of as many aggregated replicas, in tokens/s; 0 if it is not known."""
+    return 0.0 if result.mixed is None else result.mixed.max_tps
 
 
 def _loss_with(prefill: int, lost: float | None, result: PdRatioResult) -> Iterator[Fact]:
@@ -128,8 +133,8 @@ def _curve(result: PdRatioResult) -> Chart:
     for bound in dict.fromkeys(row.bound_by for row in rows):
         limited = [row for row in rows if row.bound_by == bound]
         series.append(_capacities(f"limit: {limit_name(bound)}", limited, Role.OTHER, Shape.POINTS))
-    if result.mixed is not None and result.mixed.max_tps > 0:
-        aggregated = (result.mixed.max_tps, result.mixed.max_tps)
+    if aggregated_tps := _aggregated_tps(result):
+        aggregated = (aggregated_tps, aggregated_tps)
         series.append(
             Series("aggregated", (rows[0].name, rows[-1].name), aggregated, Role.BASELINE)
         )

@@ -285,9 +285,8 @@ def _constraints(plan: PlanFigures) -> Iterator[Section]:
     if plan.binding:
         note = "Spans over the periods in which the constraint binds."
         blocks.append(table(plan.binding, *BINDING_COLUMNS, note=note))
-    yield Section(
-        "Binding constraints", tuple(blocks), "Constraints", group=Group.PLAN, printed=True
-    )
+    title = "Binding constraints"
+    yield Section(title, tuple(blocks), "Constraints", group=Group.PLAN, printed=True)
 
 
 def _span(values: Span) -> str:

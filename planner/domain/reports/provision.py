@@ -139,6 +139,11 @@ POOL_LEVEL_COLUMNS: TableColumns[PoolRow[PoolFigures, LevelFigures]] = (
     (Head("Memory", Form.NUMBER, "GB"), lambda row: row.figures.needs.memory_gb),
     (Head("Energy per request", Form.NUMBER, "J"), lambda row: row.figures.request_j),
     (Head("Latency", Form.NUMBER, "ms"), lambda row: row.figures.needs.latency_ms),
+    (Head("Simulated mean", Form.NUMBER, "ms"), lambda row: _of_replay("mean_ms", row)),
+    (Head("P95", Form.NUMBER, "ms"), lambda row: _of_replay("p95_ms", row)),
+    (Head("P99", Form.NUMBER, "ms"), lambda row: _of_replay("p99_ms", row)),
+    (Head("Within limit", Form.SHARE), lambda row: _of_replay("attainment", row)),
+    (Head("Method", width=2), lambda row: row.figures.method),
 )
 SHARING_COLUMNS: TableColumns[PoolRow[SharedService, SharingWay]] = (
     (Head("Model", width=2), lambda row: row.pool.model),
@@ -257,22 +262,14 @@ def pool_levels(pools: Sequence[PoolFigures]) -> Table:
         for name in LEVEL_NAMES
         if name in pool.levels
     ]
+    pool_column = (Head("Pool", width=2), lambda row: pool_name(row.pool))
+    shown = POOL_LEVEL_COLUMNS if len(pools) == 1 else (pool_column, *POOL_LEVEL_COLUMNS)
+    return table(rows, *shown, title="Levels")
 
-    def replay_figure(name: str, row: PoolRow[PoolFigures, LevelFigures]) -> float | None:
-        """Return the figure ``name`` of the replay of a level; None without a replay."""
-        return getattr(row.figures.replayed, name, None)
 
-    return table(
-        rows,
-        (Head("Pool", width=2), lambda row: pool_name(row.pool) if len(pools) > 1 else None),
-        *POOL_LEVEL_COLUMNS,
-        (Head("Simulated mean", Form.NUMBER, "ms"), partial(replay_figure, "mean_ms")),
-        (Head("P95", Form.NUMBER, "ms"), partial(replay_figure, "p95_ms")),
-        (Head("P99", Form.NUMBER, "ms"), partial(replay_figure, "p99_ms")),
-        (Head("Within limit", Form.SHARE), partial(replay_figure, "attainment")),
-        (Head("Method", width=2), lambda row: row.figures.method),
-        title="Levels",
-    )
+def _of_replay(name: str, row: PoolRow[PoolFigures, LevelFigures]) -> float | None:
+    """Return the figure ``name`` of the replay of a level; None without a replay."""
+    return getattr(row.figures.replayed, name, None)
 
 
 def _sharing(result: ProvisionResult) -> Iterator[Section]:
@@ -312,17 +309,15 @@ def _over_time(result: ProvisionResult) -> Iterator[Section]:
         for name, level in pool.levels.items()
     ]
 
-    def fixed_plan_figure(
-        name: str, row: PoolRow[PoolOverTime, LevelFiguresOverTime]
-    ) -> float | None:
+    def fixed_figure(name: str, row: PoolRow[PoolOverTime, LevelFiguresOverTime]) -> float | None:
         """Return the figure ``name`` of the plan for the busiest hour; None without one."""
         return getattr(row.figures.held, name, None)
 
     levels = table(
         rows,
         *OVER_TIME_COLUMNS,
-        (Head("Fixed plan", Form.NUMBER, "GPU-hours"), partial(fixed_plan_figure, "gpu_hours")),
-        (Head("Fixed plan: within limit", Form.SHARE), partial(fixed_plan_figure, "attainment")),
+        (Head("Fixed plan", Form.NUMBER, "GPU-hours"), partial(fixed_figure, "gpu_hours")),
+        (Head("Fixed plan: within limit", Form.SHARE), partial(fixed_figure, "attainment")),
         note=f"{over_time.windows:,} windows of {over_time.window_s:g} s, planned on "
         f"{over_time.known} "
         "load. The fixed plan is that of the busiest hour.",

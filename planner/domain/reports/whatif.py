@@ -113,12 +113,13 @@ def _headline(before: WhatIf | None, now: WhatIf, simulated: SimulatedPolicy | N
     """
     if now.totals is None:
         return f"No such {'fleet' if now.flat else 'plan'}"
-    cost = figure(now.totals.usd, "$")
+    usd = now.totals.usd
+    before_usd = before.totals.usd if before and before.totals else None
+    cost = figure(usd, "$")
     if simulated is not None:
         cost = f"{cost} (simulated {figure(simulated.cost_usd, '$')})"
-    elif before is not None and before.totals is not None and before.totals.usd:
-        change = signed_percent(now.totals.usd / before.totals.usd - 1)
-        cost = f"{figure(before.totals.usd, '$')} → {cost} ({change})"
+    elif before_usd:
+        cost = f"{figure(before_usd, '$')} → {cost} ({signed_percent(usd / before_usd - 1)})"
     noun = "replica" if now.most == 1 else "replicas"
     status = STATUS_TEXTS.get(now.status, f" ({now.status})")
     name = planned_figures(now.recommended)[0].label

@@ -214,17 +214,17 @@ def _schedule(study: Study, orders: _ReplicaOrders) -> ReplicaSchedule:
     It has only the pools that are ever used.
     """
     hardware = study.hardware
-    used_pools = np.flatnonzero(orders.counts.any(axis=0)).tolist()
-    pools = []
-    for pool in used_pools:
-        m, r, g = hardware.model_region_gpu[pool]
-        pools.append(Pool(hardware.regions[r].name, replica_of(hardware, m, g)))
-    counts = orders.counts[:, used_pools]  # [time, used pool]
-    is_change = np.r_[True, (np.diff(counts, axis=0) != 0).any(axis=1)]  # the first row is one too
-    rows = []
-    for t in np.flatnonzero(is_change).tolist():
-        begins, period = moment(orders.begins_s[t]), moment(orders.periods_s[t])
-        rows.append(ScheduleRow(begins, tuple(counts[t].tolist()), period))
+    is_used = np.asarray(orders.counts.any(axis=0))  # [pool]
+    pools = [
+        Pool(hardware.regions[r].name, replica_of(hardware, m, g))
+        for (m, r, g), used in zip(hardware.model_region_gpu, is_used, strict=True)
+        if used
+    ]
+    rows: list[ScheduleRow] = []
+    counts = orders.counts[:, is_used].tolist()
+    for begins_s, period_s, replicas in zip(orders.begins_s, orders.periods_s, counts, strict=True):
+        if not rows or rows[-1].replicas != tuple(replicas):
+            rows.append(ScheduleRow(moment(begins_s), tuple(replicas), moment(period_s)))
     return ReplicaSchedule(tuple(pools), tuple(rows), by_itself=orders.scales_itself)
 
 
@@ -255,13 +255,14 @@ def _counts_words(study: Study, counts: IntArray) -> str:
     The GPU type is named if the model can run on several.
     """
     hardware = study.hardware
-    columns_of_models = {(m, g) for m, _, g in hardware.model_region_gpu}
-    gpu_columns = Counter(m for m, _ in columns_of_models)  # number of GPU columns by model
+    # The number of GPU columns by model.
+    gpu_columns = Counter(m for m, _ in {(m, g) for m, _, g in hardware.model_region_gpu})
     by_model: dict[str, list[str]] = {}
     for count, (m, r, g) in zip(counts, hardware.model_region_gpu, strict=True):
         if count:
-            on_gpu = f" of {hardware.columns[g].label}" if gpu_columns[m] > 1 else ""
-            words = f"{count:,} in {hardware.regions[r].name}{on_gpu}"
+            words = f"{count:,} in {hardware.regions[r].name}"
+            if gpu_columns[m] > 1:
+                words += f" of {hardware.columns[g].label}"
             by_model.setdefault(hardware.models[m].name, []).append(words)
     return "; ".join(f"{model}: {', '.join(parts)}" for model, parts in by_model.items())
 

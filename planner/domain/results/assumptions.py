@@ -106,22 +106,20 @@ def assumed_today(seconds: float) -> str:
 def _traffic(study: Study) -> Iterator[Assumption]:
     """Yield the inputs of the traffic: requests, samples, growth, shares and lengths."""
     traffic, replay = study.traffic, replay_of(study.window, study.traffic)
-    kind = OBSERVED if replay == MEASURED else MODELLED
-    yield Assumption(REQUESTS, f"{len(study.trace):,}", kind, replay, "traffic.sources")
+    kind, key = OBSERVED if replay == MEASURED else MODELLED, "traffic.sources"
+    yield Assumption(REQUESTS, f"{len(study.trace):,}", kind, replay, key)
     for sample in traffic.samples:
-        yield Assumption(
-            f"Sample of {sample.name}", sample.words, MODELLED, "binomial error of the sample",
-            "traffic.sources",
-        )  # fmt: skip
+        what, source = f"Sample of {sample.name}", "binomial error of the sample"
+        yield Assumption(what, sample.words, MODELLED, source, key)
     growth = study.window.growth
     if growth and study.window.ahead:
         value = f"{growth.words} of the forecast"
         yield Assumption("Growth", value, ASSUMED, "scenario", "traffic.growth")
-    for i, source in enumerate(study.settings.traffic.sources):
-        yield from _source(source, f"traffic.sources[{i}]")
+    for i, row in enumerate(study.settings.traffic.sources):
+        yield from _source(row, f"{key}[{i}]")
     for m, model in enumerate(traffic.models):
-        for row in _lengths(traffic, m, model):
-            yield _with_effect_of_longer_lengths(study, m, row)
+        for lengths in _lengths(traffic, m, model):
+            yield _with_effect_of_longer_lengths(study, m, lengths)
         yield from _cached_prompts(study, m, model)
 
 
@@ -138,15 +136,12 @@ def _source(source: Source, key: str) -> Iterator[Assumption]:
     if source.scale != 1:
         value = f"{source.scale:g} times what the {'trace' if source.trace else 'launch'} has"
         yield Assumption(f"Volume of {label}", value, ASSUMED, "scenario", f"{key}.scale")
+    words = "drawn at random in these shares, the same at all times"
     for dimension, shares in (("region", source.regions), ("tier", source.tiers)):
         if len(shares) > 1:
-            yield Assumption(
-                what=f"Split of {label} by {dimension}",
-                value=", ".join(f"{part} {share:.0%}" for part, share in shares.items()),
-                provenance=ASSUMED,
-                source="drawn at random in these shares, the same at all times",
-                key=f"{key}.{dimension}s",
-            )
+            what = f"Split of {label} by {dimension}"
+            value = ", ".join(f"{part} {share:.0%}" for part, share in shares.items())
+            yield Assumption(what, value, ASSUMED, words, f"{key}.{dimension}s")
 
 
 def _launch(source: Source, key: str) -> Iterator[Assumption]:
@@ -161,10 +156,8 @@ def _launch(source: Source, key: str) -> Iterator[Assumption]:
     what, origin = f"Shape of a day of {source.model}", shape.provenance
     yield Assumption(what, value, origin.kind, origin.source, f"{key}.day")
     value = f"an hour is off its shape by {launch.variation:.0%} (cv)"
-    source_words = "hours of Azure 2024's two services are off by 8% and 10%"
-    yield Assumption(
-        f"Variation of {source.model}", value, ASSUMED, source_words, f"{key}.variation"
-    )
+    words = "hours of Azure 2024's two services are off by 8% and 10%"
+    yield Assumption(f"Variation of {source.model}", value, ASSUMED, words, f"{key}.variation")
 
 
 def _lengths(traffic: Traffic, m: int, model: str) -> Iterator[Assumption]:
@@ -258,10 +251,9 @@ def _lengths_of_counts(what: str, source: BinnedSource, field: str, key: str) ->
 def _tiers(tiers: Sequence[Tier]) -> Iterator[Assumption]:
     """Yield the latency limits and the attainment target of each tier."""
     for i, tier in enumerate(tiers):
-        limits = (("TTFT", tier.ttft_s), ("TPOT", tier.tbt_s), ("E2E", tier.e2e_s))
-        words = ", ".join(
-            f"{name} {duration(limit)}" for name, limit in limits if limit is not None
-        )
+        limits = {"TTFT": tier.ttft_s, "TPOT": tier.tbt_s, "E2E": tier.e2e_s}
+        stated = {name: limit for name, limit in limits.items() if limit is not None}
+        words = ", ".join(f"{name} {duration(limit)}" for name, limit in stated.items())
         value = f"{100 * tier.attainment:.4g}% of requests within {words or 'no limit'}"
         if tier.deferrable:
             value += ", may wait"
@@ -306,22 +298,27 @@ def _serving(hardware: Hardware) -> Iterator[Assumption]:
         caches = "prefix caches" if row.prefix_caching else "no prefix caches"
         value = f"{BATCHING[row.batching]}, {SCHEDULERS[row.scheduler]}, {caches}"
         yield Assumption(f"Batching of {model.name}", value, ASSUMED, "scenario", "serving")
+    sources = dict(hardware.provenance)
     for (m, g), link in hardware.links.items():
         what = f"KV transfer of {hardware.models[m].name} from {hardware.columns[g].label}"
-        value = f"{link.bytes_s / GIGA:,.4g} GB/s per replica"
-        provenance = dict(hardware.provenance)[what]
-        yield Assumption(what, value, provenance.kind, provenance.source, "serving.kv_transfer")
+        value, origin = f"{link.bytes_s / GIGA:,.4g} GB/s per replica", sources[what]
+        yield Assumption(what, value, origin.kind, origin.source, "serving.kv_transfer")
     routing = hardware.routing
     overflow = f"overflow at {routing.region_threshold:.0%}"
     value = f"by {routing.instance.replace('-', ' ')}, from {routing.sees}, {overflow}"
     source = "a router that knows every replica's load and adds no latency"
     yield Assumption("Routing", value, MODELLED, source, "fleet.routing")
+    yield from _latencies(hardware)
+
+
+def _latencies(hardware: Hardware) -> Iterator[Assumption]:
+    """Yield the network latencies between regions."""
     source, key = "scenario; default 30 ms", "regions.latency_ms"
-    names = [region.name for region in hardware.regions]
-    for i, j in combinations(range(len(names)), 2):
+    for (i, home), (j, other) in combinations(enumerate(hardware.regions), 2):
         there_s, back_s = hardware.latency_s[i, j], hardware.latency_s[j, i]
-        value = _latency_words(names[i], names[j], there_s, back_s)
-        yield Assumption(f"Latency between {names[i]} and {names[j]}", value, ASSUMED, source, key)
+        what = f"Latency between {home.name} and {other.name}"
+        value = _latency_words(home.name, other.name, there_s, back_s)
+        yield Assumption(what, value, ASSUMED, source, key)
 
 
 def _latency_words(home: str, other: str, there_s: float, back_s: float) -> str:

@@ -82,11 +82,10 @@ def day_figures(
     for i, day in enumerate(days):
         policies = {}
         for candidate in candidates:
-            result = candidate.on(i, day)
-            if result is not None:
-                policies[candidate.policy] = PolicyOnDay(
-                    result.cost_usd, result.attainment, result.passes, result.reason
-                )
+            found = candidate.on(i, day)
+            if found is not None:
+                result = PolicyOnDay(found.cost_usd, found.attainment, found.passes, found.reason)
+                policies[candidate.policy] = result
         figures.append(
             TestDayFigures(
                 name=day.name,

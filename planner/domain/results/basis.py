@@ -38,9 +38,8 @@ from planner.inputs.scenario.build import Hardware
 from simulation.sizing.capacity import Capacity
 from simulation.trace_replay import percentile_error
 
-CURRENT_FLEET = (
-    "Fleet before the plan"  # source that is listed if the scenario does not state the fleet
-)
+# Source that is listed if the scenario does not state the fleet.
+CURRENT_FLEET = "Fleet before the plan"
 
 
 def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> Columns:
@@ -203,31 +202,31 @@ def frame_of(study: Study, *, kept: bool = False, simulated: bool = True) -> Fra
     ``kept``: the result has a row for every request, so its percentiles are exact. ``simulated``:
     its figures come from a simulation, not only from the optimizer.
     """
-    errors = [stated_error(profile) for profile in study.hardware.profiles.values()]
+    window, traffic, hardware = study.window, study.traffic, study.hardware
+    errors = [stated_error(profile) for profile in hardware.profiles.values()]
+    # A comparison has it among its warnings.
+    short_history = [] if simulated else short_history_warning(window, traffic)
     return Frame(
         scenario=study.settings.name,
-        window=window_facts(study.window, study.traffic),
+        window=window_facts(window, traffic),
         replayed=_replayed_traffic(study, kept=kept),
-        capacity=sized_replicas(study.sizes, study.hardware),
+        capacity=sized_replicas(study.sizes, hardware),
         assumptions=assumptions_of(study),
         provenance=_sources_of_figures(study, simulated=simulated),
         notes=(
-            *gaps_note(study.traffic, study.window),
-            *growth_note(study.window),
+            *gaps_note(traffic, window),
+            *growth_note(window),
             *([study.misfit] if study.misfit else []),
             "Every policy begins with the fleet before the plan. Replicas that its first period "
             "adds start one cold start earlier. They count in starts, hours and cost. The requests "
             "of that time are not replayed.",
-            *study.traffic.notes,
+            *traffic.notes,
             *study.sizes.notes,
         ),
         requests=len(study.trace) * study.cells,
-        deferrable=tuple(tier.name for tier in study.hardware.tiers if tier.deferrable),
+        deferrable=tuple(tier.name for tier in hardware.tiers if tier.deferrable),
         speed_error=max((error.value for error in errors if error is not None), default=None),
-        # A comparison has it among its warnings.
-        short_history=None
-        if simulated
-        else next(iter(short_history_warning(study.window, study.traffic)), None),
+        short_history=short_history[0] if short_history else None,
     )
 
 

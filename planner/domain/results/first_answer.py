@@ -69,10 +69,8 @@ def first_answer(study: Study, planned_window: PlannedWindow) -> FirstAnswer:
             place = f"{hardware.models[m].name} in {hardware.regions[r].name}"
             name = f"{place} on {hardware.arrangement(m, g)}"
             pools.append(PoolRange(name, int(counts.min()), int(counts.max())))
-    attainment = {}
-    for quantile in planned_window.quantiles:
-        if quantile.covered is not None:
-            attainment[quantile.tier] = quantile.covered
+    quantiles = planned_window.quantiles
+    attainment = {row.tier: row.covered for row in quantiles if row.covered is not None}
     totals = plan_figures(study.plan_input, plan).totals
     return FirstAnswer(tuple(pools), totals.usd, totals.gpu_hours, attainment)
 

@@ -226,8 +226,9 @@ def _headline(
     sentence = f"{recommended.sentence} {in_window}: {spent}{saved}."
     missed = "" if answered else missed_tiers_sentence(best)
     # The most important fact comes first: no policy passes the test days, or else missed tiers.
-    sentences = (missed, sentence) if recommended.qualifies else (sentence, missed)
-    return " ".join(filter(None, sentences))
+    if recommended.qualifies:
+        return f"{missed} {sentence}".lstrip()
+    return f"{sentence} {missed}".rstrip()
 
 
 def _run_of_plan(by_name: dict[str, PolicyRun], recommended: PolicyRun | None) -> PolicyRun | None:
@@ -284,9 +285,8 @@ def _autoscaler_sentences(
 
 def _cheapest_feasible_sentence(by_name: dict[str, PolicyRun], today: PolicyRun) -> str:
     """Return the cheapest policy that meets every SLO, after a space; "": it is ``today``."""
-    feasible = [
-        run for run in by_name.values() if run.meets_slo and not run.traits.uses_future_data
-    ]
+    deployable = [run for run in by_name.values() if not run.traits.uses_future_data]
+    feasible = [run for run in deployable if run.meets_slo]
     if not feasible:
         return " No policy in this comparison meets every SLO."
     cheapest = min(feasible, key=lambda run: run.summary.cost_usd)

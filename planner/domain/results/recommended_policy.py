@@ -186,15 +186,15 @@ def _sentence(run: PolicyRun, choice: Choice, days: Sequence[TestDay], level: in
 
     ``level`` is the level of assurance, as index in ``LEVELS``.
     """
-    policy = _policy_words(run, choice.candidate.parameters)
+    policy, name = _policy_words(run, choice.candidate.parameters), LEVELS[level]
     if not choice.qualifies:
         failed = ", ".join(choice.failing)
         return (
-            f"No policy passes every required test day ({LEVELS[level]}). Nearest: {policy}. "
+            f"No policy passes every required test day ({name}). Nearest: {policy}. "
             f"It fails: {failed}."
         )
     required = sum(day.required_at(level) for day in days)
-    words = f"{LEVELS[level].capitalize()} plan: {policy}. "
+    words = f"{name.capitalize()} plan: {policy}. "
     words += f"It passes all {required} required test days at the lowest expected cost."
     next_best = choice.runner_up
     if next_best is not None:

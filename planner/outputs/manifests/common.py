@@ -19,6 +19,7 @@ from planner.outputs.weekly_pattern import MINUTES_PER_DAY, MINUTES_PER_WEEK
 
 OURS = "headroom"
 METRIC = "headroom_desired_replicas"  # metric of Headroom's /metrics, by label ``pool``
+READ_BACK = ("model", "region", "gpu", "gpus", "role")  # facts that planner/inputs/fleet reads
 APPS = "apps/v1"
 
 Fields = dict[str, Any]  # fields of a Kubernetes object, or of an object in one
@@ -119,21 +120,13 @@ def metadata(
         "policy": plan.policy,
         "covers": _covered(plan),
         "pool": place_of(pool.model, pool.region, pool.arrangement),
-        # planner/inputs/fleet reads these back.
-        "model": pool.model,
-        "region": pool.region,
-        "gpu": pool.gpu,
-        "gpus": pool.gpus,
-        "role": pool.role,
+        **{name: getattr(pool, name) for name in READ_BACK},
         "gpu-power-cap-watts": pool.facts.power_cap_w,
         "gpu-clock-mhz": pool.facts.clock_mhz,
     }
-    all_annotations = {
-        f"{OURS}/{fact}": str(value) for fact, value in facts.items() if value is not None
-    }
-    all_annotations |= annotations or {}
+    known = {f"{OURS}/{name}": str(fact) for name, fact in facts.items() if fact is not None}
     fields = object_metadata(export.options, plan.run, pool.region, name or pool.name, pool.model)
-    return fields | {"annotations": all_annotations}
+    return fields | {"annotations": {**known, **(annotations or {})}}
 
 
 def _covered(plan: Plan) -> str:

@@ -23,9 +23,7 @@ class Document:
 def document_of(report: Report) -> Document:
     """Return the main part, with long tables cut, and the appendix with details."""
     decision = [section for section in report.sections if section.group is None]
-    brief = [
-        replace(section, blocks=tuple(map(_brief_block, section.blocks))) for section in decision
-    ]
+    brief = [replace(part, blocks=tuple(map(_brief_block, part.blocks))) for part in decision]
     appendix = [  # first the sections whose tables were cut
         replace(section, title=f"{section.title}, in full", name=f"{section.sheet}, in full")
         for section in decision

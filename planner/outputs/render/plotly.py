@@ -62,9 +62,8 @@ def figure_of(chart: Chart, clock: str = "utc") -> Figure:
         **axes, "showlegend": len(chart.series) > 1, "bare": chart.bare,
         "barmode": "stack" if chart.stacked or chart.horizontal else "group",
     }  # fmt: skip
-    return figure(
-        traces, plain=True, height=height, x=x_title, y=y_title, together=has_times, **layout
-    )
+    layout |= {"height": height, "together": has_times}
+    return figure(traces, plain=True, x=x_title, y=y_title, **layout)
 
 
 def _axis_of_names(names: Sequence[str]) -> PlotlyData:

@@ -12,7 +12,7 @@ from textwrap import wrap
 
 from planner.domain.report import Facts, Meaning, Note, Report, Section, Table
 from planner.outputs.render.document import columns_without_explanations
-from planner.outputs.table_text import align_cells
+from planner.outputs.table_text import align_cells, justified
 
 COLOURS = {Meaning.MET: 32, Meaning.SAVING: 32, Meaning.RISK: 33, Meaning.MISSED: 31}
 BOLD = 1
@@ -177,12 +177,7 @@ class Grid:
             ]
             # A row is as high as its longest cell.
             for line_number, texts in enumerate(zip_longest(*wrapped_cells, fillvalue="")):
-                cells = []
-                for text, column_width, is_right in zip(
-                    texts, widths, self.right_aligned, strict=True
-                ):
-                    cells.append(text.rjust(column_width) if is_right else text.ljust(column_width))
-                line = (" " * GAP).join(cells)
+                line = justified(texts, widths, self.right_aligned)
                 if marks:
                     mark = marks[i] if line_number == 0 else ""
                     line = f"{mark or ' '} {line}"

@@ -17,6 +17,7 @@ from planner.outputs.cover import Cover
 # Width of a column, more per step of relative width, and largest width, in characters.
 WIDTH, WIDE, MOST = 13, 16, 60
 SHEET = 31  # Excel's limit for sheet names, characters
+ANSWER_COLUMNS = (("What", 28), ("Value", 24), ("Note", 60))  # of the first sheet, with widths
 TO_SIGN = "name, decision, date"  # placeholder of an empty sign-off
 
 
@@ -52,7 +53,7 @@ def _format(book: Any, form: Form) -> Any:
 def _answer(book: Any, report: Report, cover: Cover, bold: Any, text: Any) -> None:
     """Write the first sheet: the answer, the run, facts, warnings and sign-offs."""
     sheet = book.add_worksheet("Answer")
-    for column, (head, width) in enumerate((("What", 28), ("Value", 24), ("Note", 60))):
+    for column, (head, width) in enumerate(ANSWER_COLUMNS):
         sheet.set_column(column, column, width)
         sheet.write_string(0, column, head, bold)
     sheet.freeze_panes(1, 0)
