@@ -281,25 +281,29 @@ def _replica_changes(
         before = {pool.name: pool for pool in pools_of(base)}
     else:
         before = _baseline_pools(proposal, run)
-    counts_before, counts_after = _by_minute(before), _by_minute(after)
-    pools = {**before, **after}
-    titles = Counter(map(pool_title, pools.values()))
-    changes = []
-    for name in dict.fromkeys([*after, *before]):
-        pool = pools[name]
-        title = pool_title(pool)
-        if titles[title] > 1:  # such as on several GPU types
-            title = f"{title}, {pool.arrangement or pool.gpu}"
-        key = pool.name, pool.region
-        changes.append(replica_change(key, title, counts_before.get(key), counts_after.get(key)))
-    total = replica_change(("", ""), "", _total(counts_before), _total(counts_after))
+    total = replica_change(("", ""), "", _total(_by_minute(before)), _total(_by_minute(after)))
     least, most = total.least, total.most  # each (before, after)
     span_before, span_after = (least[0], most[0]), (least[1], most[1])
     if base is not None:
         span_before = _without_overlap(span_before, base.run, base.policy)
     span_after = _without_overlap(span_after, run, proposal.policy)
     least, most = zip(span_before, span_after, strict=True)
-    return tuple(changes), replace(total, least=least, most=most)
+    return tuple(_pool_changes(before, after)), replace(total, least=least, most=most)
+
+
+def _pool_changes(
+    before: Mapping[str, Pool | StoredPool], after: Mapping[str, Pool]
+) -> Iterator[ReplicaChange]:
+    """Yield the change of the replicas of each pool, by the pools of both plans by name."""
+    counts_before, counts_after = _by_minute(before), _by_minute(after)
+    pools = {**after, **before, **after}  # in the order of the plan ``after``
+    titles = Counter(map(pool_title, pools.values()))
+    for pool in pools.values():
+        title = pool_title(pool)
+        if titles[title] > 1:  # such as on several GPU types
+            title = f"{title}, {pool.arrangement or pool.gpu}"
+        key = pool.name, pool.region
+        yield replica_change(key, title, counts_before.get(key), counts_after.get(key))
 
 
 def _without_overlap(

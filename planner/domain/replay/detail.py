@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from itertools import chain, product
+from itertools import chain, count, product
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,12 @@ GROUPED = ("tier", "model", "region")
 LATENCIES = ("ttft_ms", "tbt_ms", "e2e_ms")
 PERCENTILES = (50, 95, 99)
 PERCENTILE_COLUMNS = {name: [f"{name}_p{p}" for p in PERCENTILES] for name in LATENCIES}
+NUMBERS = ("attainment", "mean_isl", "mean_osl", *chain(*PERCENTILE_COLUMNS.values()))
+GROUP_SCHEMA: dict[str, Any] = {
+    **dict.fromkeys(GROUPED, pl.String()),
+    **dict.fromkeys(COUNTS, pl.Int64()),
+    **dict.fromkeys(NUMBERS, pl.Float64()),
+}
 SERIES_COLUMNS = ("ready", "starting", "draining", "lent", "busy", "utilisation", "sm_activity")
 
 
@@ -235,22 +241,23 @@ def _group_rows(
     fleet was simulated.
     """
     rows: list[dict[str, Any]] = []
-    # By tier, model and region: the index of each name, or None for all of them.
-    for chosen in product(*([None, *range(len(group))] for group in names)):
-        where = tuple(slice(None) if code is None else slice(code, code + 1) for code in chosen)
+    # By tier, model and region: each (name, slice of its index), and all of them.
+    choices = ([(ALL, slice(None)), *map(_name_and_slice, group, count())] for group in names)
+    for chosen in product(*choices):
+        where = tuple(indices for _, indices in chosen)
         total = {name: float(values[where].sum()) for name, values in sums.items()}
         if total["arrived"]:
             row = _group_figures(total, cells)
-            for column, group, code in zip(GROUPED, names, chosen, strict=True):
-                row[column] = ALL if code is None else group[code]
+            row |= zip(GROUPED, (name for name, _ in chosen), strict=True)
             for name, values in latency_percentiles(where).items():
                 row |= zip(PERCENTILE_COLUMNS[name], values, strict=True)
             rows.append(row)
-    shares = ("attainment", "mean_isl", "mean_osl")
-    schema: dict[str, Any] = dict.fromkeys(GROUPED, pl.String())
-    schema |= dict.fromkeys(COUNTS, pl.Int64())
-    schema |= dict.fromkeys((*shares, *chain(*PERCENTILE_COLUMNS.values())), pl.Float64())
-    return pl.DataFrame(rows, schema).sort(GROUPED)
+    return pl.DataFrame(rows, GROUP_SCHEMA).sort(GROUPED)
+
+
+def _name_and_slice(name: str, i: int) -> tuple[str, slice]:
+    """Return a name, and the slice of its index ``i``."""
+    return name, slice(i, i + 1)
 
 
 def _group_figures(total: Mapping[str, float], cells: int) -> dict[str, Any]:

@@ -318,14 +318,18 @@ def _latency_chart(pool: SizedPool, curve: pl.DataFrame, name: str) -> Chart:
     if simulated_ms is not None:
         at = (pool.sized.max_rps,), (simulated_ms / scale,)
         series.append(Series("Capacity, simulated", *at, Role.MEASURED, Shape.POINTS))
-        known = curve.drop_nulls(f"{name}_ms")
-        formula = np.interp(pool.sized.max_rps, known["rate"], known[f"{name}_ms"])
-        error = formula / simulated_ms - 1
-        off = f"{abs(error):.0%} {'lower' if error < 0 else 'higher'}"
-        note = f"{CURVES}, {off} at that rate."
+        note = _formula_note(pool.sized.max_rps, simulated_ms, curve["rate"], formula_ms)
     title = f"{LATENCIES[name]}, {_name(pool)}"
     x_axis, y_axis = Axis("rate of one replica", "req/s"), Axis(unit=unit, top=top)
     return Chart(title, x_axis, y_axis, tuple(series), note=note, small=True)
+
+
+def _formula_note(rate: float, simulated_ms: float, rates: pl.Series, formula_ms: pl.Series) -> str:
+    """Return how far the latency by formula is from the simulated one, at ``rate``."""
+    is_known = formula_ms.is_not_null()
+    formula = np.interp(rate, rates.filter(is_known), formula_ms.filter(is_known))
+    error = formula / simulated_ms - 1
+    return f"{CURVES}, {abs(error):.0%} {'lower' if error < 0 else 'higher'} at that rate."
 
 
 def _pool_chart(pools: Sequence[SizedPool]) -> Iterator[Chart]:
