@@ -133,38 +133,43 @@ def answer_at_rate(answer: EstimateAnswer, replayed: AtRate, osl: float) -> Esti
     ``replayed`` has the results of that simulation, ``osl`` is the mean output tokens. The former
     times, at constant requests in flight, stay in the field ``at_rate`` for comparison.
     """
-    tokens, expected = replayed.rate * osl, answer.expected_error
-    error = stated_check_of(replayed.profile) if replayed.built_in else None
-    if error is not None:
-        expected = replace(
-            expected,
-            ttft=error.median,
-            tbt=error.median,
-            ttft_90=error.p95,
-            tbt_90=error.p95,
-            basis=f"{error.quantity}: {error.against}",
-        )
+    tokens = replayed.rate * osl
     source = provenance_at(replayed.profile, replayed.outside)
-    known_tbt = bool(np.isfinite(replayed.tbt_s))
+    tbt_ms, tbt_p99_ms = replayed.tbt_s * 1e3, replayed.tbt_99_s * 1e3  # infinite: unknown
     return replace(
         answer,
         ttft_ms=replayed.ttft_s * 1e3,
-        tbt_ms=replayed.tbt_s * 1e3 if known_tbt else answer.tbt_ms,
+        tbt_ms=tbt_ms if np.isfinite(tbt_ms) else answer.tbt_ms,
         tokens_per_s=tokens,
         j_per_token=answer.power_w / tokens,
         j_per_request=answer.power_w / replayed.rate,
         profile=replayed.profile.kind,
         provenance=replace(answer.provenance, kind=source.kind, source=source.source),
-        expected_error=expected,
+        expected_error=_expected_error_at_rate(answer, replayed),
         at_rate=RateAnswer(
             rate_rps=replayed.rate,
             most_rps=replayed.most,
             in_flight=replayed.in_flight,
             ttft_p99_ms=replayed.ttft_99_s * 1e3,
-            tbt_p99_ms=replayed.tbt_99_s * 1e3 if np.isfinite(replayed.tbt_99_s) else None,
+            tbt_p99_ms=tbt_p99_ms if np.isfinite(tbt_p99_ms) else None,
             closed_loop_ttft_ms=answer.ttft_ms,
             closed_loop_tbt_ms=answer.tbt_ms,
             by=f"{replayed.requests:,} requests replayed one by one, Poisson arrivals, as "
             "sizes are",
         ),
+    )
+
+
+def _expected_error_at_rate(answer: EstimateAnswer, replayed: AtRate) -> ExpectedError:
+    """Return the error that a built-in profile states, or else that of the estimate."""
+    error = stated_check_of(replayed.profile) if replayed.built_in else None
+    if error is None:
+        return answer.expected_error
+    return replace(
+        answer.expected_error,
+        ttft=error.median,
+        tbt=error.median,
+        ttft_90=error.p95,
+        tbt_90=error.p95,
+        basis=f"{error.quantity}: {error.against}",
     )

@@ -128,15 +128,13 @@ def _work_known_at(
     demand that the scenario describes, or else the mean rate of the period before the decision.
     Times are epoch seconds.
     """
-    window, key, bin_s = inputs.window, series.key, inputs.window.bin_s
+    window, bin_s = inputs.window, inputs.window.bin_s
     bins = round((end_s - window.start_s) / bin_s)
-    expected = inputs.traffic.described_demand(
-        key.model, key.region, {tier.name}, series.unit, window
-    )
-    if expected is None:
+    described = inputs.traffic.described_demand(series.key, {tier.name}, series.unit, window)
+    if described is None:
         rate = mean_rate(series, origin_s - window.period_s, origin_s)
-        expected = np.full(bins, rate * bin_s)
-    tokens = expected[:bins] * window.grown[:bins]
+        described = np.full(bins, rate * bin_s)
+    tokens = described[:bins] * window.grown[:bins]
     seen = series.window(window.start_s, origin_s)
     if seen.bins:
         first = round((seen.start_s - window.start_s) / bin_s)

@@ -141,11 +141,7 @@ class Periods:
         lead = int(hardware.startup_s // period_s)
         remaining = (hardware.startup_s - lead * period_s) / period_s
         problems = [replace(p, start_usd=p.usd_per_hour * remaining) for p in self.problems]
-        lend_usd = reserved_usd = on_demand_usd = None
-        if objective.lend_share is not None:
-            # Lending earns a share of the mean price of the day, as in a replay.
-            usd = self.problems[0].gpus_per_instance[:, None] * hardware.usd_per_gpu_hour[None]
-            lend_usd = objective.lend_share * usd * ~hardware.spot
+        reserved_usd = on_demand_usd = None
         if objective.reserve:
             reserved_usd, on_demand_usd = hardware.reserved_prices(
                 objective.reserve, window.period_starts_s, period_s
@@ -155,7 +151,7 @@ class Periods:
             period_s,
             names=self.names,
             lead=lead,
-            lend_usd=lend_usd,
+            lend_usd=self._lend_usd(),
             reserved_usd=reserved_usd,
             on_demand_usd=on_demand_usd,
             start=None if self.load.shift is None else self.load.shift.target,
@@ -166,6 +162,17 @@ class Periods:
             tier_tps=self.load.tier_tps,
             reroute=settings.reroute,
         )
+
+    def _lend_usd(self) -> FloatArray | None:
+        """Return what lending a replica earns in dollars per hour; None: none may be lent.
+
+        It is a share of the mean price of the day, as in a replay.
+        """
+        hardware, share = self.inputs.hardware, self.inputs.settings.objective.lend_share
+        if share is None:
+            return None
+        usd = self.problems[0].gpus_per_instance[:, None] * hardware.usd_per_gpu_hour[None]
+        return np.asarray(share * usd * ~hardware.spot)
 
 
 def solve_periods(periods: Periods, progress: Progress) -> ScalingPlan:
@@ -433,21 +440,7 @@ def _solve_together(periods: Periods, progress: Progress) -> ScalingPlan:
     objective, horizon = periods.inputs.settings.objective, periods.together()
     if objective.utility_usd is not None:
         horizon = replace(horizon, priority=periods.tier_values, traded=True)
-
-    def check() -> None:
-        """Report progress, which can raise to cancel."""
-        progress(0.5, "Planning all periods together")
-
-    plan, conflict = _solve_horizon(periods, horizon, check), ""
-    if plan.status == INFEASIBLE:
-        conflict = plan.conflict
-        if objective.limited is None:
-            raise Infeasible(f"There is no feasible plan. {conflict}")
-        plan = _solve_horizon(periods, replace(horizon, priority=periods.tier_values), check)
-        if plan.status == INFEASIBLE:
-            raise Infeasible(
-                f"There is no feasible plan, however little is served. {plan.conflict}"
-            )
+    plan, conflict = _solve_as_far_as_possible(periods, horizon, progress)
     first, *others = by_window(horizon, plan)
     first = replace(first, conflict=conflict or plan.conflict)
     whole = replace(
@@ -461,3 +454,24 @@ def _solve_together(periods: Periods, progress: Progress) -> ScalingPlan:
         return replace(whole, tiers=(), unserved_tps=None, policy="")
     tiers, policy = periods.load.tiers or ALL_TIERS, objective.limited or EXACT
     return replace(whole, tiers=tiers, unserved_tps=plan.unserved_tps, policy=policy)
+
+
+def _solve_as_far_as_possible(
+    periods: Periods, horizon: HorizonProblem, progress: Progress
+) -> tuple[HorizonPlan, str]:
+    """Return (plan, conflict of a plan that serves everything, or ""); see ``_solve_together``."""
+
+    def check() -> None:
+        """Report progress, which can raise to cancel."""
+        progress(0.5, "Planning all periods together")
+
+    plan = _solve_horizon(periods, horizon, check)
+    if plan.status != INFEASIBLE:
+        return plan, ""
+    conflict = plan.conflict
+    if periods.inputs.settings.objective.limited is None:
+        raise Infeasible(f"There is no feasible plan. {conflict}")
+    plan = _solve_horizon(periods, replace(horizon, priority=periods.tier_values), check)
+    if plan.status == INFEASIBLE:
+        raise Infeasible(f"There is no feasible plan, however little is served. {plan.conflict}")
+    return plan, conflict

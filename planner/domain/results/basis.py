@@ -280,8 +280,7 @@ def short_history_warning(window: Window, traffic: Traffic) -> list[str]:
     if known_s >= RHYTHM_DAYS * DAY_S or window.duration_s <= known_s / 2:
         return []
     is_forecast = (
-        traffic.described_demand(key.model, key.region, {key.tier}, REQUESTS, window) is None
-        for key in demand.keys
+        traffic.described_demand(key, {key.tier}, REQUESTS, window) is None for key in demand.keys
     )
     if window.duration_s < RHYTHM_FROM_H * 3600 or not any(is_forecast):
         return []

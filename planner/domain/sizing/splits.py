@@ -76,15 +76,17 @@ def splits_of(
         rows = _splits_with_sizes(hardware, at, hardware.tier(tier), work)
         highest_rps = max((row.predicted_rps or 0.0 for row, _ in rows), default=0.0)
         for row, profile in rows:
-            best = row.predicted_rps == highest_rps > 0
-            rate = alone.max_rps if row.stated else None
-            if best and profile is not None and not row.stated:
+            row = replace(row, best=row.predicted_rps == highest_rps > 0)
+            if row.stated:
+                row = replace(row, max_rps=alone.max_rps)
+            elif row.best and profile is not None:
                 with suppress(SimulationError):  # bursts too large for one replica
                     rate = sized_alone(
                         hardware, at, lengths, seed, profile=profile,
                         burstiness=arrivals[m], shared=shared,
                     )  # fmt: skip
-            splits.append(replace(row, best=best, max_rps=rate))
+                    row = replace(row, max_rps=rate)
+            splits.append(row)
     return tuple(splits)
 
 

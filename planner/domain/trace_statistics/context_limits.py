@@ -38,19 +38,23 @@ def requests_beyond_context(
     least = min(context for _, context in contexts.values())
     if longest_request(store_dir) <= least:
         return ()
-    _, requests = scan_requests(store_dir)
-    label = pl.lit(EVERY_LABEL) if EVERY_LABEL in contexts else pl.col("model").fill_null("")
-    long = requests.select(TOTAL.alias("total"), label.alias("label"))
-    long = long.filter(pl.col("total") > least)
-    counted = long.group_by("label", "total").len().collect(engine="streaming")
+    counted = _long_requests(store_dir, least, by_label=EVERY_LABEL not in contexts)
     found = []
     for name, (model, context) in contexts.items():
         beyond = counted.filter(pl.col("label") == name, pl.col("total") > context)
         if beyond.height:
-            longest = max(beyond["total"].to_list())
-            row = BeyondContext(name, model, context, int(beyond["len"].sum()), longest)
-            found.append(row)
+            requests, longest = int(beyond["len"].sum()), max(beyond["total"].to_list())
+            found.append(BeyondContext(name, model, context, requests, longest))
     return tuple(sorted(found, key=lambda row: -row.requests))
+
+
+def _long_requests(store_dir: Path | str, least: int, *, by_label: bool) -> pl.DataFrame:
+    """Return how many requests (``len``) exceed ``least`` tokens, by label and ``total`` tokens."""
+    _, requests = scan_requests(store_dir)
+    label = pl.col("model").fill_null("") if by_label else pl.lit(EVERY_LABEL)
+    long = requests.select(TOTAL.alias("total"), label.alias("label"))
+    long = long.filter(pl.col("total") > least)
+    return long.group_by("label", "total").len().collect(engine="streaming")
 
 
 @lru_cache(maxsize=KEPT)  # a stored trace does not change

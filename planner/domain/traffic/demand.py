@@ -8,7 +8,7 @@ import numpy as np
 
 from forecasting.demand import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, DemandSeries, SeriesKey
 from forecasting.holidays import NO_HOLIDAYS, Holidays
-from simulation.arrays import BoolArray, FloatArray, IntArray, row_slices
+from simulation.arrays import BoolArray, FloatArray, row_slices
 from simulation.trace import Trace
 
 
@@ -105,26 +105,13 @@ def _series_from_first_bin(
     )
 
 
-def bin_demand(
-    trace: Trace, bin_s: float, *, start_s: float | None = None, bins: int | None = None
-) -> Demand:
+def bin_demand(trace: Trace, bin_s: float, start_s: float, bins: int) -> Demand:
     """Return a trace's requests and tokens per bin, for every model x region x tier that occurs.
 
-    The result has ``bins`` bins of ``bin_s`` seconds from ``start_s`` (epoch s) on. By default,
-    they cover the trace. The first and last bin may extend beyond the trace, and then have too
-    small counts.
+    The result has ``bins`` bins of ``bin_s`` seconds from ``start_s`` (epoch s) on. The first and
+    last bin may extend beyond the trace, and then have too small counts.
     """
-    if start_s is None:
-        start_s = np.floor(trace.start_s / bin_s) * bin_s
-    start_s = float(start_s)
-
-    def bin_index(arrival_s: FloatArray) -> IntArray:
-        """Return the bin in which each request arrives; below 0 or from ``bins`` on if outside."""
-        return np.floor((arrival_s + (trace.start_s - start_s)) / bin_s).astype(np.int64)
-
-    if bins is None:
-        bins = int(bin_index(trace.arrival_s[-1:])[0]) + 1 if len(trace) else 0
-    requests, input_tokens, output_tokens = _sums_per_bin(trace, bin_index, bins)
+    requests, input_tokens, output_tokens = _sums_per_bin(trace, bin_s, start_s, bins)
     used = requests.any(axis=1)
     keys = [SeriesKey(*names) for names in product(trace.models, trace.regions, trace.tiers)]
     return Demand(
@@ -137,19 +124,18 @@ def bin_demand(
     )
 
 
-def _sums_per_bin(
-    trace: Trace, bin_index: Callable[[FloatArray], IntArray], bins: int
-) -> FloatArray:
+def _sums_per_bin(trace: Trace, bin_s: float, start_s: float, bins: int) -> FloatArray:
     """Return requests, input and output tokens per bin, ``[3, model x region x tier, bin]``.
 
-    ``bin_index`` returns the bin of each arrival time. Requests outside the bins do not count.
+    Requests outside the bins do not count.
     """
     shape = (len(trace.models), len(trace.regions), len(trace.tiers), bins)
     size = int(np.prod(shape))
     requests, input_tokens, output_tokens = sums = np.zeros((3, size))
     # In pieces, so that a large trace needs no temporary arrays of its full length.
     for piece in row_slices(len(trace)):
-        bin_of = bin_index(trace.arrival_s[piece])
+        since_start_s = trace.arrival_s[piece] + (trace.start_s - start_s)
+        bin_of = np.floor(since_start_s / bin_s).astype(np.int64)
         inside = np.flatnonzero((bin_of >= 0) & (bin_of < bins))
         rows = piece.start + inside
         columns = trace.model[rows], trace.region[rows], trace.tier[rows], bin_of[inside]

@@ -185,10 +185,7 @@ def _resample_requests(
     groups = Groups.of(session, len(rows))  # a group is a session, or a single request without one
     begin_bin = bin_of[groups.begins]
     in_bin = np.bincount(begin_bin, minlength=bins)  # groups
-    to_draw = counts  # groups by bin
-    if session is not None:
-        share = ratio(counts, np.bincount(bin_of, minlength=bins), 0.0)
-        to_draw = np.floor(in_bin * share + rng.random(bins)).astype(np.int64)
+    to_draw = counts if session is None else _groups_to_draw(counts, bin_of, in_bin, rng)
     drawn, is_repeat = _draw_groups(begin_bin, in_bin, to_draw, rng)
     begin_s = arrived[groups.begins[drawn]]
     begin_s = _move_repeats(begin_s, is_repeat, begin_bin[drawn], window.bin_s, rng)
@@ -199,6 +196,17 @@ def _resample_requests(
     picked = rows[original[in_order]]
     resampled = pattern.select_with_arrivals(picked, arrival_s[in_order], new_ids)
     return replace(resampled, start_s=window.start_s)
+
+
+def _groups_to_draw(
+    counts: IntArray, bin_of: IntArray, in_bin: IntArray, rng: np.random.Generator
+) -> IntArray:
+    """Return how many sessions to draw for ``counts`` requests, ``[bins]``, rounded at random.
+
+    ``bin_of`` is the bin of each request, and ``in_bin [bins]`` counts the sessions.
+    """
+    share = ratio(counts, np.bincount(bin_of, minlength=len(counts)), 0.0)
+    return np.floor(in_bin * share + rng.random(len(counts))).astype(np.int64)
 
 
 def _move_repeats(
@@ -257,7 +265,7 @@ def demand_paths(
     forecast = panel_forecast(series, method, window.bins_per_period, lead + bins)
     paths = joint_paths(forecast, count, seed)
     for i, key in enumerate(demand.keys):
-        described = traffic.described_demand(key.model, key.region, {key.tier}, REQUESTS, window)
+        described = traffic.described_demand(key, {key.tier}, REQUESTS, window)
         if described is not None:
             deviation = ratio(paths[:, i, lead:], forecast.mean[i, lead:], 1.0)
             paths[:, i, lead:] = described * deviation

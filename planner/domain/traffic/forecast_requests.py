@@ -47,7 +47,7 @@ def requests_ahead(
     notes = [DRAWN]
     expected = 0.0
     for i, key in enumerate(traffic.demand.keys):
-        mean = traffic.described_demand(key.model, key.region, {key.tier}, REQUESTS, window)
+        mean = traffic.described_demand(key, {key.tier}, REQUESTS, window)
         if mean is None:
             mean = _mean_ahead(traffic.demand, i, window, method, notes)
         mean = mean * window.grown / cells

@@ -92,7 +92,7 @@ def forecast_window(
     for i, (demand, tiers, height) in enumerate(series):
         key = demand.key
         progress(i / len(series), f"Forecasting {key.model} in {key.region}")
-        described = traffic.described_demand(key.model, key.region, tiers, demand.unit, window)
+        described = traffic.described_demand(key, tiers, demand.unit, window)
         rolled = roll_forecast(demand, window, method, at_once=at_once, described=described)
         forecasts.append(rolled.at_height(height))
     return tuple(forecasts)

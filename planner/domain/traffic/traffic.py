@@ -1,6 +1,6 @@
 """Combine the scenario's sources on one time line, as demand per bin and as requests."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -111,20 +111,21 @@ class Traffic:
         return not len(self.measured) and all(source.launch is not None for source in self.binned)
 
     def described_demand(
-        self, model: str, region: str, tiers: Set[str], unit: str, window: Window
+        self, key: SeriesKey, tiers: Set[str], unit: str, window: Window
     ) -> FloatArray | None:
         """Return the demand that the scenario describes, per bin of ``window``, before growth.
 
-        A scenario describes traffic that no trace shows yet (a launch). The demand is that of a
-        model, a region and some ``tiers``, by name, in ``unit`` per bin. None if some of this
-        traffic comes from a trace, or if ``window`` is not after the end of the traffic.
+        A scenario describes traffic that no trace shows yet (a launch). The demand is that of the
+        model and region of ``key`` and of some ``tiers``, by name, in ``unit`` per bin. None if
+        some of this traffic comes from a trace, or if ``window`` is not after the traffic's end.
         """
         if not window.ahead:
             return None
-        m, r = self.models.index(model), self.regions.index(region)
+        m, r = self.place(key)
         tier_indices = [t for t, tier in enumerate(self.tiers) if tier in tiers]
-        measured = (self.measured.model == m) & (self.measured.region == r)
-        if (measured & np.isin(self.measured.tier, tier_indices)).any():
+        trace = self.measured
+        measured = (trace.model == m) & (trace.region == r)
+        if (measured & np.isin(trace.tier, tier_indices)).any():
             return None
         bins = round(window.duration_s / window.bin_s)
         amounts = []
@@ -202,6 +203,10 @@ class _Sources:
         """Return the sources of both kinds."""
         return [*self.binned, *self.measured]
 
+    def note(self, file: StoredTrace, sentences: Iterable[str]) -> None:
+        """Add sentences on a file to the notes."""
+        self.notes.extend(f"{file.name}: {sentence}" for sentence in sentences)
+
     @property
     def span_s(self) -> tuple[float, float]:
         """Return the earliest start and the earliest end of a source, in epoch s."""
@@ -272,13 +277,13 @@ def _read_sources(
             _add_log(sources, source, stored, where, rng)
         else:
             columns, absent = read_once(stored.store)
-            sources.notes.extend(f"{stored.name}: {words}" for words in absent)
+            sources.note(stored, absent)
             _add_counts(sources, source, stored, columns, where)
         if source.scale != 1:
             name = f"{source.series} of {stored.name}" if source.series else stored.name
             sources.notes.append(f"{name} is scaled to {source.scale:g} times its requests.")
     for stored in files:
-        sources.notes.extend(f"{stored.name}: {words}" for words in stored.assumptions)
+        sources.note(stored, stored.assumptions)
     return sources
 
 
@@ -350,10 +355,10 @@ def _add_log(
     requests = measured_source(sources.template, source, columns, where, rng, sampled=sampled)
     if settings.prefix_caching and requests.blocks is None and requests.session is not None:
         requests = replace(requests, blocks=blocks_of_sessions(requests))
-        sources.notes.append(f"{stored.name}: {GROWING}")
+        sources.note(stored, [GROWING])
     if columns.hash_ids is not None and not isinstance(requests.blocks, PrefixBlocks):
         reason = "it is scaled" if source.scale != 1 else "its hash_ids fit no size of blocks"
-        sources.notes.append(f"{stored.name}: its hash_ids are not used, since {reason}.")
+        sources.note(stored, [f"its hash_ids are not used, since {reason}."])
     measured = MeasuredSource(requests, *span(columns), _sampling_variance(stated, stored))
     sources.measured.append(requests_before(measured, settings.until_s))
 
@@ -467,7 +472,7 @@ def _demands(sources: _Sources, edge_s: float, bin_s: float, bins: int) -> list[
     """Return the demand of each source in ``bins`` bins of ``bin_s`` seconds from ``edge_s`` on."""
     parts = [source.demand(sources.template, edge_s, bin_s, bins) for source in sources.binned]
     for log in sources.measured:
-        counted = bin_demand(log.trace, bin_s, start_s=edge_s, bins=bins)
+        counted = bin_demand(log.trace, bin_s, edge_s, bins)
         parts.append(mask_unobserved(counted, log.start_s, log.end_s))
     return [
         replace(part, sampling=source.sampling * np.nansum(part.requests, axis=1))

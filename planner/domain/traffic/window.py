@@ -117,14 +117,19 @@ def resolve_window(horizon: WindowSettings, demand: Demand, clock: str = UTC_CLO
         start = _start_from_scenario(horizon.start, duration, demand, clock)
     end = float(start + duration)
     window = Window(float(start), end, period, horizon.lead_s, bin_s, ahead, horizon.growth)
+    _check_history(window, demand, clock)
+    return window
+
+
+def _check_history(window: Window, demand: Demand, clock: str) -> None:
+    """Raise ScenarioError unless two bins of ``demand`` come before the first decision."""
     first = float(window.origins_s[0])
-    if first < demand.start_s + 2 * bin_s:
+    if first < demand.start_s + 2 * demand.bin_s:
         raise ScenarioError(
             f"horizon: the first decision falls at {words_of(first, clock)}, before there is any "
             f"history (traffic begins {words_of(demand.start_s, clock)}). Start later, shorten "
             "duration_s or lead_s, or use a longer trace."
         )
-    return window
 
 
 def _usual_duration_s(horizon: WindowSettings, demand: Demand) -> float:
