@@ -71,7 +71,7 @@ def looked_over(site: Any, url: str, addresses: list[str], console: list[str]) -
         site.set_viewport_size(PHONE)  # first: a chart is drawn for the width it finds
         site.goto(url + address)
         drawn(site)
-        site.locator("#swagger-ui .info, body:not(:has(#swagger-ui))").first.wait_for()
+        site.locator("#swagger-ui .opblock, body:not(:has(#swagger-ui))").first.wait_for()
         assert site.evaluate(SIDEWAYS) <= 0, address
         charts += kept_at_home(site)
         site.set_viewport_size(SCREEN)
