@@ -81,16 +81,14 @@ def pool_energy(result: Replay, p: int) -> PoolEnergy:
     )
 
 
-def _instance_seconds(
-    result: Replay, p: int, interval_lengths_s: FloatArray
-) -> tuple[FloatArray, FloatArray]:
+def _instance_seconds(result: Replay, p: int, seconds: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the seconds of running instances and of busy ones, ``[intervals + 1]`` each.
 
-    The last value is for the time after the window.
+    The last value is for the time after the window. ``seconds`` are the lengths of the intervals.
     """
     series, after = result.series, result.after
-    running = (series.ready[p] + series.starting[p] + series.draining[p]) * interval_lengths_s
-    busy = series.busy[p] * interval_lengths_s
+    running = (series.ready[p] + series.starting[p] + series.draining[p]) * seconds
+    busy = series.busy[p] * seconds
     busy_after = after.prefill_s[p] + after.decode_s[p]
     return np.append(running, after.kept_s[p]), np.append(busy, busy_after)
 

@@ -120,4 +120,9 @@ def after_window(state: State, until_s: float) -> AfterWindow:
 def reject_reasons(log: RequestLog) -> dict[str, int]:
     """Return the number of rejected requests by reason."""
     counts = np.bincount(log.reason[np.flatnonzero(log.reason >= 0)], minlength=len(REASONS))
+    return by_reason(counts)
+
+
+def by_reason(counts: Array) -> dict[str, int]:
+    """Return the numbers of rejected requests, ``counts [REASONS]``, by reason, without zeros."""
     return {reason: int(n) for reason, n in zip(REASONS, counts, strict=True) if n}

@@ -13,7 +13,7 @@ from simulation.engine.run import begin, check_inputs, drain, run_window
 from simulation.errors import SimulationError
 from simulation.fleet import HOUR_S, Fleet
 from simulation.policy import ScalingPolicy
-from simulation.results import REASONS, REJECTED
+from simulation.results import REJECTED
 from simulation.stream.result import StreamResult
 from simulation.stream.stream import PIECE, Stream
 from simulation.stream.tally import Tally
@@ -76,9 +76,7 @@ def simulate_stream(
         series=result_tables.pool_series(state, duration_s, interval_s, waiting, held),
         totals=result_tables.pool_totals(state),
         after=result_tables.after_window(state, until_s),
-        reject_reasons={
-            reason: int(n) for reason, n in zip(REASONS, tally.reasons, strict=True) if n
-        },
+        reject_reasons=result_tables.by_reason(tally.reasons),
         wall_seconds=time.perf_counter() - began,
         began_s=stream.start_s,
         models=stream.models,

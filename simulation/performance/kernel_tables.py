@@ -310,13 +310,11 @@ def kernels(gpu: str, source: str, rows: Iterable[KernelRows]) -> Kernels:
     )
 
 
-def _collectives(
-    by_operator: Mapping[str, list[KernelRows]],
-) -> dict[tuple[str, int], list[TimeCurve]]:
+def _collectives(rows: Mapping[str, list[KernelRows]]) -> dict[tuple[str, int], list[TimeCurve]]:
     """Return a curve for each implementation of a collective, by kind and number of GPUs."""
     collectives: dict[tuple[str, int], list[TimeCurve]] = defaultdict(list)
     for kind in COLLECTIVES:
-        for implementation in by_operator[kind]:
+        for implementation in rows[kind]:
             curves = _curves([implementation], ("gpus",), "message_bytes")
             for (_, gpus), curve in curves.items():
                 collectives[kind, gpus].append(curve)

@@ -93,16 +93,16 @@ class Chiron(ScalingPolicy):
         Their new number is the mean number of busy instances over ``theta``. If it is below the
         present number, one instance is removed. Without instances, one starts if a request waits.
         """
-        pools = [*interactive, *mixed]
+        pools, growing = [*interactive, *mixed], interactive or mixed
         present, ready = count_in(targets, pools), observation.ready[pools]
         if observation.signals is None or not ready.any():
             if not present and observation.waiting[pools].any():
-                self._endpoints.move(targets, interactive or mixed, 1)
+                self._endpoints.move(targets, growing, 1)
             return
         busy = np.nan_to_num(observation.signals.busy[pools])
         needed = max(1, ceil(float((busy * ready).sum()) / self.theta - ROUNDING))
         if needed > present:
-            self._endpoints.move(targets, interactive or mixed, needed - present)
+            self._endpoints.move(targets, growing, needed - present)
         elif needed < present and not self._endpoints.move(targets, interactive, -1):
             self._endpoints.move(targets, mixed, -1)
 

@@ -293,7 +293,8 @@ class DynamoPlanner(ScalingPolicy):
 
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
         """Return the power budgets by site, and for target "sla" the capacity and the limits."""
-        budgets = np.full(len(self._roles), np.nan)
+        pools = len(self._roles)
+        budgets = np.full(pools, np.nan)
         for unit, budget in zip(self._units, self._budgets_w, strict=True):
             budgets[list(unit)] = budget if isfinite(budget) else np.nan
         parameters = []
@@ -303,7 +304,7 @@ class DynamoPlanner(ScalingPolicy):
         if self.target == "sla":
             parameters.append(ComputedParameter("capacity of an engine, req/s", self._capacity))
             for name, limit_s in ((TTFT_LIMIT, self.ttft_s), (TBT_LIMIT, self.itl_s)):
-                limit_ms = np.broadcast_to(np.asarray(limit_s) * 1000, self._capacity.shape)
+                limit_ms = np.full(pools, np.multiply(limit_s, 1000))
                 parameters.append(ComputedParameter(name, limit_ms))
         return tuple(parameters)
 

@@ -170,7 +170,7 @@ class Proportional(ServiceController):
         if observation.signals is not None:
             # The mean batch is over the instances that were ready at the last decision.
             batch = pool_mean(observation.signals.batch, observation.ready, pools)
-            waiting = float(observation.waiting[list(pools)].sum())
+            waiting = count_in(observation.waiting, pools)
             in_flight = np.nan_to_num(batch * ready_before) + waiting
         self._last_seen[i] = (ready, in_flight)
         enough = in_flight / pool_mean(self._in_flight_at_target, observation.ready, pools)
@@ -178,7 +178,7 @@ class Proportional(ServiceController):
             return 0.0
         if in_flight > (1 + self.stability.theta_out) * in_flight_before:
             return min(enough, SURGE * ready)
-        return ready + float(observation.starting[list(pools)].sum())
+        return float(ready + count_in(observation.starting, pools))
 
     def instances_at_target(self, service: Service, observation: Observation) -> float:
         """Return how many instances of the driving role bring the mean signal to its target.

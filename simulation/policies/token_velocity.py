@@ -36,6 +36,7 @@ from simulation.policy import Actions, ComputedParameter, Observation, ScalingPo
 SWITCH_S = 1.6
 CHUNK = 16  # tokens; chunks are multiples of it
 DECODE_BATCH = "largest decode batch within TBT"
+Needs = tuple[float, tuple[int, ...]]  # a time, and the prefill and decode replicas needed then
 
 
 @dataclass(eq=False, kw_only=True)
@@ -87,10 +88,7 @@ class TokenVelocity(ScalingPolicy):
         self._tbt_s = np.nan_to_num(np.broadcast_to(self.tbt_s, pools), nan=np.inf)
         self._prefill_tps = np.array([idle_prefill_tps(pool.profile) for pool in fleet.pools])
         self._batch = np.array([self._largest_batch(p) for p in range(pools)])
-        # By service: times, and the prefill and decode replicas that were needed
-        self._recent_needs: list[deque[tuple[float, tuple[int, ...]]]] = [
-            deque() for _ in self._services
-        ]
+        self._recent_needs: list[deque[Needs]] = [deque() for _ in self._services]
         self._chunks: dict[tuple[int, int], int] = {}
         return initial_counts(fleet)
 

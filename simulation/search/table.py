@@ -71,9 +71,7 @@ def table_of(
     rps = np.where(can_do_both, aggregated.largest_rates(requests), 0.0)
     for k in np.flatnonzero(can_do_both & (rps <= 0.0)).tolist():
         ruled_out[_missed_limit(aggregated, k, requests)] += len(instances[k].engines)
-    alone = np.flatnonzero(rps > 0.0)
-    one, no_prefill = np.ones(len(alone), np.int64), np.full(len(alone), NONE)
-    blocks: list[Block] = [(no_prefill, alone, one, one, rps[alone], gpus[alone])]
+    blocks = [_aggregated_block(rps, gpus)]
     evaluated = candidate_count(instances)
 
     # Pairs; one-token answers need no decode instances.
@@ -148,6 +146,13 @@ def _excluded_pairs(
         (MISSES_TBT, int((misses_tbt & ~misses_ttft).sum())),
         (TOO_MANY, int((~(misses_ttft | misses_tbt | fits)).sum())),
     ]
+
+
+def _aggregated_block(rps: FloatArray, gpus: IntArray) -> Block:
+    """Return the columns of the aggregated instances with a rate, by ``rps [instance]``."""
+    alone = np.flatnonzero(rps > 0.0)
+    one, no_prefill = np.ones(len(alone), np.int64), np.full(len(alone), NONE)
+    return no_prefill, alone, one, one, rps[alone], gpus[alone]
 
 
 def _block_of(pairs: RatioTable, group: IntArray) -> Block:

@@ -142,8 +142,7 @@ def instance_speeds(profile: Profile, workload: Workload, role: str, limit: int)
     sequences = np.arange(1.0, limit + 1.0)
     if role == "decode":
         decode_s = iteration_s(profile, sequences, sequences * context, 0.0, 0.0)
-        nothing = np.zeros(limit)
-        return Speeds(decode_s, decode_s, nothing, nothing, np.maximum(gaps, 1e-9) * decode_s)
+        return _speeds_without_prompts(decode_s, gaps)
     # Times for some numbers of sequences ``n``: an iteration that only decodes, one full of
     # prompt tokens, a prompt, and the delay that it causes to others.
     n = np.unique(np.rint(np.geomspace(1.0, limit, KNOTS)))
@@ -166,6 +165,12 @@ def instance_speeds(profile: Profile, workload: Workload, role: str, limit: int)
     noise = others * admitted_rate * (extras_s * extras_s).mean(axis=1)
     columns = (decode_s, gap_s, noise, extra_s, residence_s)  # as in ``Speeds``
     return Speeds(*(np.interp(sequences, n, column) for column in columns))
+
+
+def _speeds_without_prompts(decode_s: FloatArray, gaps: float) -> Speeds:
+    """Return the times of an instance that computes no prompts; a request has ``gaps`` decodes."""
+    nothing = np.zeros(len(decode_s))
+    return Speeds(decode_s, decode_s, nothing, nothing, np.maximum(gaps, 1e-9) * decode_s)
 
 
 def _prefill_with_decodes(

@@ -318,18 +318,16 @@ def steady_state(loop: ClosedLoop, calibration: Calibration) -> SteadyState:
     return SteadyState(ttft + wait, tbt, tokens_per_s, times.decode_s, times.prompt_s, workers)
 
 
-def _share_before(
-    loop: ClosedLoop, calibration: Calibration, share_ahead: FloatArray
-) -> FloatArray:
+def _share_before(loop: ClosedLoop, calibration: Calibration, ahead: FloatArray) -> FloatArray:
     """Return the share of the other users whose prompts come before a request's own, ``[n]``.
 
-    ``share_ahead`` is that of the first round, in which all requests arrive at once.
+    ``ahead`` is that of the first round, in which all requests arrive at once.
     """
-    share_ahead = share_ahead * np.where(loop.disaggregated, calibration.split_order, 1.0)
+    ahead = ahead * np.where(loop.disaggregated, calibration.split_order, 1.0)
     # The median request is not of the first round. Later rounds mix, unless prefill has a queue.
-    share_ahead = np.where(loop.median_ttft & ~loop.disaggregated, 0.0, share_ahead)
+    ahead = np.where(loop.median_ttft & ~loop.disaggregated, 0.0, ahead)
     # With more rounds the first one counts less.
-    return np.where(_are_in_step(loop), QUEUE_AHEAD, share_ahead * ROUNDS / loop.rounds)
+    return np.where(_are_in_step(loop), QUEUE_AHEAD, ahead * ROUNDS / loop.rounds)
 
 
 def _prefill_queue_s(

@@ -65,17 +65,18 @@ class PdRatio:
             return
         old_weight = 0.5 ** (since_s / self.half_life_s)
         for i, service in enumerate(services):
-            if not service.has_separate_roles:
-                continue
-            prefills, decodes = self._in_use(service, observation.signals)
-            if not (np.isfinite(prefills) and np.isfinite(decodes)):
-                continue
-            old_prefills, old_decodes = self._smooth[i] or (prefills, decodes)
-            prefills = old_weight * old_prefills + (1 - old_weight) * prefills
-            decodes = old_weight * old_decodes + (1 - old_weight) * decodes
-            self._smooth[i] = prefills, decodes
-            if min(prefills, decodes) <= 0:  # no ratio without load on both roles
-                continue
+            if service.has_separate_roles:
+                prefills, decodes = self._in_use(service, observation.signals)
+                if np.isfinite(prefills) and np.isfinite(decodes):
+                    self._update(i, prefills, decodes, old_weight)
+
+    def _update(self, i: int, prefills: float, decodes: float, old_weight: float) -> None:
+        """Smooth the instances in use of service ``i``; adopt their ratio if it differs enough."""
+        old_prefills, old_decodes = self._smooth[i] or (prefills, decodes)
+        prefills = old_weight * old_prefills + (1 - old_weight) * prefills
+        decodes = old_weight * old_decodes + (1 - old_weight) * decodes
+        self._smooth[i] = prefills, decodes
+        if min(prefills, decodes) > 0:  # no ratio without load on both roles
             estimate = min(max(prefills / decodes, 1 / WIDEST_RATIO), WIDEST_RATIO)
             if abs(estimate / self._ratios[i] - 1) > self.tolerance:
                 self._ratios[i] = estimate
