@@ -27,7 +27,7 @@ from planner.domain.placement.services import ServiceColumns
 from planner.domain.placement.simulation import MethodReplay, Replay
 from planner.domain.serialise import MERGED, OPTIONAL, gpu_words
 from planner.inputs.scenario.build import Hardware
-from planner.optimizer.placement import Measures, PlacementProblem, service_share
+from planner.optimizer.placement import Measures, PlacementProblem, Role, service_share
 from planner.optimizer.placement.problem import TIERS
 
 # Smaller differences do not count: relative in p95 E2E, absolute in SLO attainment.
@@ -193,6 +193,7 @@ def _service_units(state: State, s: int, placed: ServiceColumns) -> ServiceUnits
 def service_figures(hardware: Hardware, placed: ServiceColumns) -> ServiceFigures:
     """Return what a service requires of the network, its replicas by role, and its units."""
     service = placed.service
+    by_role = zip(placed.columns, service.roles, service.wanted, strict=True)
     return ServiceFigures(
         name=service.name,
         model=hardware.models[placed.model].name,
@@ -200,18 +201,20 @@ def service_figures(hardware: Hardware, placed: ServiceColumns) -> ServiceFigure
         affinity=service.affinity if placed.has_kv_transfers else None,
         priority=service.priority,
         needs=TIERS[service.lowest_priority],
-        roles=tuple(
-            RoleFigures(
-                role=hardware.role(g),
-                gpu=hardware.gpus[g].name,
-                gpus=role.gpus,
-                instances=count,
-                parts=tuple((part.name, part.count, part.gpus) for part in role.parts),
-                fallbacks=tuple(hardware.gpu_types[t].name for t in role.parts[0].types[1:]),
-            )
-            for g, role, count in zip(placed.columns, service.roles, service.wanted, strict=True)
-        ),
+        roles=tuple(_role_figures(hardware, *row) for row in by_role),
         units=tuple(Shape(shape, n) for shape, n in service.shapes),
+    )
+
+
+def _role_figures(hardware: Hardware, g: int, role: Role, instances: int) -> RoleFigures:
+    """Return the figures of ``instances`` replicas of a role on GPU column ``g``."""
+    return RoleFigures(
+        role=hardware.role(g),
+        gpu=hardware.gpus[g].name,
+        gpus=role.gpus,
+        instances=instances,
+        parts=tuple((part.name, part.count, part.gpus) for part in role.parts),
+        fallbacks=tuple(hardware.gpu_types[t].name for t in role.parts[0].types[1:]),
     )
 
 

@@ -65,12 +65,7 @@ class Placer:
         """
         steps = {START: problem}
         if grow > 0:
-            grown = []
-            for service in problem.services:
-                wanted = tuple(math.ceil(count * (1 + grow)) for count in service.wanted)
-                grown.append(replace(service, wanted=wanted))
-            steps[GROWN] = PlacementProblem(problem.topology, tuple(grown), problem.taken)
-            steps[SHRUNK] = problem
+            steps |= {GROWN: _grown(problem, 1 + grow), SHRUNK: problem}
         states: States = {}
         current = Placement.from_rows([])
         for name, step in steps.items():
@@ -90,26 +85,38 @@ class Placer:
         Gap and bound are None unless the method is exact. If a service shrinks, every method uses
         the scale-in of Algorithm 4.
         """
-        if self.method == ALGORITHM4:
-            return run_algorithm4(problem, before), None, None
         # The other methods leave the placed replicas where they are, and place the missing ones.
-        services = []
-        for s, service in enumerate(problem.services):
-            present = placed_replicas(before, s, len(service.roles))
-            missing = tuple(
-                wanted - placed for wanted, placed in zip(service.wanted, present, strict=True)
-            )
-            if min(missing) < 0:
-                return run_algorithm4(problem, before), None, None
-            services.append(replace(service, wanted=missing))
-        used = problem.taken + before.used_gpus(len(problem.topology))
-        to_add = PlacementProblem(problem.topology, tuple(services), used)
+        to_add = _missing(problem, before)
+        if self.method == ALGORITHM4 or to_add is None:
+            return run_algorithm4(problem, before), None, None
         if self.method == BLIND:
             return _join_placements(before, place_blind(to_add, self.seed)), None, None
         exact = place_exact(
             to_add, shares=self.shares, time_limit_s=self.time_limit_s, check=self.alive
         )
         return _join_placements(before, exact.placement), exact.gap, exact.bound
+
+
+def _missing(problem: PlacementProblem, before: Placement) -> PlacementProblem | None:
+    """Return the problem to place what ``before`` lacks; None if a service must shrink."""
+    services = []
+    for s, service in enumerate(problem.services):
+        present = placed_replicas(before, s, len(service.roles))
+        wanted = tuple(np.subtract(service.wanted, present).tolist())
+        if min(wanted) < 0:
+            return None
+        services.append(replace(service, wanted=wanted))
+    used = problem.taken + before.used_gpus(len(problem.topology))
+    return PlacementProblem(problem.topology, tuple(services), used)
+
+
+def _grown(problem: PlacementProblem, times: float) -> PlacementProblem:
+    """Return the problem with ``times`` the replicas of each role, rounded up."""
+    services = []
+    for service in problem.services:
+        wanted = tuple(math.ceil(count * times) for count in service.wanted)
+        services.append(replace(service, wanted=wanted))
+    return PlacementProblem(problem.topology, tuple(services), problem.taken)
 
 
 def _join_placements(before: Placement, new: Placement) -> Placement:

@@ -71,6 +71,10 @@ class _ExpensivePeriod:
     plan: WindowPlan
     options: SolverOptions
 
+    def value_of(self, changed: PlanningProblem, move: Move) -> MarginalValue | None:
+        """Return what the period saves with the problem ``changed`` by ``move``."""
+        return solve_moved(changed, self.plan, move, options=self.options, before=self.problem)
+
 
 def marginal_values(
     inputs: PlanInput, planned_window: PlannedWindow, progress: Progress
@@ -140,13 +144,8 @@ def _value_of_looser_limit(
     pools = inputs.at_period(expensive.period).sizes.times(np.maximum(factors, 1.0)).pool_tps
     step_ms = 1000 * LOOSENED_BY * min(limits)
     words = f"{LIMITS[field]} limits {LOOSENED_BY:.0%} looser ({step_ms:,.0f} ms of the strictest)"
-    return solve_moved(
-        replace(expensive.problem, theta_tps=in_large_pools(pools), pool_tps=pools),
-        expensive.plan,
-        Move("slo", words, step_ms, "ms"),
-        options=expensive.options,
-        before=expensive.problem,
-    )
+    faster = replace(expensive.problem, theta_tps=in_large_pools(pools), pool_tps=pools)
+    return expensive.value_of(faster, Move("slo", words, step_ms, "ms"))
 
 
 def with_looser_limits(hardware: Hardware, field: str) -> Hardware:
@@ -186,10 +185,6 @@ def _value_of_higher_quantile(
         extra_tps[inputs.traffic.place(forecast.key)] += by_period[expensive.period]
     if not extra_tps.any():
         return None
-    return solve_moved(
-        replace(expensive.problem, demand_tps=expensive.problem.demand_tps + extra_tps),
-        expensive.plan,
-        Move("quantile", "One point of quantile more (normal errors assumed)", 1.0, "point"),
-        options=expensive.options,
-        before=expensive.problem,
-    )
+    more = replace(expensive.problem, demand_tps=expensive.problem.demand_tps + extra_tps)
+    words = "One point of quantile more (normal errors assumed)"
+    return expensive.value_of(more, Move("quantile", words, 1.0, "point"))

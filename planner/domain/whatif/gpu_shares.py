@@ -3,7 +3,7 @@
 The limits are expressed as capacities of the scenario, so that a simulation can repeat the answer.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import floor
 from typing import Any
 
@@ -19,24 +19,34 @@ def capacities_for(
 ) -> dict[str, Any]:
     """Return capacities, by address, that limit GPU types to a share of a region's peak GPUs.
 
-    ``shares`` are by GPU type. Owned and spot GPUs share the limit in the proportion of the plan
-    with the ``peaks``.
+    ``shares`` are by GPU type. ``peaks`` are those of the plan without these limits.
     """
     by_region = _by_region(peaks)
     limits: dict[str, Any] = {}
     for region in scenario.regions:
         rows, where = by_region.get(region.name, []), f"regions[{region.name}]"
         for gpu, share in shares.items():
-            used = {row.spot: row.most for row in rows if row.gpu == gpu}
-            allowed = floor(share * rows[0].of_all + ROUNDING) if rows else 0
-            on_spot = floor(allowed * used.get(True, 0) / max(1, sum(used.values())))
+            owned, on_spot = _allowed(rows, gpu, share)
             if gpu in region.capacity:
                 most = int(region.capacity[gpu])
-                limits[f"{where}.capacity[{gpu}]"] = min(most, allowed - on_spot)
+                limits[f"{where}.capacity[{gpu}]"] = min(most, owned)
             if gpu in region.spot:
                 most = int(region.spot[gpu].capacity)
                 limits[f"{where}.spot[{gpu}].capacity"] = min(most, on_spot)
     return limits
+
+
+def _allowed(rows: Sequence[PeakGpus], gpu: str, share: float) -> tuple[int, int]:
+    """Return (owned, spot) GPUs of a type that make up a ``share`` of a region's peak.
+
+    They are in the proportion of the plan, which has the peaks ``rows``.
+    """
+    if not rows:
+        return 0, 0
+    used = {row.spot: row.most for row in rows if row.gpu == gpu}
+    allowed = floor(share * rows[0].of_all + ROUNDING)
+    on_spot = floor(allowed * used.get(True, 0) / max(1, sum(used.values())))
+    return allowed - on_spot, on_spot
 
 
 def share_notes(

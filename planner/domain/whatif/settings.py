@@ -183,29 +183,26 @@ def _number(setting: Setting, value: Any) -> float:
 
 def _demand(scenario: Scenario) -> Iterator[Setting]:
     """Yield the settings of demand and forecast."""
-    scales: dict[str, float | None] = {
-        f"traffic.sources[{place}].scale": source.scale
-        for place, source in enumerate(scenario.traffic.sources)
-    }
+    scales = _of_sources(scenario, "scale")
     yield Setting("growth", DEMAND, 1.0, least=0.05, most=20.0, addresses=scales, relative=True)
     if any(serving.prefix_caching for serving in scenario.serving):
-        stated = {source.cached_share for source in scenario.traffic.sources}
+        shares = _of_sources(scenario, "cached_share")
+        stated = set(shares.values())
         share = stated.pop() if len(stated) == 1 else None
-        yield Setting(
-            "cached", DEMAND,
-            None if share is None else 100.0 * share, least=0.0, most=99.0,
-            addresses={
-                f"traffic.sources[{place}].cached_share": source.cached_share
-                for place, source in enumerate(scenario.traffic.sources)
-            },
-            per=100.0,
-        )  # fmt: skip
+        percent = None if share is None else 100.0 * share
+        yield Setting("cached", DEMAND, percent, least=0.0, most=99.0, addresses=shares, per=100.0)
     level = scenario.forecast.quantile
     yield Setting(
         "quantile", DEMAND,
         None if level in (None, MEAN) else 100.0 * float(level), least=5.0, most=95.0,
         addresses={"forecast.quantile": None}, per=100.0, clears=("forecast.quantiles",),
     )  # fmt: skip
+
+
+def _of_sources(scenario: Scenario, field: str) -> dict[str, float | None]:
+    """Return the values of a field of the sources of traffic, by address."""
+    sources = enumerate(scenario.traffic.sources)
+    return {f"traffic.sources[{i}].{field}": getattr(source, field) for i, source in sources}
 
 
 def _slo(scenario: Scenario) -> Iterator[Setting]:
@@ -223,28 +220,30 @@ def _slo(scenario: Scenario) -> Iterator[Setting]:
 
 def _gpus(scenario: Scenario, hardware: Hardware) -> Iterator[Setting]:
     """Yield the settings of GPU prices and limits."""
-    available_by_gpu: dict[str, dict[str, float | None]] = {}  # counts by address
-    for region in scenario.regions:
-        for gpu, count in region.capacity.items():
-            address = f"regions[{region.name}].capacity[{gpu}]"
-            available_by_gpu.setdefault(gpu, {})[address] = count
-        for gpu, spot in region.spot.items():
-            address = f"regions[{region.name}].spot[{gpu}].capacity"
-            available_by_gpu.setdefault(gpu, {})[address] = spot.capacity
-    for gpu, available in available_by_gpu.items():
+    available_by_gpu = _available_by_gpu(scenario)
+    for gpu, counts in available_by_gpu.items():
         prices = dict(_prices(scenario, hardware, gpu))
         yield Setting(
-            f"price.{gpu}", GPUS, 1.0, least=0.05, most=20.0,
-            addresses=prices, relative=True,
-        )  # fmt: skip
+            f"price.{gpu}", GPUS, 1.0, least=0.05, most=20.0, addresses=prices, relative=True
+        )
         yield Setting(
             f"gpus.{gpu}", GPUS, 1.0, least=0.0, most=20.0,
-            addresses=available, relative=True, whole=True,
+            addresses=counts, relative=True, whole=True,
         )  # fmt: skip
         if len(available_by_gpu) > 1:  # the share of a single type is always 100%
-            yield Setting(
-                f"{SHARE}{gpu}", GPUS, 100.0, least=0.0, most=100.0, addresses={},
-            )  # fmt: skip
+            yield Setting(f"{SHARE}{gpu}", GPUS, 100.0, least=0.0, most=100.0, addresses={})
+
+
+def _available_by_gpu(scenario: Scenario) -> dict[str, dict[str, float | None]]:
+    """Return the available GPUs of each type, as counts by address."""
+    available: dict[str, dict[str, float | None]] = {}
+    for region in scenario.regions:
+        where = f"regions[{region.name}]"
+        for gpu, count in region.capacity.items():
+            available.setdefault(gpu, {})[f"{where}.capacity[{gpu}]"] = count
+        for gpu, spot in region.spot.items():
+            available.setdefault(gpu, {})[f"{where}.spot[{gpu}].capacity"] = spot.capacity
+    return available
 
 
 def _power(scenario: Scenario) -> Iterator[Setting]:
