@@ -98,15 +98,7 @@ class PanelForecaster:
 def _join_forecasts(parts: Sequence[PanelForecast]) -> PanelForecast:
     """Return one forecast with the series of all ``parts``, in their order."""
     fields: dict[str, Any] = {}
-    for name in (
-        "mean",
-        "peak",
-        "quantiles",
-        "peak_quantiles",
-        "limit",
-        "scores",
-        "growth",
-    ):  # by series
+    for name in ("mean", "peak", "quantiles", "peak_quantiles", "limit", "scores", "growth"):
         fields[name] = np.concatenate([getattr(part, name) for part in parts])
     for name in ("errors", "shares", "end_shares"):  # [methods, series]
         fields[name] = np.concatenate([getattr(part, name) for part in parts], axis=1)
@@ -199,9 +191,7 @@ class _Bands(NamedTuple):
     """Quantiles of a forecast, and the scores (log ratios) of past forecasts that give them."""
 
     quantiles: FloatArray  # [series, level, step] of bins
-    peak_quantiles: (
-        FloatArray  # [series, level, step] of the peak of the window that ends with the step
-    )
+    peak_quantiles: FloatArray  # the same of the peak of the window that ends with the step
     scores: FloatArray  # [series, origin, step]
 
 
@@ -623,14 +613,9 @@ class _PanelPart:
             lead_days=np.asarray((lead + 0.5) * self.panel.bin_s / DAY_S, np.float64),
             swing=self._unknown_swing(age),
         )
+        values, scale = self.panel.values[rows], self.scale[rows]
         return conformal.quantiles(
-            forecast,
-            past[:, is_settled],
-            self.panel.values[rows],
-            self.scale[rows],
-            QUANTILES,
-            adapt=False,
-            prior=prior,
+            forecast, past[:, is_settled], values, scale, QUANTILES, adapt=False, prior=prior
         )
 
     def _past_scores(self, rows: IntArray, age: int, steps: int) -> FloatArray:

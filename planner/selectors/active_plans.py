@@ -1,9 +1,11 @@
 """Read active plans, at most one per scenario, and former ones."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from django.db.models import Q, QuerySet
 
+from planner.domain.results.stored import StoredResult
 from planner.models import ActivePlan, Run
 from planner.selectors.lookup import row_by_number
 from planner.selectors.runs import stored_result
@@ -70,13 +72,14 @@ def against_active(run: Run, policy: str = "") -> AgainstActive | None:
     active_figures = active_result.policies.get(plan.policy)
     if not (figures and figures.cost_usd and active_figures and active_figures.cost_usd):
         return None
-    window, active_window = (
-        (stored.window.start, stored.window.end) if stored.window else None
-        for stored in (result, active_result)
-    )
-    if window != active_window:
+    if _dates(result) != _dates(active_result):
         return None
     return AgainstActive(plan, figures.cost_usd / active_figures.cost_usd - 1)
+
+
+def _dates(result: StoredResult) -> tuple[datetime, datetime] | None:
+    """Return begin and end of the window of a result; None if it has none."""
+    return (result.window.start, result.window.end) if result.window else None
 
 
 def active_plan_of_policy(run: Run, policy: str) -> ActivePlan | None:

@@ -114,9 +114,9 @@ def evidence_of(calibration: Calibration) -> Evidence:
     other_files, this_file = _files(calibration)
     before = measurements_of_files(other_files, hardware) if other_files else None
     # This file comes last, so that its rows count as repeats of rows in earlier files.
-    after = (
-        measurements_of_files([*other_files, this_file], hardware) if this_file["rows"] else before
-    )
+    after = before
+    if this_file["rows"]:
+        after = measurements_of_files([*other_files, this_file], hardware)
     usable = tuple(row for row in (after.rows if after else ()) if row.source == this_file["name"])
     deployments = _deployments_to_compare([row.deployment for row in usable], hardware)
     old, new = (changes(corrections, deployments, fit) for corrections in (before, after))

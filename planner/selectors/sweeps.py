@@ -43,10 +43,10 @@ def run_figures(run: Run) -> dict[str, float | None]:
     """Return the figures of a run's recommended policy, or else of its plan, by name."""
     result = stored_result(run)
     policy = result.policies.get(result.default_policy)
-    totals = result.plan and result.plan.totals
-    attainment = (policy and policy.slo_attainment) or (
-        result.recommended and result.recommended.attainment
-    )
+    totals = result.plan.totals if result.plan else None
+    attainment = policy.slo_attainment if policy else None
+    if not attainment and result.recommended:
+        attainment = result.recommended.attainment
     values: dict[str, float | None] = {
         name: policy.columns.get(simulated) if policy else getattr(totals, planned, None)
         for name, (simulated, planned) in SOURCES.items()

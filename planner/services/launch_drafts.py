@@ -124,9 +124,9 @@ def launch_assumptions(described: LaunchDescription, document: str) -> Iterator[
     profile, region = draft.profiles[0], draft.regions[0]
     (capacity,) = region.capacity.values()
     usd = catalogue.regions()[region.name].usd_per_gpu_hour[profile.gpu]
-    speed_words = (
-        "built-in, measured" if profile.kind == "linear" else "estimated (roofline), not measured"
-    )
+    speed_words = "estimated (roofline), not measured"
+    if profile.kind == "linear":
+        speed_words = "built-in, measured"
     yield Assumption(
         "profiles",
         "Model and GPUs",

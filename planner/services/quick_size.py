@@ -230,11 +230,11 @@ def _cheapest_for_rate(question: SizeQuestion) -> QuickSize:
         precisions=(RELEASED,),
         disaggregated=False,
     )
-    # Other precisions of the weights may lower the quality of answers, so they come second.
-    any_precision = query.model_copy(update={"precisions": ()})
-    candidates = (
-        search_deployments(query).candidates or search_deployments(any_precision).candidates
-    )
+    candidates = search_deployments(query).candidates
+    if not candidates:
+        # Other precisions of the weights may lower the quality of answers, so they come second.
+        any_precision = query.model_copy(update={"precisions": ()})
+        candidates = search_deployments(any_precision).candidates
     cheapest = min(candidates, key=lambda row: row.fleet_gpus or 0, default=None)
     if cheapest is None:
         raise PlannerError(

@@ -106,6 +106,36 @@ def _fewest_additional(cell: Any, gpu: int, count: int, missing: float, largest:
 
 
 @kernel
+def _best_replacement(
+    problem: Any, now: Any, cell: Any, place: Any, removal: Any, missing: float
+) -> Any:
+    """Return the best ``Move`` that replaces removed instances by those of another GPU column.
+
+    ``place`` is (model, region, row) as in ``_best_move``. ``removal`` is (GPU column, instances,
+    change in cost, freed GPUs). The fewest instances that cover ``missing`` tokens/s are added.
+    """
+    (model, region, row), (gpu, removed, usd, freed) = place, removal
+    x, size, rows = now.x[model, region], problem.size[model], problem.rows
+    best = Move(np.inf, -1, 0, -1, 0)
+    for other in range(x.size):
+        takes_same_gpus = row != ANY_ROW and rows[other] == row
+        if other == gpu or cell.theta_tps[other] <= 0.0 or takes_same_gpus:
+            continue
+        free_gpus = now.free[region, rows[other]]
+        if rows[other] == rows[gpu]:
+            free_gpus += freed
+        largest = min(cell.max_extra[other] - x[other], free_gpus // size[other])
+        count = _fewest_additional(cell, other, x[other], missing, largest)
+        if count > largest:
+            continue
+        total_usd = usd + _cost_change(cell, other, x[other], count)
+        key = total_usd if row == ANY_ROW else total_usd / freed
+        if key < best.key:
+            best = Move(key, gpu, removed, other, count)
+    return best
+
+
+@kernel
 def _best_move(problem: Any, now: Any, model: int, region: int, row: int) -> Any:
     """Return the best ``Move`` of a cell: of ``model`` in ``region``.
 
@@ -116,38 +146,27 @@ def _best_move(problem: Any, now: Any, model: int, region: int, row: int) -> Any
     free its GPUs, and the best move changes the cost least per freed GPU.
     """
     cell, x = one_cell(problem.cells, model, region), now.x[model, region]
-    size, rows = problem.size[model], problem.rows
     best = Move(np.inf, -1, 0, -1, 0)
     # Tokens/s that the cell may lose, by its own need and by the joint demand.
     slack = now.served_tps[model, region] - cell.need_tps
     spare = min(slack, max(0.0, now.surplus[model])) + SHARE * max(0.0, cell.need_tps)
     for gpu in range(x.size):
-        if x[gpu] == 0 or (row != ANY_ROW and rows[gpu] != row):
+        if x[gpu] == 0 or (row != ANY_ROW and problem.rows[gpu] != row):
             continue
         for removed in range(1, min(x[gpu], AT_ONCE) + 1):
-            lost_tps = -added_tps(cell, gpu, x[gpu], -removed)
-            missing = lost_tps - spare
-            usd, freed = _cost_change(cell, gpu, x[gpu], -removed), removed * size[gpu]
+            missing = -added_tps(cell, gpu, x[gpu], -removed) - spare
+            usd, freed = (
+                _cost_change(cell, gpu, x[gpu], -removed),
+                removed * problem.size[model, gpu],
+            )
             if missing <= 0.0:
-                key = usd if row == ANY_ROW else usd / freed
-                if key < best.key:
-                    best = Move(key, gpu, removed, -1, 0)
-                continue
-            for other in range(x.size):
-                takes_same_gpus = row != ANY_ROW and rows[other] == row
-                if other == gpu or cell.theta_tps[other] <= 0.0 or takes_same_gpus:
-                    continue
-                free_gpus = now.free[region, rows[other]]
-                if rows[other] == rows[gpu]:
-                    free_gpus += freed
-                largest = min(cell.max_extra[other] - x[other], free_gpus // size[other])
-                count = _fewest_additional(cell, other, x[other], missing, largest)
-                if count > largest:
-                    continue
-                total_usd = usd + _cost_change(cell, other, x[other], count)
-                key = total_usd if row == ANY_ROW else total_usd / freed
-                if key < best.key:
-                    best = Move(key, gpu, removed, other, count)
+                move = Move(usd if row == ANY_ROW else usd / freed, gpu, removed, -1, 0)
+            else:
+                removal = gpu, removed, usd, freed
+                place = model, region, row
+                move = _best_replacement(problem, now, cell, place, removal, missing)
+            if move.key < best.key:
+                best = move
     return best
 
 

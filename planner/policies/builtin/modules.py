@@ -102,11 +102,10 @@ class ModuleLevel(Policy):
             kv_capacity_tokens = int(layout.max_kv_tokens())
             profile = adjust_profile(pools[p].profile, kv_capacity_tokens=kv_capacity_tokens)
             pools[p] = replace(pools[p], profile=profile)
-            for lender in lenders:
-                if not lender.serves:
-                    source = today.pools[lender.source]
-                    pools.append(_lending_pool(source, today.pools[p], lender.count))
-                    source_pools.append(lender.source)
+            for lender in [each for each in lenders if not each.serves]:
+                source = today.pools[lender.source]
+                pools.append(_lending_pool(source, today.pools[p], lender.count))
+                source_pools.append(lender.source)
         layouts += [None] * (len(pools) - len(layouts))
         policy = Rule(layouts, **self.fields_for(Rule), name=self.key)
         with_lenders = replace(fleet, pools=tuple(pools))
