@@ -92,7 +92,7 @@ def _todays_verdicts(
             change.append(f"{name} to {ratio_name(advised, total - advised)}")
     verdicts = []
     if keep:
-        verdicts.append(f"Today's split is as good as the best: {' and '.join(keep)}")
+        verdicts.append(f"The scenario's split is as good as the best: {' and '.join(keep)}")
     if change:
-        verdicts.append(f"Change today's split: {' and '.join(change)}")
+        verdicts.append(f"Change the scenario's split: {' and '.join(change)}")
     return verdicts

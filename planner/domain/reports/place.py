@@ -51,7 +51,9 @@ def _subject(result: PlaceResult) -> str:
         f"{tree.s2:,} S2 switches"
         for tree in result.topology
     )
-    source = "today's fleet" if result.counts_from == "fleet.today" else result.counts_from
+    source = (
+        "the fleet before the plan" if result.counts_from == "fleet.today" else result.counts_from
+    )
     return " · ".join((f"Replicas of {source}", *networks))
 
 
