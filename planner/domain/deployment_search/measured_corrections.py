@@ -49,16 +49,9 @@ def corrections_of(
         deployments.append(deployment)
     # One call for both roles, since each call compares with all measured rows.
     factors = speed_corrections([*decode_roles, *prefill_roles], measurements.times)
-    by_deployment = zip(
-        changes(measurements, deployments, fit),
-        factors[: len(rated)],
-        factors[len(rated) :],
-        strict=True,
-    )
-    return [
-        Correction(change, decode.decode, prefill.prefill)
-        for change, decode, prefill in by_deployment
-    ]
+    decodes, prefills = factors[: len(rated)], factors[len(rated) :]
+    rows = zip(changes(measurements, deployments, fit), decodes, prefills, strict=True)
+    return [Correction(change, decode.decode, prefill.prefill) for change, decode, prefill in rows]
 
 
 def _role(shape: ModelShape, candidate: Candidate, replica: Instance) -> Deployment:

@@ -4,6 +4,7 @@ Demand and served demand are in input tokens/s, ``[period, model, region, bin]``
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -46,25 +47,15 @@ def oracle_cost(
     within the time limit.
     """
     inputs, target = driver.inputs, planned_window.plan.target
+    settings, period_s = inputs.settings, inputs.window.period_s
     actual, served = _actual_and_served(driver, planned_window)
-    problems = Periods.of(inputs, planned_window.load).problems
-    problem = HorizonProblem(
-        tuple(
-            replace(window_problem, demand_tps=served[period])
-            for period, window_problem in enumerate(problems)
-        ),
-        inputs.window.period_s,
-        reroute=inputs.settings.reroute,
-    )
-    no_replicas = np.zeros_like(target)
-    plan_usd, _ = costs(problem, target, no_replicas)
+    periods = Periods.of(inputs, planned_window.load).problems
+    problems = [replace(p, demand_tps=tps) for p, tps in zip(periods, served, strict=True)]
+    problem = HorizonProblem(tuple(problems), period_s, reroute=settings.reroute)
+    plan_usd, _ = costs(problem, target, np.zeros_like(target))
+    check = partial(progress, 0.5, "Cheapest with future data")
     try:
-        best = solve_horizon(
-            problem,
-            **inputs.settings.solver_options,
-            stable=False,
-            check=lambda: progress(0.5, "Cheapest with future data"),
-        )
+        best = solve_horizon(problem, **settings.solver_options, stable=False, check=check)
     except PlannerError:
         return None
     if best.status == INFEASIBLE or best.conflict:

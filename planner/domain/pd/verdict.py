@@ -77,22 +77,30 @@ def _todays_verdicts(
     best: RatioFigures, ratios: Sequence[RatioRow], today: Mapping[str, tuple[int, int]]
 ) -> list[str]:
     """Return a sentence on the splits of today to keep, and one on those to change."""
-    count = best.prefill + best.decode
-    capacity = {row.figures.prefill: row.figures.max_tps for row in ratios}
     keep: list[str] = []
     change: list[str] = []
     for region, (prefill, decode) in today.items():
-        total = prefill + decode
         name = f"{ratio_name(prefill, decode)} in {region}"
-        near = capacity.get(round(count * prefill / total), 0.0)
-        advised = min(max(round(total * best.prefill / count), 1), total - 1)
-        if advised == prefill or near >= best.max_tps * (1 - SMALL_LOSS):
+        advised = _advised_prefills(best, ratios, prefill, decode)
+        if advised == prefill:
             keep.append(name)
         else:
-            change.append(f"{name} to {ratio_name(advised, total - advised)}")
+            change.append(f"{name} to {ratio_name(advised, prefill + decode - advised)}")
     verdicts = []
     if keep:
         verdicts.append(f"The scenario's split is as good as the best: {' and '.join(keep)}")
     if change:
         verdicts.append(f"Change the scenario's split: {' and '.join(change)}")
     return verdicts
+
+
+def _advised_prefills(
+    best: RatioFigures, ratios: Sequence[RatioRow], prefill: int, decode: int
+) -> int:
+    """Return how many of today's replicas should prefill; ``prefill`` if that is near the best."""
+    total, count = prefill + decode, best.prefill + best.decode
+    capacity = {row.figures.prefill: row.figures.max_tps for row in ratios}
+    near = capacity.get(round(count * prefill / total), 0.0)
+    if near >= best.max_tps * (1 - SMALL_LOSS):
+        return prefill
+    return min(max(round(total * best.prefill / count), 1), total - 1)
