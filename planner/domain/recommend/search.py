@@ -211,14 +211,11 @@ class LevelSearch:
         They are tried in the order of their cost on the forecast day.
         """
         trials, limit, forecast_day = self.trials, self._limit(), self.trials.cases[0]
-
-        def screen(policy: Policy, report: Progress) -> Screened:
-            return self._screen(policy, limit, report)
-
-        found = trials.map(
-            [Part(f"Screen: {policy.title}", partial(screen, policy)) for policy in policies],
-            part(progress, 0.0, 0.6),
-        )
+        screens = [
+            Part(f"Screen: {policy.title}", partial(self._screen, policy, limit))
+            for policy in policies
+        ]
+        found = trials.map(screens, part(progress, 0.0, 0.6))
         starts: list[tuple[float, Policy, int]] = []  # cost, policy, index of the value to try
         for policy, (index, results) in zip(policies, found, strict=True):
             trials.record(

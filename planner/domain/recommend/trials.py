@@ -187,12 +187,8 @@ class Trials:
 
     def size_static_fleet(self, level: int, progress: Progress) -> None:
         """Size the static fleet of a level of assurance before workers of the run need it."""
-
-        def smallest_fleet(report: Progress) -> tuple[int, ...]:
-            return tuple(self._smallest(level, report).tolist())
-
-        (fleet,) = self.map([Part(f"Static fleet: {LEVELS[level]}", smallest_fleet)], progress)
-        self._static[level, False] = np.array(fleet, np.int64)
+        part = Part(f"Static fleet: {LEVELS[level]}", partial(self._smallest, level))
+        (self._static[level, False],) = self.map([part], progress)
 
     def trial(self, policy: Policy, index: int, level: int, case: Case) -> Trial:
         """Return the trial of a case: the policy with its parameter value number ``index``."""
