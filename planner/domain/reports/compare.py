@@ -1,7 +1,7 @@
 """Report a comparison: the recommended plan, its alternatives, and what both rest on."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
@@ -21,7 +21,7 @@ from planner.domain.report import (
     Report,
     Section,
     Table,
-    Value,
+    TableColumns,
     key_columns,
     table,
 )
@@ -843,10 +843,8 @@ def _not_n_plus_1_as_required(view: ComparisonView) -> set[str]:
     }
 
 
-def _test_day_columns(
-    view: ComparisonView,
-) -> Iterator[tuple[Head, Callable[[Row], Value]]]:
-    """Yield two columns of a table of policies: required days passed, and those failed by name.
+def _test_day_columns(view: ComparisonView) -> TableColumns[Row]:
+    """Return two columns of a table of policies: required days passed, and those failed by name.
 
     The days are those that the plan's level of assurance requires.
     """
@@ -867,8 +865,8 @@ def _test_day_columns(
                 names.append(f"{day.name} ({result.reason})" if result.reason else day.name)
         return ", ".join(names)
 
-    yield Head("Required test days passed"), passed_days
-    yield Head("Fails on", width=2), failed_days
+    passed = (Head("Required test days passed"), passed_days)
+    return (passed, (Head("Fails on", width=2), failed_days))
 
 
 class LevelRow(NamedTuple):

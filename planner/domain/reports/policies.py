@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 from planner.domain import columns
@@ -296,15 +297,10 @@ class Row:
     figures: Mapping[str, Any]
 
 
-def columns_of(
-    name: str, rows: Sequence[Row], declared: Columns = POLICIES
-) -> Iterator[tuple[Head, Callable[[Row], Value]]]:
-    """Yield (heading, function from a row to its cell) for each column of the table ``name``.
-
-    They are ``declared`` in planner/domain/results/figures.py.
-    """
-    for column in declared.on(name):
-        yield from _columns(column, column.heads[name], rows)
+def columns_of(name: str, rows: Sequence[Row], declared: Columns = POLICIES) -> TableColumns[Row]:
+    """Return the columns of the table ``name``, as planner/domain/results/figures.py declares."""
+    columns_of_table = declared.on(name)
+    return tuple(chain(*(_columns(each, each.heads[name], rows) for each in columns_of_table)))
 
 
 def _columns(column: Column, head: str, rows: Sequence[Row]) -> TableColumns[Row]:

@@ -396,18 +396,11 @@ def _plan(study: Study) -> Iterator[Assumption]:
     value: str = plan.forecast.method
     source_words = "made at each scaling decision from past demand, with its error by backtest"
     yield Assumption("Forecast of demand", value, MODELLED, source_words, "forecast")
-    quantiles = () if study.quantiles is None else study.quantiles.found
-    tiers = [quantile.tier for _, quantile in quantiles]
-    for at_once, quantile in quantiles:
-        name = tier_label(quantile.tier, tiers) + (", all periods at once" if at_once else "")
-        what, value = f"Planned percentile, {name}", str(quantile.height)
-        kind = MODELLED if quantile.basis == CHOSEN else ASSUMED
-        yield Assumption(what, value, kind, quantile.why, "forecast.quantile")
+    yield from _percentiles(study)
     if len(study.hardware.regions) > 1:
         value = f"at least {plan.objective.epsilon:.0%} of a region's peak"
-        yield Assumption(
-            "Served in its own region", value, ASSUMED, "scenario", "objective.epsilon"
-        )
+        what, key = "Served in its own region", "objective.epsilon"
+        yield Assumption(what, value, ASSUMED, "scenario", key)
     if study.hardware.spot.any():
         value = f"at most {plan.objective.spot_share:.0%} of a model's replicas in a region"
         yield Assumption("Rests on spot", value, ASSUMED, "scenario", "objective.spot_share")
@@ -419,6 +412,17 @@ def _plan(study: Study) -> Iterator[Assumption]:
         budgets.append(f"${plan.each_hour.usd:,.6g} an hour")
     if budgets:
         yield Assumption("Budget", " and ".join(budgets), ASSUMED, "scenario", "objective.limits")
+
+
+def _percentiles(study: Study) -> Iterator[Assumption]:
+    """Yield the percentile of the forecast that is planned for, by group of tiers."""
+    quantiles = () if study.quantiles is None else study.quantiles.found
+    tiers = [quantile.tier for _, quantile in quantiles]
+    for at_once, quantile in quantiles:
+        name = tier_label(quantile.tier, tiers) + (", all periods at once" if at_once else "")
+        what, value = f"Planned percentile, {name}", str(quantile.height)
+        kind = MODELLED if quantile.basis == CHOSEN else ASSUMED
+        yield Assumption(what, value, kind, quantile.why, "forecast.quantile")
 
 
 def _spare(plan: PlanSettings) -> Assumption:
