@@ -196,15 +196,17 @@ def _difference(
         pools.append(total)
     was = NOW if now else BEFORE
     was_head = was.capitalize().removesuffix(":")
-    policy = _baseline_label(proposal)
-    note = f"{policy}:" if policy else was
+    # The active plan has other figures on the traffic of another run.
+    replayed = f"{was_head}, replayed" if replay_of(proposal) is not None else ""
+    base = _baseline_label(proposal) or replayed
+    note = f"{base}:" if base else was
     tiles = change_facts(
         before, after, *_spans(total), proposed.saving, note, _simulated_span(course)
     )
     return {
         "tiles": list(tiles),
         "was_head": f"num:{was_head}",
-        "base_head": f"num:{policy or was_head}",
+        "base_head": f"num:{base or was_head}",
         "checks": checks_of(proposal, pair[1], after, timezone.now()),
         "pools": [_pool_change(pool, total) for pool in pools],
     }
