@@ -271,8 +271,9 @@ def decisions(plan: ScalingPlan, hardware: Hardware) -> tuple[Decision, ...]:
     rows = []
     before = plan.initial  # [model, region, GPU column]
     for start_s, target in zip(plan.period_start_s, plan.target, strict=True):
-        for m, r, g in pools:
-            current, wanted = int(before[m, r, g]), int(target[m, r, g])
+        for pool in pools:
+            m, r, g = pool
+            current, wanted = int(before[pool]), int(target[pool])
             row = Decision(
                 period=moment(start_s),
                 region=plan.regions[r],

@@ -403,8 +403,8 @@ def length_distribution(
     does not exceed (inverted CDF).
     """
     total = float(count.sum())
-    mean = float((tokens * count).sum()) / total
-    variance = float((count * (tokens - mean) ** 2).sum()) / total
+    mean = float(np.average(tokens, weights=count))
+    variance = float(np.average((tokens - mean) ** 2, weights=count))
     needed = np.array([0.5, 0.95, 0.99, *LEVELS]) * total  # requests
     needed = np.ceil(needed - 1e-9).clip(1)  # 1e-9: against rounding errors
     p50, p95, p99, *quantiles = tokens[np.searchsorted(np.cumsum(count), needed)].tolist()

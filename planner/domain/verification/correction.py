@@ -61,10 +61,10 @@ def tier_standings(tiers: tuple[Tier, ...], run: PolicyRun) -> dict[str, TierSta
     """
     interactive = {tier.name: tier for tier in tiers if not tier.deferrable}
     groups = run.detail.groups.filter(
-        pl.col("region") == ALL,
         pl.col("model") != ALL,
         pl.col("tier").is_in(list(interactive)),
         pl.col("arrived") >= FEW,
+        region=ALL,
     )
     by_model: dict[str, TierStanding] = {}
     for row in groups.iter_rows(named=True):

@@ -106,8 +106,7 @@ def front(
     plan = answer_what_if(base, {})
     if plan.totals is None:
         return ()
-    limits = {"cost": objective.limits.usd, "carbon": objective.limits.carbon_kg}
-    limit = limits[second]
+    limit = getattr(objective.limits, TOTALS[second])
     bound = math.inf if limit is None else float(limit)
     scale = {name: total(plan, name) or 1.0 for name in pair}
     search = _Tradeoff(base, pair, scale, bound, points + 1, progress)

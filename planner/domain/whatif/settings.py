@@ -324,10 +324,11 @@ def cells_of(axes: Sequence[Axis]) -> list[tuple[Any, ...]]:
             raise PlannerError(f"vary: {axis.key} has no values. Separate values with commas.")
         if len(set(map(repr, axis.values))) < len(axis.values):
             raise PlannerError(f"vary: {axis.key} has a value twice. Give each value once.")
-    count = prod(len(axis.values) for axis in axes)
+    values = [axis.values for axis in axes]
+    count = prod(map(len, values))
     if count > MOST_CELLS:
         raise PlannerError(f"vary: {count} cells. Use at most {MOST_CELLS}.")
-    return list(product(*(axis.values for axis in axes)))
+    return list(product(*values))
 
 
 def with_variation(scenario: Scenario, variation: Variation) -> Scenario:
