@@ -52,7 +52,7 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
     if isinstance(error, exceptions.ValidationError):
         return _response_to_invalid(error, path)
     if isinstance(error, exceptions.UnsupportedMediaType):
-        return problem(error.status_code, _media_type_words(context), path)
+        return problem(error.status_code, _media_type_words(request, context.get("view")), path)
     if isinstance(error, exceptions.APIException):
         response = problem(error.status_code, str(error.detail), path)
         challenge, wait_s = getattr(error, "auth_header", None), getattr(error, "wait", None)
@@ -65,11 +65,11 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
     return problem(500, "The program failed. See its log.", path)
 
 
-def _media_type_words(context: dict[str, Any]) -> str:
-    """Return which media type the body has, and which ones the view of ``context`` accepts."""
-    parsers = getattr(context.get("view"), "parser_classes", ())
+def _media_type_words(request: Any, view: Any) -> str:
+    """Return which media type the body has, and which ones the view accepts; each may be None."""
+    parsers = getattr(view, "parser_classes", ())
     accepted = " or ".join(dict.fromkeys(parser.media_type for parser in parsers))
-    sent = getattr(context.get("request"), "content_type", "") or "of no named type"
+    sent = getattr(request, "content_type", "") or "of no named type"
     return f"The body is {sent}. Send {accepted}, and set Content-Type."
 
 

@@ -9,6 +9,8 @@ from typing import Any
 from planner.domain.options import Option, RunOptions, options_in, options_of
 from planner.errors import OptionsRefused, PlannerError
 
+Settings = dict[str, Any]  # arguments of ``add_argument``, or values of options by name
+
 
 def flag_of(name: str) -> str:
     """Return the flag of an option, such as ``--time-limit`` for ``time_limit_s``."""
@@ -85,10 +87,10 @@ def add_options(
         group_of_option.get(name, parser).add_argument(*flags, **settings)
 
 
-def _settings(name: str, option: Option, *, checked: bool) -> dict[str, Any]:
+def _settings(name: str, option: Option, *, checked: bool) -> Settings:
     """Return the arguments of ``add_argument`` for an option; see ``add_options``."""
     # argparse formats help texts with %, so double it.
-    settings: dict[str, Any] = {"dest": name, "help": option.help.replace("%", "%%")}
+    settings: Settings = {"dest": name, "help": option.help.replace("%", "%%")}
     if option.type == "boolean":
         # No value is given, so that the default of the option applies.
         return settings | {"action": "store_true", "default": None}
@@ -100,7 +102,7 @@ def _settings(name: str, option: Option, *, checked: bool) -> dict[str, Any]:
     return settings
 
 
-def options_from_command_line(declared: type[RunOptions], given: Namespace) -> dict[str, Any]:
+def options_from_command_line(declared: type[RunOptions], given: Namespace) -> Settings:
     """Return the options that are given on the command line, validated as ``declared`` options.
 
     Items of a list are separated by commas, or by colons if the list has a fixed length. Raises

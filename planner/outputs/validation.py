@@ -25,7 +25,7 @@ INT32 = 2**31 - 1
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _CRON = re.compile(r"\d+ \d+ (\*|\d+) (\*|\d+) (\*|[\d,-]+)")
 
-Body = Mapping[str, Any]  # a Kubernetes object
+Body = Mapping[str, Any]  # a Kubernetes object, or an object in one
 
 
 def check(schema: str, body: Body, name: str) -> None:
@@ -179,7 +179,7 @@ def _aibrix(body: Body) -> Iterator[str]:
             yield f"schedules of {day} overlap"
 
 
-def _aibrix_schedule(schedule: Mapping[str, Any]) -> Iterator[str]:
+def _aibrix_schedule(schedule: Body) -> Iterator[str]:
     """Yield the faults of one schedule: its times, and its limits."""
     name, start, end = schedule["name"], schedule["startTime"], schedule["endTime"]
     if start >= end:  # AIBrix schedules may not cross midnight

@@ -1,9 +1,8 @@
 """Tell which rows of an uploaded file estimates use, and which estimates they change."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from planner.errors import EXPECTED
 from planner.inputs import catalogue
@@ -172,15 +171,15 @@ def _row_uses(
         of_row = [note for note in notes if note.startswith((f"{name} ", f"{name}:"))]
         reason = of_row[-1].removeprefix(name).lstrip(" :") if of_row else ""
         if number not in weights and not reason:
-            reason = _why_unused(row)
+            reason = _why_unused({name for name, value in row.items() if value in (None, "")})
         uses.append(RowUse(number, weights.get(number, 0.0), reason))
     return tuple(uses)
 
 
-def _why_unused(row: Mapping[str, Any]) -> str:
-    """Return why estimates cannot use a row of a file, from the values that it lacks."""
-    missing = [name for name in REQUIRED_COLUMNS if row.get(name) in (None, "")]
-    if all(row.get(name) is None for name in MS_COLUMNS):
+def _why_unused(empty: Container[str]) -> str:
+    """Return why estimates cannot use a row of a file, whose columns ``empty`` have no value."""
+    missing = [name for name in REQUIRED_COLUMNS if name in empty]
+    if all(name in empty for name in MS_COLUMNS):
         missing.append("ttft or tbt")
     return f"it has no {', '.join(missing)}" if missing else "it cannot be compared"
 

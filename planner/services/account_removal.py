@@ -63,8 +63,11 @@ def account_data(user: User, *, by: User | None) -> dict[str, Any]:
     }
 
 
-def _audit_records(user: User) -> list[dict[str, Any]]:
-    """Return the audit records by or about a person, in order, of workspaces they may enter."""
+def _audit_records(user: User) -> list[Any]:
+    """Return the audit records by or about a person, in order, of workspaces they may enter.
+
+    Each is a mapping of columns.
+    """
     is_about_user = Q(action__startswith="user.") & (Q(name=user.username) | Q(key=user.username))
     records = AuditRecord.objects.filter(
         Q(actor=user.username) | is_about_user,

@@ -25,6 +25,7 @@ from planner.services.drafts import scenario_draft
 from planner.services.estimates import STORED_MEASUREMENTS, MeasurementSource
 from planner.services.launch_drafts import LaunchDescription, launch_draft
 
+Row = dict[str, Any]  # a mapping in a scenario document
 NO_LIMITS: Mapping[str, float | None] = {}
 
 
@@ -73,7 +74,7 @@ def _answer_key(*question: Any) -> str:
 def scenario_with_deployments(
     *,
     model: str,
-    profiles: Sequence[Mapping[str, Any]],
+    profiles: Sequence[Row],
     limits: Mapping[str, float | None] = NO_LIMITS,
     scenario: str = "",
     trace: str = "",
@@ -103,7 +104,7 @@ def scenario_with_deployments(
 def replace_deployments(
     document: str,
     model: str,
-    profiles: Sequence[Mapping[str, Any]],
+    profiles: Sequence[Row],
     limits: Mapping[str, float | None] = NO_LIMITS,
     *,
     in_place: bool = False,
@@ -124,7 +125,7 @@ def replace_deployments(
         add_missing_gpus(row, region, gpus)
         for row, region in zip(data["regions"], before.regions, strict=True)
     ]
-    changes: dict[str, Any] = {"regions": regions}
+    changes: Row = {"regions": regions}
     if in_place:
         changes["profiles"] = chosen
         changes["models"] = [model]
@@ -141,8 +142,8 @@ def replace_deployments(
 
 
 def _with_limits(
-    scenario: Scenario, rows: Sequence[Mapping[str, Any]], limits: Mapping[str, float | None]
-) -> list[dict[str, Any]]:
+    scenario: Scenario, rows: Sequence[Row], limits: Mapping[str, float | None]
+) -> list[Row]:
     """Return the ``rows`` of tiers with the known ``limits`` in place of the strictest tier's."""
     ttft_limits = [tier.ttft_ms or math.inf for tier in scenario.tiers]
     strictest = ttft_limits.index(min(ttft_limits))
@@ -151,9 +152,7 @@ def _with_limits(
     return tiers
 
 
-def add_missing_gpus(
-    row: Mapping[str, Any], region: Region, needed: Iterable[str]
-) -> dict[str, Any]:
+def add_missing_gpus(row: Mapping[str, Any], region: Region, needed: Iterable[str]) -> Row:
     """Return a region of a scenario document, with the GPU types in ``needed`` that it lacks.
 
     ``row`` is the region in the document and ``region`` the same one, parsed. It gets as many GPUs

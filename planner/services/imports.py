@@ -26,6 +26,7 @@ MAX_YAML_CHARACTERS = 250_000  # takes a few seconds to read
 ANCHOR = re.compile(r"(?:^|[\s\[{,:?-])&\S")
 COMMON_KEYS = ("name", "kind", "source")
 Document = Mapping[str, Any]  # a mapping in the file
+PresentRows = Mapping[str, Mapping[str, Any]]  # OwnGpu or OwnModel by name, for each section
 
 
 @transaction.atomic
@@ -47,7 +48,7 @@ def hardware_import(
         raise CatalogueError(
             f"{file_name}: {', '.join(unknown)} is not known at the top; there are gpus and models."
         )
-    present: dict[str, dict[str, Any]] = {
+    present: PresentRows = {
         "gpus": {entry.name: entry.row for entry in gpus_list()},
         "models": {entry.name: entry.row for entry in models_list()},
     }
@@ -62,7 +63,7 @@ def _import_entry(
     file_name: str,
     path: str,
     fields: Document,
-    present: Mapping[str, Mapping[str, Any]],
+    present: PresentRows,
 ) -> OwnGpu | OwnModel:
     """Store the GPU or model at ``path``, such as ``gpus[0]``, in place of a row in ``present``."""
     location, section = f"{file_name}: {path}", path.partition("[")[0]

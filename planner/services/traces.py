@@ -288,9 +288,8 @@ def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> 
 def _refuse(trace: Trace, problem: PlannerError) -> bool:
     """Store why a trace was refused; return whether the user can choose how to read it."""
     choices = [choice._asdict() for choice in getattr(problem, "choices", ())]
-    report: dict[str, Any] = {}
-    if choices:
-        report = {"question": getattr(problem, "question", ""), "choices": choices}
+    question = getattr(problem, "question", "")
+    report = {"question": question, "choices": choices} if choices else {}
     unread = Trace.objects.filter(pk=trace.pk).exclude(state=Trace.State.READY)
     unread.update(state=Trace.State.REFUSED, problem=str(problem), report=report)
     trace.refresh_from_db()

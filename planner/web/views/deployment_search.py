@@ -20,6 +20,7 @@ from planner.outputs.render.figure import (
     GREY,
     PALETTE,
     Figure,
+    PlotlyData,
     figure,
     logarithmic,
     points,
@@ -166,7 +167,7 @@ def _front(found: DeploymentSearchResult, key: str, label: str) -> Figure | None
     best = found.simplest
     if best is not None and best.usd_per_mtok is not None:
         traces.append(_markers([best], key, "Recommended", BLUE, "star", size=14))
-    from_zero: dict[str, Any] = {"rangemode": "tozero"}
+    from_zero: PlotlyData = {"rangemode": "tozero"}
     xaxis = from_zero
     if key == "ttft_ms":
         xaxis = logarithmic([row.ttft_ms for row in (*front, *listed)])
