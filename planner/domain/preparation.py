@@ -34,10 +34,10 @@ def study_of(
     If the window is after the traffic, requests are drawn from the forecast.
     """
     study = study_at(scenario, traces, user_facts, progress)
-    traffic, window, seed = study.traffic, study.window, study.settings.seed
-    cells, notes = cells_of(study), traffic.notes
+    traffic, window, settings = study.traffic, study.window, study.settings
+    cells, notes, seed = cells_of(study), traffic.notes, settings.seed
     if window.ahead:
-        method = study.settings.plan.forecast.method
+        method = settings.plan.forecast.method
         requests, drawn = requests_ahead(traffic, window, method, seed, cells=cells)
         notes += drawn
     else:

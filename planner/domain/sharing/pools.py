@@ -49,14 +49,11 @@ def host_of(
     link_gb_s, link_name = PCIE_GB_S.get(gpu.family, 32.0), "PCI Express x16"
     if gpu.name in ("GH200", "GB200", "GB300"):
         link_gb_s, link_name = GRACE_GB_S, "NVLink-C2C"
-    if sharing.host_gb_s is None:
+    gpu_gb_s, source = sharing.host_gb_s, "fleet.sharing"
+    if gpu_gb_s is None:
         gpu_gb_s = REACHED_SHARE * link_gb_s
-        source = (
-            f"{link_gb_s:g} GB/s one way ({link_name}), of which copies reach "
-            f"{REACHED_SHARE:.0%} on H100"
-        )
-    else:
-        gpu_gb_s, source = sharing.host_gb_s, "fleet.sharing"
+        reached = f"of which copies reach {REACHED_SHARE:.0%} on H100"
+        source = f"{link_gb_s:g} GB/s one way ({link_name}), {reached}"
     facts.append((f"Loads from host to {gpu.name}", Provenance("assumed", source)))
     return SharedHost(
         host_bytes=gpus * sharing.host_memory_gb * 1e9,

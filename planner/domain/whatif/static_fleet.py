@@ -99,17 +99,18 @@ def gpus_used(hardware: Hardware, target: IntArray) -> IntArray:
 
 def exceeded_limit(hardware: Hardware, counts: IntArray) -> str:
     """Return a sentence if the fleet exceeds a limit on replicas or GPUs, else ""."""
-    for m, r, g in np.argwhere(counts > hardware.maximum).tolist():
+    maximum, capacity = hardware.maximum, hardware.capacity_gpus
+    for m, r, g in np.argwhere(counts > maximum).tolist():
         return (
             f"{hardware.models[m].name} on {hardware.arrangement(m, g)} in "
             f"{hardware.regions[r].name} needs {counts[m, r, g]:,} replicas. At most "
-            f"{int(hardware.maximum[m, r, g]):,} may run there."
+            f"{maximum[m, r, g]:,} may run there."
         )
     used = gpus_used(hardware, counts[None])[0]
-    for r, t in np.argwhere(used > hardware.capacity_gpus).tolist():
+    for r, t in np.argwhere(used > capacity).tolist():
         return (
             f"{hardware.regions[r].name} needs {used[r, t]:,} {hardware.type_names[t]} and has "
-            f"{hardware.capacity_gpus[r, t]:,}. Simulate to find another fleet."
+            f"{capacity[r, t]:,}. Simulate to find another fleet."
         )
     return ""
 
