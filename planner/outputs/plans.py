@@ -412,9 +412,8 @@ def _name_pools(pools: Sequence[Pool], renames: Sequence[str]) -> list[Pool]:
     new_names = dict(rename.split("=", 1) for rename in renames)
     unknown = [default for default in new_names if default not in defaults]
     if unknown:
-        raise NotFound(
-            f"names: there is no deployment {unknown[0]!r}. Known: {', '.join(defaults)}."
-        )
+        known = ", ".join(defaults)
+        raise NotFound(f"names: there is no deployment {unknown[0]!r}. Known: {known}.")
     names = stored_names() | new_names
     named_pools = [
         replace(pool, default_name=default, name=names.get(default, default))

@@ -96,6 +96,7 @@ def _pool_figures(
     copies = np.array([placement.copies.sum() for placement in placements])
     borrowed_gpus = np.array([placement.borrowed for placement in placements]) * pool.profile.tp
     mean_copies, mean_borrowed = mean(copies), mean(borrowed_gpus)
+    unused = _unused_memory_share(study, ready, result, rule, p, mean_copies, mean_borrowed)
     greedy, exact = layout.plans(pool.profile, PLANNED_AT)
     return PoolModules(
         model=pool.model,
@@ -120,9 +121,7 @@ def _pool_figures(
         kv_tokens=int(layout.tokens(layout.start)),
         most_kv_tokens=int(layout.max_kv_tokens()),
         preemptions=int(result.totals.preemptions[p]),
-        unused_memory=_unused_memory_share(
-            study, ready, result, rule, p, mean_copies, mean_borrowed
-        ),
+        unused_memory=unused,
         speedup=greedy.speedup,
         exact_speedup=None if exact is None else exact.speedup,
         gap=None if exact is None else 1.0 - greedy.speedup / max(exact.speedup, greedy.speedup),

@@ -107,9 +107,8 @@ def as_decided(
     """
     window = study.window
     rolling = RollingPlanner(study, periods, known, solved)
-    schedule = RollingSchedule(
-        rolling, window.period_starts_s - window.start_s, decision_times_s(window)
-    )
+    starts_s = window.period_starts_s - window.start_s
+    schedule = RollingSchedule(rolling, starts_s, decision_times_s(window))
     plan = _followed_plan(study, schedule, rolling.plan, periods.load)
     return replace(plan, least_usd=rolling.min_usd_per_hour)
 

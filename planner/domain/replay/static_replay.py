@@ -68,9 +68,8 @@ class FlatWindow:
         ``counts`` has the replicas of each pool of the tested models. Known results are used first.
         A model is replayed only until a miss is certain.
         """
-        tiers = [
-            replace(tier, attainment=self.goals[tier.name]) for tier in self.study.hardware.tiers
-        ]
+        of_study = self.study.hardware.tiers
+        tiers = [replace(tier, attainment=self.goals[tier.name]) for tier in of_study]
         requests = {m: self._requests_by_tier(m) for m in self.models}
         total = np.sum(list(requests.values()), axis=0)
         served: dict[int, ServedRequests] = {}  # by model

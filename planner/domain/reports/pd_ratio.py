@@ -135,9 +135,8 @@ def _curve(result: PdRatioResult) -> Chart:
         series.append(_capacities(f"limit: {limit_name(bound)}", limited, Role.OTHER, Shape.POINTS))
     if aggregated_tps := _aggregated_tps(result):
         aggregated = (aggregated_tps, aggregated_tps)
-        series.append(
-            Series("aggregated", (rows[0].name, rows[-1].name), aggregated, Role.BASELINE)
-        )
+        ends = (rows[0].name, rows[-1].name)
+        series.append(Series("aggregated", ends, aggregated, Role.BASELINE))
     unit = "input + output tokens/s"
     title = "Capacity within the SLO"
     return Chart(title, Axis("prefill : decode"), Axis(unit=unit), tuple(series))

@@ -241,13 +241,11 @@ def _pools(pools: list[PoolFigures]) -> Table:
     levels = dict(LEVEL_NAMES)
     if all(_gpus(name, pool) == _gpus(MODEL, pool) for pool in pools for name in levels):
         levels = {MODEL: "All levels"}
+    gpus = [(Head(head, Form.COUNT, "GPUs"), partial(_gpus, name)) for name, head in levels.items()]
     return table(
         pools,
         *POOL_COLUMNS,
-        *(
-            (Head(label, Form.COUNT, "GPUs"), partial(_gpus, name))
-            for name, label in levels.items()
-        ),
+        *gpus,
         note="Load is the mean of the busiest hour. Replica capacity counts for the busiest "
         "minutes, so it may need more GPUs. Without a limit of a tier, 2,000 ms are assumed for "
         "prefill and 200 ms for decode.",

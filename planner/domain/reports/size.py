@@ -60,9 +60,7 @@ def report(result: SizeResult, tables: Tables) -> Report:
             Section("Replica capacity", (_pools(result), *_pool_chart(result.pools))),
             *_splits(result),
             *_latencies(result.pools, curve),
-            Section(
-                "Latency at capacity", (capacity,), group=Group.BASIS, printed=True
-            ),
+            Section("Latency at capacity", (capacity,), group=Group.BASIS, printed=True),
             Section("Accuracy", (_profiles(result), _closed_forms(result)), group=Group.BASIS),
             *sources_section(
                 result.provenance,

@@ -202,9 +202,8 @@ def grid_report(
     ]
     # The table of one setting is an answer itself. Behind a heat map it only backs it.
     group = Group.BASIS if is_map else None
-    sections.append(
-        Section("All combinations", (_cells_table(rows, varied, figures),), group=group)
-    )
+    all_cells = _cells_table(rows, varied, figures)
+    sections.append(Section("All combinations", (all_cells,), group=group))
     if notes:
         sections.append(_notes([Note(note) for note in notes]))
     answer = _best_settings(rows, varied, chosen) if is_map else _effect(ranks, varied[0], chosen)

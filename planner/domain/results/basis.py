@@ -370,9 +370,7 @@ def facts_at(hardware: Hardware, sizes: Sizes) -> tuple[Fact, ...]:
             if provenance != profile.provenance or (what, profile.provenance) not in speeds:
                 speeds[what, profile.provenance] = provenance
     # Other figures than speeds, and speeds that were not sized, keep their source.
-    return facts_of(
-        (what, speeds.get((what, source), source)) for what, source in hardware.provenance
-    )
+    return facts_of((what, speeds.get((what, own), own)) for what, own in hardware.provenance)
 
 
 def _sized_replica(

@@ -151,9 +151,7 @@ def plan_table(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> pl.DataFr
 
 def _by_policy(tables: Iterable[tuple[str, pl.DataFrame]]) -> pl.DataFrame:
     """Return (policy, table) pairs as one table, with the policy as its first column."""
-    return pl.concat(
-        table.select(pl.lit(policy).alias("policy"), pl.all()) for policy, table in tables
-    )
+    return pl.concat(table.select(pl.lit(name).alias("policy"), pl.all()) for name, table in tables)
 
 
 def planned_tables(study: Study, planned_window: PlannedWindow) -> dict[str, pl.DataFrame]:

@@ -72,10 +72,9 @@ def deployment(pool: Pool) -> Target:
 
 def kubernetes_object(api: str, kind: str, metadata: Fields, **content: Any) -> Fields:
     """Return an object with ``content``, such as ``spec``. Fields that are None are left out."""
-    fields: Fields = _without_none(
-        {"apiVersion": api, "kind": kind, "metadata": metadata, **content}
-    )
-    return fields
+    fields = {"apiVersion": api, "kind": kind, "metadata": metadata, **content}
+    known: Fields = _without_none(fields)
+    return known
 
 
 def _without_none(value: Any) -> Any:

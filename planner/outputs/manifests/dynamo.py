@@ -136,6 +136,5 @@ def _graph(export: common.Export, service: Service) -> common.Document:
 def _scaled_object(export: common.Export, service: Service, pool: Pool) -> common.Document:
     """Return the ScaledObject of a pool's scaling adapter, named after graph and component."""
     adapter = f"{service.name}-{component_of(pool)}"
-    return keda.scaled_object(
-        export, pool, common.Target(ADAPTER, adapter, API), name=name_of([adapter])
-    )
+    target = common.Target(ADAPTER, adapter, API)
+    return keda.scaled_object(export, pool, target, name=name_of([adapter]))

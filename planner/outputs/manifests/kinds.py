@@ -50,9 +50,8 @@ def manifest_text(run: Run, kind: str, options: ExportOptions, now: datetime) ->
 
     plan = plan_of(run, options, now)
     if plan.rule and plan.rule.policy and plan.rule.export_format != kind:
-        raise NotReady(
-            f"{plan.label} runs only on its own system. Export it to {plan.rule.export_format}."
-        )
+        system = plan.rule.export_format
+        raise NotReady(f"{plan.label} runs only on its own system. Export it to {system}.")
     export = Export(plan, options, now)
     documents = MANIFESTS[kind].documents(export)
     if kind != "llm-d":  # values of a chart, which has no place for other objects

@@ -27,19 +27,17 @@ def documents(export: common.Export) -> list[common.Document]:
 def _values(export: common.Export, service: Service) -> common.Document:
     """Return the Helm values of a service."""
     # A replica with more GPUs than a node has needs several nodes.
+    multinode = any(pool.gpus > (pool.facts.gpus_per_node or pool.gpus) for pool in service.pools)
     body = {
         "fullnameOverride": service.name,
-        "multinode": any(
-            pool.gpus > (pool.facts.gpus_per_node or pool.gpus) for pool in service.pools
-        ),
+        "multinode": multinode,
         "decode": _role(export, service.decode),
         "prefill": {"create": False, "replicas": 0}
         if service.prefill is None
         else _role(export, service.prefill),
     }
-    return common.Document(
-        body, "llm-d", (f"Release {service.name}", *map(pool_text, service.pools))
-    )
+    comment = (f"Release {service.name}", *map(pool_text, service.pools))
+    return common.Document(body, "llm-d", comment)
 
 
 def _role(export: common.Export, pool: Pool) -> common.Fields:

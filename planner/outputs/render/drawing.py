@@ -280,9 +280,8 @@ def _category_scale(names: list[str]) -> Scale:
     """Return the scale of an x axis of categories, at most LABELS of them with a label."""
     centres = {name: LEFT + PLOT_WIDTH * (i + 0.5) / len(names) for i, name in enumerate(names)}
     labelled = names[:: ceil(len(names) / LABELS)]
-    return Scale(
-        lambda value: centres[str(value)], tuple((centres[name], name) for name in labelled)
-    )
+    ticks = tuple((centres[name], name) for name in labelled)
+    return Scale(lambda value: centres[str(value)], ticks)
 
 
 def _number_scale(values: Sequence[float], *, is_log: bool) -> Scale:
