@@ -242,14 +242,14 @@ print(Path("docs/results.md").read_text().count("| `usd_per_request` | $ |"))
 """
 
 PER_GPU = (
-    '        (Head("Per GPU", Form.NUMBER, "req/s"),\n'
-    "         lambda pool: pool.sized.max_rps / pool.sized.replica.tp),\n"
-    '        (Head("Input", Form.NUMBER, "tokens/s")'
+    '    (Head("Per GPU", Form.NUMBER, "req/s"),\n'
+    "     lambda pool: pool.sized.max_rps / pool.sized.replica.tp),\n"
+    '    (Head("Input", Form.NUMBER, "tokens/s")'
 )
 EVERY_FORMAT = """
 import io, zipfile
-from planner.domain.report import Report, Section
-from planner.domain.reports.size import _capacity
+from planner.domain.report import Report, Section, table
+from planner.domain.reports.size import CAPACITY_COLUMNS
 from planner.outputs.cover import Cover
 from planner.outputs.render.html import html_of
 from planner.outputs.render.terminal import terminal_text
@@ -261,7 +261,7 @@ sized = Made(replica=replica, tier="chat", max_rps=10.0, input_tps=1.0, bound_by
              ttft_ms=1.0, tbt_ms=1.0)
 pool = Made(sized=sized, percentile=95, expected_error=0.1, max_rps_if_slower=1.0,
             max_rps_if_faster=1.0, ttft_limit_ms=1.0, tbt_limit_ms=1.0)
-report = Report("a", "b", (Section("c", (_capacity(Made(pools=(pool,))),)),))
+report = Report("a", "b", (Section("c", (table((pool,), *CAPACITY_COLUMNS),)),))
 cover = Cover(1, "", "", "", "")
 assert "Per GPU (req/s)" in terminal_text(report) and "2.50" in terminal_text(report)
 assert "Per GPU" in html_of(report, cover)
@@ -603,7 +603,7 @@ RECIPES = {
         patches=(
             (
                 "planner/domain/reports/size.py",
-                '        (Head("Input", Form.NUMBER, "tokens/s")',
+                '    (Head("Input", Form.NUMBER, "tokens/s")',
                 PER_GPU,
             ),
         ),
