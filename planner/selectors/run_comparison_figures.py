@@ -216,7 +216,7 @@ def _columns(attainments: Sequence[Attainment]) -> Iterator[tuple[Column, str, s
                 continue
             if "{}" not in heading:
                 yield column, "", heading
-            elif column.name != "starts":
+            elif column.name != "starts":  # its {} is a source of starts, not a tier
                 for tier in tiers:
                     yield column, tier, heading.format(tier)
 

@@ -348,11 +348,11 @@ def difference_from_active(plan: Plan, active: ActivePlan | None) -> Difference 
         price_key = pool.region, pool.model, pool.gpu, pool.role
         if price_key in prices:
             usd_per_hour[pool.name, pool.region] = prices[price_key]
-    return plan_difference(
-        {(pool.name, pool.region): in_utc(pool.steps, plan.zone) for pool in plan.pools},
-        {pool.key: in_utc(pool.steps, active.zone) for pool in active_pools},
-        usd_per_hour,
-    )
+    new_steps = {(pool.name, pool.region): in_utc(pool.steps, plan.zone) for pool in plan.pools}
+    active_steps = {
+        (pool.name, pool.region): in_utc(pool.steps, active.zone) for pool in active_pools
+    }
+    return plan_difference(new_steps, active_steps, usd_per_hour)
 
 
 def _replica_prices(run: Run | None) -> Price:

@@ -38,9 +38,11 @@ class AttentionBuilder:
 
     def __init__(self, shape: ModelShape, arrangement: Arrangement) -> None:
         self.shape, self.arrangement = shape, arrangement
+        # One GPU computes 1/dp of the requests, and 1/pp of the layers.
         self.share = 1.0 / (arrangement.attention_dp * arrangement.pp)
         self.heads = per_gpu(shape.heads, arrangement.tp)
         self.kv_heads = per_gpu(shape.kv_heads, arrangement.tp)
+        # Checkpoints with 4-bit experts keep the weights of attention in bf16.
         four_bit_experts = bool(shape.experts) and BYTES[arrangement.weights] == 0.5
         self.attention_precision = "bf16" if four_bit_experts else arrangement.weights
         self.layers = shape.layers

@@ -185,7 +185,11 @@ class ModuleScaling(ScalingPolicy):
         speed[self._neighbours(elastic)] /= 1.0 + LATENCY_DISTURBANCE * acting
 
     def _record_held(self, now: float) -> None:
-        """Append the copies and the moved caches of each pool with a layout to ``held``."""
+        """Append the copied bytes and the moved KV caches of each pool to ``held``.
+
+        Each layer has a number of copies (``replicated``) and a GPU with its KV cache
+        (``kv_home``).
+        """
         copied_bytes, caches_away = np.zeros((2, len(self._pools)))
         for i, elastic in enumerate(self._pools):
             copied_bytes[i] = elastic.wanted.replicated.sum() * elastic.layout.layer_bytes

@@ -75,11 +75,14 @@ def fleet_watts(
 ) -> float:
     """Return the watts of ``devices`` GPUs under the load of ``problem``, without their servers.
 
-    It is eq. 9, counted by devices and not by slots. A device draws ``idle_w``, or ``floor_w``
-    while anything runs on it. Each running operator adds its watts above the floor.
+    It is equation 9 of the paper, counted by devices. A device draws ``idle_w``, or ``floor_w``
+    while anything runs on it. Each running operator adds its watts above the floor. ``batch`` and
+    ``parallel`` are one number, or one per operator.
     """
     chosen = problem.indices_of(batch, parallel)
-    busy = problem.rate / batch * problem.latency_s[chosen] * parallel  # busy GPUs
+    # Little's law: batches/s times seconds, on ``parallel`` GPUs each, is the mean of busy GPUs.
+    busy = problem.rate / batch * problem.latency_s[chosen] * parallel  # [operators]
+    # Operators that share a device run at once, so busy operators may exceed devices.
     running = min(float(busy.sum()), float(devices))
     return float(
         devices * power.idle_w

@@ -134,7 +134,7 @@ def _place_greedily(
     sequence = np.lexsort((number, order_within, instance_order))  # the last key counts first
     where = np.full(plan.operator.size, -1, np.int64)
     replicas = Replicas(sequence, first, sizes, base)
-    used = place_greedily(plan, replicas, device_bytes, slo_s, shared, where)
+    used = place_greedily(plan, replicas, device_bytes, slo_s, shared, where)  # fills ``where``
     if used < 0:
         raise SimulationError(
             f"A part of a replica takes up to {plan.memory.max() / 1e9:.1f} GB and a device has "

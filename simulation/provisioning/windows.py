@@ -169,7 +169,7 @@ class SampledWindows:
             if (w, id(level)) not in self._attainments:
                 replay = LevelReplay(phase, [self._requests_around(w)], self.device_bytes)
                 replay.curves = self._curves
-                self._kept.append(level)
+                self._kept.append(level)  # so that no other level gets its id
                 self._attainments[w, id(level)] = replay.latency_of(level).attainment
             attainments.append(self._attainments[w, id(level)])
         return float(np.mean(attainments))

@@ -243,11 +243,13 @@ def _undominated(
 
 def _aggregated_points(table: Table, aggregated: Loads, requests: Requests) -> Points:
     """Return the loads of aggregated instances within the limits as ``Points``."""
-    rows = np.flatnonzero(table.prefill == NONE)
-    instance = table.decode[rows]
-    row, load = np.nonzero(aggregated.meets_limits(requests)[instance])
-    at = (instance[row], load)
-    return rows[row], aggregated.rate[at], aggregated.ttft_s[at], aggregated.tbt_s[at]
+    aggregated_rows = np.flatnonzero(table.prefill == NONE)
+    instance_of_row = table.decode[aggregated_rows]
+    meets_limits = aggregated.meets_limits(requests)[instance_of_row]  # [row, load]
+    row, load = np.nonzero(meets_limits)
+    at = (instance_of_row[row], load)
+    table_rows = aggregated_rows[row]
+    return table_rows, aggregated.rate[at], aggregated.ttft_s[at], aggregated.tbt_s[at]
 
 
 def _pair_points(table: Table, decode: Loads, requests: Requests) -> Points:

@@ -162,7 +162,7 @@ class PlanFigures:
     periods: str
     totals: PlanTotals
     conflicts: tuple[str, ...]
-    limited: str
+    limited: str  # method of choosing replicas under a limit, in words; "" without a limit
     unserved: tuple[UnservedDemand, ...]
     lent_gpu_hours: float | None
     rerouted: tuple[ReroutedTraffic, ...]
@@ -205,6 +205,7 @@ def plan_figures(inputs: PlanInput, plan: ScalingPlan) -> PlanFigures:
     fleet_cost = sum(window.fleet_usd for window in windows) * hours
     objective = sum(window.objective_usd for window in windows) * hours
     bound = sum(window.bound_usd for window in windows) * hours
+    # The problem only gives the watts of replicas here, which need no demand.
     no_demand = np.zeros((*plan.initial.shape[:2], 1))
     power = power_use(problem(inputs, no_demand, plan.period_s), plan.target)
     return PlanFigures(

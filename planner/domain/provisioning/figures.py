@@ -452,7 +452,7 @@ def refusal_notes(cases: list[Case]) -> list[str]:
         f"{case.phase.capitalize()} of {case.model} in {case.region} does not keep "
         f"{case.service.slo_s * 1e3:,.0f} ms on {case.gpu} by whole replicas: {_why_not(case)}."
         for case in cases
-        if MODEL not in case.levels
+        if MODEL not in case.levels  # no number of whole replicas meets the limit
     ]
 
 

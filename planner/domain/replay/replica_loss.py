@@ -124,13 +124,13 @@ def without_replicas(study: Study, fleet: Fleet, source_pools: Sequence[int], lo
     policy split a pool by tier, the first part that serves an interactive tier loses the replicas.
     """
     interactive = [tier.name for tier in study.hardware.tiers if not tier.deferrable]
-    to_lose = study.pools(loss.counts)  # [pool of the study]
+    to_lose = study.pools(loss.counts)  # replicas to lose, [pool of the study]
     pools = []
     for source, pool in zip(source_pools, fleet.pools, strict=True):
         lost = 0
         if any(map(pool.takes, interactive)):
             lost = int(to_lose[source])
-            to_lose[source] = 0
+            to_lose[source] = 0  # other parts of the pool lose none
         pools.append(replace(pool, lost=lost))
     faults = fleet.faults
     if loss.region is not None:

@@ -93,9 +93,10 @@ def _facts(result: ProvisionResult) -> Iterator[Fact]:
         power, memory = figure(needs.energy_w / 1e3, "kW"), figure(needs.memory_gb / 1e3, "TB")
         fact = Fact(LEVEL_NAMES[name], needs.gpus, "GPUs", Form.COUNT, note=f"{power} · {memory}")
         saved = result.savings.get(name)
-        if saved and saved.gpus:
-            change = f"{signed_percent(-saved.gpus, 0)} vs whole replicas"
-            meaning = Meaning.SAVING if saved.gpus > 0 else Meaning.NEUTRAL
+        saved_share = saved.gpus if saved else 0.0  # of the GPUs of whole replicas
+        if saved_share:
+            change = f"{signed_percent(-saved_share, 0)} vs whole replicas"
+            meaning = Meaning.SAVING if saved_share > 0 else Meaning.NEUTRAL
             fact = replace(fact, change=change, meaning=meaning)
         yield fact
 

@@ -91,7 +91,8 @@ def speeds_now(
     """
     hardware = build_hardware(scenario, user_facts, spot=True)
     _, counts = requested_counts(hardware, held, start_s, end_s)
-    return speed_drifts(hardware, counts, served)[0]
+    drifts, _notes = speed_drifts(hardware, counts, served)
+    return drifts
 
 
 def _drift(profile: Profile, observed: ServedSpeed) -> SpeedDrift:
@@ -99,8 +100,8 @@ def _drift(profile: Profile, observed: ServedSpeed) -> SpeedDrift:
     observations = observations_of(profile, observed)
     if isinstance(profile, LinearProfile) and profile.beta_s > 0 and profile.delta_s > 0:
         return speed_drift(profile, observations)
-    # The filter needs a linear profile. Replace another kind by a linear one, and scale the
-    # observed times by linear over other times, so that only the drift remains.
+    # ``speed_drift`` needs a linear profile. Replace another kind by a linear one, and scale the
+    # observed seconds by the ratio of both profiles' seconds, so that only the drift remains.
     linear = _equivalent_linear_profile(profile, observed, observations)
     linear_s = linear.alpha_s + linear.beta_s * observations.decodes
     linear_s = linear_s + linear.delta_s * observations.prefill_tokens

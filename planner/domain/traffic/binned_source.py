@@ -229,9 +229,10 @@ class BinnedSource:
     def _tokens_of(
         self, drawn: FloatArray, counts: FloatArray, between: slice
     ) -> tuple[FloatArray | None, FloatArray | None]:
-        """Return (input tokens, output tokens) of ``drawn [bins]`` of ``counts [bins]`` requests.
+        """Return (input, output) tokens of ``drawn [bins]`` out of ``counts [bins]`` requests.
 
-        They are the same share of the file's tokens in bins ``between``; None if it counts none.
+        Both arrays are of the bins ``between``. A bin with half of its requests drawn has half of
+        its tokens. None: the file has no such tokens.
         """
         share = ratio(drawn, counts, 0.0)
         inputs, outputs = self.columns.input_tokens, self.columns.output_tokens

@@ -532,5 +532,8 @@ class _Reader:
                 f"vision_config lacks the size of {', '.join(missing)} of the encoder. Add it, or "
                 "remove vision_config to plan for text alone"
             )
-        has_gate = vision.get("model_type") in ("pixtral", "qwen2_5_vl")
-        return image_encoder(self.name, gated=has_gate or "vision_encoder" in self.outer, **sizes)
+        # Encoders of Pixtral and Qwen2.5-VL have a gated FFN. Pixtral's own format of the file has
+        # the key vision_encoder.
+        gated_type = vision.get("model_type") in ("pixtral", "qwen2_5_vl")
+        is_gated = gated_type or "vision_encoder" in self.outer
+        return image_encoder(self.name, gated=is_gated, **sizes)

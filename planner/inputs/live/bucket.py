@@ -30,7 +30,7 @@ CONNECT_S, READ_S = 10.0, 60.0
 MOST_LISTED = 100_000  # objects, about a hundred pages of a listing
 CHUNK = 1 << 20
 # Error codes of a server in another region, and of credentials that may not do something.
-ELSEWHERE = {"PermanentRedirect", "AuthorizationHeaderMalformed", "301", "307"}
+WRONG_REGION = {"PermanentRedirect", "AuthorizationHeaderMalformed", "301", "307"}
 REFUSED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "403"}
 
 
@@ -212,7 +212,7 @@ class Bucket:
             raise SourceError(f"bucket: {self._bucket} is no name of a bucket. Check it.") from None
         except ClientError as problem:
             code = str(problem.response.get("Error", {}).get("Code", ""))
-            if key and code not in ELSEWHERE:
+            if key and code not in WRONG_REGION:
                 raise CopyFailed(
                     f"{self._server.host} does not give {key[:200]!a} ({code[:80]}). Check its "
                     "class of storage, and whether the credentials may get it."
@@ -226,7 +226,7 @@ class Bucket:
 
     def _error_words(self, code: str) -> str:
         """Return a sentence with the remedy for an error code of the bucket's server."""
-        if code in ELSEWHERE:
+        if code in WRONG_REGION:
             return self._wrong_region_message()
         if code == "NoSuchBucket":
             return f"bucket: {self._server.host} has no bucket {self._bucket}. Check the name."

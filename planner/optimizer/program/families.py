@@ -207,7 +207,8 @@ def add_minimums(draft: Draft) -> None:
         if period < draft.problem.lead:
             minimums = np.minimum(minimums, draft.problem.first.current[draft.cell])
         cells = np.flatnonzero(minimums > 0)
-        entries = draft.serving_instances(period, np.arange(len(cells)), 1.0, cells)
+        rows = np.arange(len(cells))  # a constraint per cell
+        entries = draft.serving_instances(period, rows, 1.0, cells)
         words = partial(
             _bound_words, draft, "at least", minimums, cells, draft.problem.period_suffix(period)
         )
@@ -245,7 +246,8 @@ def add_rerouting(draft: Draft) -> None:
     """Require that demand is served at home or over allowed routes at each model's joint peak.
 
     Let f[i,j] be the tokens/s of home region i that region j serves at the bin w* of the joint peak
-    of model l. Then  f[i,j] <= reroute[i,j] rho[l,i,w*],  sum_j f[i,j] + u >= rho[l,i,w*],  and
+    of model l, and u the tokens/s that may stay unserved. Then
+    f[i,j] <= reroute[i,j] rho[l,i,w*],  sum_j f[i,j] + u >= rho[l,i,w*],  and
     sum_i f[i,j] <= capacity of region j. If a region may be lost, the same rows are added for the
     loss of each region. The lost region's demand may then use its routes without a limit on their
     share.
@@ -255,7 +257,7 @@ def add_rerouting(draft: Draft) -> None:
         for lost, name in enumerate(draft.problem.first.regions):
             if draft.problem.first.lose_region:
                 allowed_shares = draft.problem.reroute.copy()
-                allowed_shares[lost] = allowed_shares[lost] > 0
+                allowed_shares[lost] = np.where(allowed_shares[lost] > 0, 1.0, 0.0)
                 _add_flows(draft, allowed_shares, lost, f", {name} lost")
 
 

@@ -385,12 +385,13 @@ def replica_steps(run: Run) -> tuple[pl.DataFrame | None, dict[str, str]]:
 def _read_replica_steps(run: Run) -> tuple[pl.DataFrame | None, dict[str, str]]:
     """Read the table and labels of ``replica_steps`` from the tables of the run.
 
-    The planned replicas are labelled with the policy that follows a plan.
+    The planned replicas are labelled with lt-i, the policy that follows a plan.
     """
     names, result = run_tables(run), stored_result(run)
     if "replicas" in names:
         steps = run_table(run, "replicas")
-        steps = steps.filter(~pl.col("arrangement").str.ends_with(BORROWED))  # serve nobody
+        # Replicas that are lent out serve no requests of this fleet.
+        steps = steps.filter(~pl.col("arrangement").str.ends_with(BORROWED))
         labels = result.labels or {name: name for name in steps["policy"].unique().sort()}
         return steps, {name: f"{label}, simulated" for name, label in labels.items()}
     if "plan" in names:

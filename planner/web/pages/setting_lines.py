@@ -160,12 +160,16 @@ def _entries_as_a_whole(
 
 
 def _entries(scenario: Row, section: str) -> dict[str, Row]:
-    """Return the entries of the list ``section`` of a scenario, by the name in a setting's key."""
+    """Return the entries of the list ``section`` of a scenario, by their names in settings' keys.
+
+    In the key ``tiers[chat].ttft_ms`` it is "chat". An entry that is only a name becomes a row.
+    """
     node: Any = scenario
     for key in section.split("."):
         node = (node or {}).get(key)
-    rows: list[Row] = [each if isinstance(each, dict) else {"name": each} for each in node or ()]
-    return dict(zip(names_of(node or ()), rows, strict=True))
+    entries = node or ()
+    rows: list[Row] = [each if isinstance(each, dict) else {"name": each} for each in entries]
+    return dict(zip(names_of(entries), rows, strict=True))
 
 
 def _line_of_entries(section: ListSection, entries: Sequence[Mapping[str, Row]]) -> Line | None:

@@ -149,8 +149,9 @@ def _lengths(character: Character, by: str, volumes: list[Volume]) -> dict[str, 
     """Draw the length distributions of the labels, with the colours of the other charts."""
     places = {volume.label: place for place, volume in enumerate(volumes)}
     # Other charts draw the labels beyond ``LINES`` as their sum, which has no lengths.
-    drawn = len(places) if len(places) <= LINES else LINES - 1
-    drawn = max(drawn, 1) if by == "all" else drawn
+    drawn_labels = len(places) if len(places) <= LINES else LINES - 1
+    if by == "all":
+        drawn_labels = max(drawn_labels, 1)
     charts = {}
     for field in ("input_tokens", "output_tokens"):
         lines = [
@@ -158,7 +159,7 @@ def _lengths(character: Character, by: str, volumes: list[Volume]) -> dict[str, 
             for lengths in character.lengths
             if (lengths.field, lengths.by) == (field, by)
             and lengths.quantiles
-            and places.get(lengths.label, 0) < drawn
+            and places.get(lengths.label, 0) < drawn_labels
         ]
         lines.sort(key=lambda line: places.get(line.label, 0))
         if lines:

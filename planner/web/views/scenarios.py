@@ -403,7 +403,8 @@ def _analyses(scenario: Scenario) -> TemplateContext:
     states = analyses_of(scenario)
     plan = next(state for state in states if state.analysis.kind == Run.Kind.COMPARE)
     report = _report_of(plan.result)
-    if report and plan.run == plan.result:  # the page's head has the figures of the newest plan
+    newest_is_done = plan.run == plan.result
+    if report and newest_is_done:  # the page's head has its figures
         states = [state for state in states if state is not plan]
     return {
         "analyses": states,

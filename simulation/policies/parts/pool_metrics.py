@@ -33,7 +33,7 @@ def per_instance(metric: Metric, observation: Observation, kv_tokens: FloatArray
 
 
 def _values(metric: Metric, observation: Observation, kv_tokens: FloatArray) -> FloatArray:
-    """Return ``per_instance`` with any value for pools without ready instances."""
+    """Return the metric's mean over ready instances, ``[pools]``; any value without ready ones."""
     waiting: FloatArray = observation.waiting / np.maximum(observation.ready, 1)
     if metric == "memory":
         return observation.utilisation
