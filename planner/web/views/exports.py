@@ -76,6 +76,9 @@ def _preview(request: Request, run: Run) -> HttpResponse:
     sent.pop("preview", None)
     to = sent.get("to", "")
     try:
+        # The preview beside a schedule has no field for this limit, so it gets the form's default.
+        if "most" not in sent and _has_limit(to):
+            sent.update(_usual_limit(plan_of(run, _options(sent), timezone.now())))
         options = _options(sent)
         file = export_file(run=run, to=to, options=options, now=timezone.now())
     except PlannerError as problem:
@@ -93,12 +96,18 @@ def _preview(request: Request, run: Run) -> HttpResponse:
     return render(request, "web/_export_preview.html", shown)
 
 
+def _has_limit(to: str) -> bool:
+    """Return whether files of a format may add replicas, up to the option ``most``."""
+    manifest = MANIFESTS.get(to)
+    return manifest is not None and "most" in manifest.own
+
+
 def _max_replicas_text(run: Run, to: str, options: ExportOptions) -> str:
     """Return to how many replicas a pool may grow under load in the file, such as "4 to 64".
 
     Return "" if the file adds no replicas to the schedule.
     """
-    if "most" not in getattr(MANIFESTS.get(to), "own", ()):
+    if not _has_limit(to):
         return ""
     plan = plan_of(run, options, timezone.now())
     limits = [pool.max_with_guard for pool in plan.pools if pool.guard]

@@ -15,6 +15,7 @@ from planner.errors import PlannerError
 from planner.models import Proposal, Run, User
 from planner.outputs.options import ExportOptions
 from planner.outputs.reports import policy_report
+from planner.policies.registry import traits_of
 from planner.selectors.active_plans import active_plan_of_run
 from planner.selectors.lookup import id_of
 from planner.selectors.people import person_get
@@ -145,7 +146,12 @@ def _proposal_form(
         "sentences": str(problem).splitlines() if problem else [],
         "title": "The proposal was not made",
         "repeats": REPEATS,
-        "policies": result.labels,
+        # A perfect forecast cannot be deployed.
+        "policies": {
+            name: label
+            for name, label in result.labels.items()
+            if not traits_of(name).uses_future_data
+        },
         "recommended": recommended,
         "reviewers": [person for person in people if person.may_approve and person != request.user],
         "replaced": replaced,
