@@ -74,6 +74,7 @@ class QuickSize:
     recommended_gpus: int = 0
     recommended_cost_usd_per_hour: float | None = None
     tpot_ms: float | None = None  # the same as tbt_ms
+    price_basis: str = ""  # the price of a GPU-hour, and the offers that it comes from
 
 
 def quick_size(question: SizeQuestion) -> QuickSize:
@@ -89,6 +90,7 @@ def quick_size(question: SizeQuestion) -> QuickSize:
         size = _cheapest_for_rate(question)
     price = price_of(size.gpu, {})
     known, offers = isfinite(price.usd), price.provenance.source
+    price_basis = f"A GPU-hour costs ${price.usd:,.2f} ({offers})." if known else f"Cost: {offers}."
     replicas = size.replicas + SPARE_REPLICAS
     gpus = replicas * size.tp
     assumptions = [f"Every request has {question.isl:,} input and {question.osl:,} output tokens."]
@@ -96,7 +98,7 @@ def quick_size(question: SizeQuestion) -> QuickSize:
         assumptions.append(f"A prefix cache has {question.cached_share:.0%} of the input tokens.")
     assumptions += [
         f"Limits: TTFT {milliseconds(question.ttft_ms)}, TPOT {milliseconds(question.tbt_ms)}.",
-        f"A GPU-hour costs ${price.usd:,.2f} ({offers})." if known else f"Cost: {offers}.",
+        price_basis,
     ]
     return replace(
         size,
@@ -105,6 +107,7 @@ def quick_size(question: SizeQuestion) -> QuickSize:
         recommended_gpus=gpus,
         recommended_cost_usd_per_hour=gpus * price.usd if known else None,
         tpot_ms=size.tbt_ms,
+        price_basis=price_basis,
         assumptions=(*assumptions, *size.assumptions),
     )
 
