@@ -17,11 +17,11 @@ def send_task(
     Without ``queue``, it goes to the one that Celery's settings name. Raises BrokerAway.
     """
     # Celery takes a tenth of a second to import, and most commands send nothing.
-    from celery import current_app
     from kombu.exceptions import OperationalError
 
-    import_module("planner.config.celery")  # its app is then the current one
+    # Celery's current app is one per thread, so it may be another one here.
+    app = import_module("planner.config.celery").app
     try:
-        current_app.send_task(name, args=args, queue=queue, expires=expires)
+        app.send_task(name, args=args, queue=queue, expires=expires)
     except OperationalError as problem:
         raise BrokerAway(str(problem)) from problem
