@@ -74,14 +74,6 @@ class Topology:
         parents: IntArray = (np.arange(len(self)), self.rack, self.s1, self.s2, self.centre)[level]
         return parents
 
-    def lowest_common_level(self, a: IntArray, b: IntArray) -> IntArray:
-        """Return the lowest level that nodes ``a`` and ``b`` share, elementwise."""
-        level = np.full(np.broadcast(a, b).shape, APART, np.int64)
-        for lower_level in (CENTRE, S2, S1, RACK, NODE):
-            parents = self.above(lower_level)
-            level[parents[a] == parents[b]] = lower_level
-        return level
-
 
 @dataclass(frozen=True, slots=True)
 class Shape:

@@ -6,11 +6,9 @@ import pytest
 from bench.topologies import random_topology
 from simulation.errors import SimulationError
 from simulation.topology import (
-    APART,
     CENTRE,
     KV_SHARE,
     NODE,
-    RACK,
     S1,
     S2,
     Shape,
@@ -19,22 +17,7 @@ from simulation.topology import (
 )
 
 
-def tree():
-    """Two data centres; two S2 with two S1 of two racks of two nodes, and one of each."""
-    shape = Shape(s2=2, s1_per_s2=2, racks_per_s1=2, nodes_per_rack=2)
-    small = Shape(s2=1, s1_per_s2=1, racks_per_s1=1, nodes_per_rack=1)
-    return build_topology(["a"], [("x", shape, [16]), ("y", small, [1])], [8])
-
-
-def test_the_lowest_common_switch():
-    levels = tree().lowest_common_level(np.zeros(6, int), np.array([0, 1, 2, 4, 8, 16]))
-    assert levels.tolist() == [NODE, RACK, S1, S2, CENTRE, APART]
-
-
-def test_common_is_symmetric_and_nearer_shares_are_no_smaller():
-    topology = random_topology(3, nodes=200, centres=2)
-    a, b = np.random.default_rng(0).integers(len(topology), size=(2, 500))
-    assert (topology.lowest_common_level(a, b) == topology.lowest_common_level(b, a)).all()
+def test_shares_of_bandwidth_fall_with_the_level():
     assert (np.diff(KV_SHARE) <= 0).all()
     assert KV_SHARE[S2] == pytest.approx(0.8)  # seed 003, section 1: about 20% less across switches
 
