@@ -478,6 +478,23 @@ class Report:
             yield from section.tables
 
 
+def table_section(
+    title: str,
+    items: Iterable[T] | None,
+    *columns: tuple[Head, Callable[[T], Value]],
+    name: str = "",
+    group: Group | None = None,
+    printed: bool = False,
+    note: str = "",
+    marked: Callable[[T], bool] | None = None,
+) -> Iterator[Section]:
+    """Yield the section with the ``table`` of ``items``; nothing if there are none, or None."""
+    listed = list(items or ())
+    if listed:
+        rows = table(listed, *columns, note=note, marked=marked)
+        yield Section(title, (rows,), name, group, printed)
+
+
 SOURCE_HEADS = (Head("Input", width=2), Head("Kind"), Head("Source", width=4))
 
 

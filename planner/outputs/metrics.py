@@ -207,22 +207,19 @@ def plan_lines(plans: Sequence[ActivePlan], now: datetime) -> Iterator[str]:
         in_force.append((plan_labels, 1))
         covers_now.append((plan_labels, 1 if pools else 0))
         for pool in pools:
-            pool_labels = _pool_labels(pool) | {"run": run, "scenario": scenario}
+            pool_labels = {
+                "pool": pool.pool,
+                "region": label_of(pool.region),
+                "model": pool.model,
+                "gpu": pool.gpu,
+                "role": pool.role,
+                "run": run,
+                "scenario": scenario,
+            }
             replicas.append((pool_labels, pool.replicas))
     yield from metric_lines(IN_FORCE, in_force)
     yield from metric_lines(COVERED, covers_now)
     yield from metric_lines(METRIC, replicas)
-
-
-def _pool_labels(pool: PlannedReplicas) -> dict[str, str]:
-    """Return the labels of a pool."""
-    return {
-        "pool": pool.pool,
-        "region": label_of(pool.region),
-        "model": pool.model,
-        "gpu": pool.gpu,
-        "role": pool.role,
-    }
 
 
 def metric_lines(name: str, samples: Iterable[Sample]) -> Iterator[str]:

@@ -206,7 +206,10 @@ def _rows_and_rule(
     Return (rows with the replica limits of each pool, rule) of a policy with a reactive rule.
     ``begins`` is the begin of the window. Raises NotReady if the policy has neither.
     """
-    rows = _recommended_rows(result, policy) or _stored_rows(run, policy)
+    rows = _recommended_rows(result, policy) or [
+        _row(from_json(Replica, row), row["region"], row["begins"], row["replicas"])
+        for row in _stored_schedules(run).filter(pl.col("policy") == policy).to_dicts()
+    ]
     if rows:
         return rows, None
     settings = _figures(result, policy).settings
@@ -241,14 +244,6 @@ def _stored_schedules(run: Run) -> pl.DataFrame:
     if "timetables" in run_tables(run):
         return run_table(run, "timetables")
     return pl.DataFrame(schema={"policy": pl.String})
-
-
-def _stored_rows(run: Run, policy: str) -> list[ScheduleRow]:
-    """Return the rows of a policy's stored schedule; [] if it has none."""
-    return [
-        _row(from_json(Replica, row), row["region"], row["begins"], row["replicas"])
-        for row in _stored_schedules(run).filter(pl.col("policy") == policy).to_dicts()
-    ]
 
 
 def _row(replica: Replica, region: str, begins: datetime, replicas: int) -> ScheduleRow:

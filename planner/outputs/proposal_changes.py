@@ -171,7 +171,7 @@ def _against(proposal: Proposal, pair: Sequence[StoredResult], names: Sequence[s
     if replay_of(proposal) is not None:
         number = active.number if active else ""
         return f"The active plan (run {number}), replayed on the traffic of the proposal."
-    label = _label(pair[0], name)
+    label = pair[0].labels.get(name) or name or "as planned"
     if base is not None:
         return f"Run {base.pk}, {label}."
     if active is not None:
@@ -233,11 +233,6 @@ def _baseline(result: StoredResult, policy: str) -> str:
     name = result.baseline
     can_compare = name in result.policies and name != policy and not traits_of(name).hindsight
     return name if can_compare else ""
-
-
-def _label(result: StoredResult, name: str) -> str:
-    """Return the label of a policy in a result."""
-    return result.labels.get(name) or name or "as planned"
 
 
 def saving_between(pair: Sequence[StoredResult], names: Sequence[str]) -> float | None:

@@ -170,24 +170,19 @@ def _aibrix(body: Body) -> Iterator[str]:
     yield from _repeated_name([schedule["name"] for schedule in schedules], "schedules")
     times_by_day: dict[str, list[tuple[str, str]]] = {}
     for schedule in schedules:
-        yield from _aibrix_schedule(schedule)
+        name, start, end = schedule["name"], schedule["startTime"], schedule["endTime"]
+        if start >= end:  # AIBrix schedules may not cross midnight
+            yield f"{name}: from {start} to {end}"
+        if schedule.get("minReplicas", 0) > schedule.get("maxReplicas", INT32):
+            yield f"{name}: the minimum is above the maximum"
+        if schedule.get("maxReplicas", 1) < 1:
+            yield f"{name}: maxReplicas below 1"
         for day in schedule.get("daysOfWeek", WEEKDAYS):
             times = schedule["startTime"], schedule["endTime"]
             times_by_day.setdefault(day, []).append(times)
     for day, times_of_day in times_by_day.items():
         if _overlap(sorted(times_of_day)):
             yield f"schedules of {day} overlap"
-
-
-def _aibrix_schedule(schedule: Body) -> Iterator[str]:
-    """Yield the faults of one schedule: its times, and its limits."""
-    name, start, end = schedule["name"], schedule["startTime"], schedule["endTime"]
-    if start >= end:  # AIBrix schedules may not cross midnight
-        yield f"{name}: from {start} to {end}"
-    if schedule.get("minReplicas", 0) > schedule.get("maxReplicas", INT32):
-        yield f"{name}: the minimum is above the maximum"
-    if schedule.get("maxReplicas", 1) < 1:
-        yield f"{name}: maxReplicas below 1"
 
 
 def _overlap(times: Sequence[tuple[str, str]]) -> bool:

@@ -1,7 +1,7 @@
 """Tell which rows of an uploaded file estimates use, and which estimates they change."""
 
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.errors import EXPECTED
@@ -14,7 +14,6 @@ from planner.inputs.estimates.measured_corrections import (
     Measurement,
     changes,
 )
-from planner.inputs.scenario.user_facts import UserFacts
 from planner.models import Calibration
 from planner.selectors.hardware import own_hardware
 from planner.selectors.measured_corrections import (
@@ -117,12 +116,24 @@ def evidence_of(calibration: Calibration) -> Evidence:
     if this_file["rows"]:
         after = measurements_of_files([*other_files, this_file], hardware)
     usable = tuple(row for row in (after.rows if after else ()) if row.source == this_file["name"])
-    deployments = _deployments_to_compare([row.deployment for row in usable], hardware)
+    measured = [row.deployment for row in usable]
+    by_text = {str(deployed): deployed for deployed in measured}
+    for model, gpu, tp in catalogue.profiles():
+        try:
+            built_in = deployment({"model": model, "gpu": gpu, "tp": tp, **LOAD}, hardware)
+        except EXPECTED:
+            continue
+        by_text.setdefault(str(built_in), built_in)
+    deployments = list(by_text.values())
     old, new = (changes(corrections, deployments, fit) for corrections in (before, after))
     effects = [_effect(*compared) for compared in zip(deployments, old, new, strict=True)]
     notable = [e for e in effects if max(e.size, e.error_change) > LEAST_CHANGE]
     effects = sorted(notable, key=lambda effect: -effect.size)
-    stated_facts = _stated_facts(calibration)
+    facts = facts_of(calibration)
+    stated_facts = {
+        name: ", ".join(dict.fromkeys(str(row[name]) for row in facts if row.get(name)))
+        for name in FACTS
+    }
     return Evidence(
         rows=_row_uses(calibration, after, usable),
         effects=tuple(effects[:MOST_EFFECTS]),
@@ -131,15 +142,6 @@ def evidence_of(calibration: Calibration) -> Evidence:
         stated=tuple(StatedFact(name, text) for name, text in stated_facts.items() if text),
         missing=tuple(name for name in ASKED if not stated_facts[name]),
     )
-
-
-def _stated_facts(calibration: Calibration) -> dict[str, str]:
-    """Return the different values of each fact in the rows of a file; "" for a missing fact."""
-    facts = facts_of(calibration)
-    return {
-        name: ", ".join(dict.fromkeys(str(row[name]) for row in facts if row.get(name)))
-        for name in FACTS
-    }
 
 
 def _files(calibration: Calibration) -> tuple[list[Row], Row]:
@@ -171,31 +173,13 @@ def _row_uses(
         of_row = [note for note in notes if note.startswith((f"{name} ", f"{name}:"))]
         reason = of_row[-1].removeprefix(name).lstrip(" :") if of_row else ""
         if number not in weights and not reason:
-            reason = _why_unused({name for name, value in row.items() if value in (None, "")})
+            empty = {name for name, value in row.items() if value in (None, "")}
+            missing = [name for name in REQUIRED_COLUMNS if name in empty]
+            if all(name in empty for name in MS_COLUMNS):
+                missing.append("ttft or tbt")
+            reason = f"it has no {', '.join(missing)}" if missing else "it cannot be compared"
         uses.append(RowUse(number, weights.get(number, 0.0), reason))
     return tuple(uses)
-
-
-def _why_unused(empty: Container[str]) -> str:
-    """Return why estimates cannot use a row of a file, whose columns ``empty`` have no value."""
-    missing = [name for name in REQUIRED_COLUMNS if name in empty]
-    if all(name in empty for name in MS_COLUMNS):
-        missing.append("ttft or tbt")
-    return f"it has no {', '.join(missing)}" if missing else "it cannot be compared"
-
-
-def _deployments_to_compare(
-    measured: Sequence[Deployment], hardware: UserFacts
-) -> list[Deployment]:
-    """Return the measured deployments and those of all built-in profiles, without repeats."""
-    by_text = {str(deployed): deployed for deployed in measured}
-    for model, gpu, tp in catalogue.profiles():
-        try:
-            built_in = deployment({"model": model, "gpu": gpu, "tp": tp, **LOAD}, hardware)
-        except EXPECTED:
-            continue
-        by_text.setdefault(str(built_in), built_in)
-    return list(by_text.values())
 
 
 def _effect(deployed: Deployment, old: Change, new: Change) -> Effect:

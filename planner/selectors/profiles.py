@@ -122,7 +122,16 @@ def profiles_list(search: str = "") -> list[KnownProfile]:
     Built-in profiles that were measured, or derived from measurements, come first. Profiles of the
     newest models, computed by rule, come last.
     """
-    profiles = [*_own_profiles(), *_built_in_profiles(), *_modelled_profiles()]
+    versions = ProfileVersion.objects.filter(profile=OuterRef("profile")).order_by("-version")
+    rows = ProfileVersion.objects.filter(version=Subquery(versions.values("version")[:1]))
+    rows = rows.select_related("profile", "calibration", "created_by").order_by("profile__name")
+    version_counts = Profile.objects.annotate(count=Count("versions")).values_list("pk", "count")
+    counts = dict(version_counts)
+    profiles = [
+        *[_profile_version(row, counts[row.profile_id]) for row in rows],
+        *_built_in_profiles(),
+        *_modelled_profiles(),
+    ]
     return [
         profile
         for profile in profiles
@@ -198,16 +207,6 @@ def profile_residuals(profile: KnownProfile) -> pl.DataFrame:
             "outlier": pl.Boolean,
         }
     )
-
-
-def _own_profiles() -> list[KnownProfile]:
-    """Return the newest version of each own profile."""
-    versions = ProfileVersion.objects.filter(profile=OuterRef("profile")).order_by("-version")
-    rows = ProfileVersion.objects.filter(version=Subquery(versions.values("version")[:1]))
-    rows = rows.select_related("profile", "calibration", "created_by").order_by("profile__name")
-    version_counts = Profile.objects.annotate(count=Count("versions")).values_list("pk", "count")
-    counts = dict(version_counts)
-    return [_profile_version(row, counts[row.profile_id]) for row in rows]
 
 
 def _profile_version(row: ProfileVersion, versions: int) -> KnownProfile:

@@ -1,7 +1,7 @@
 """Read scenarios and their versions, and compare two versions."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import unified_diff
@@ -175,10 +175,13 @@ def compare_versions(
     """Compare two versions, or only their section ``part``."""
     notes: list[str] = []
     different, same = compare_settings([_settings(version, part, notes) for version in (old, new)])
+    texts = (version.document for version in (old, new))
+    before, after = ((section_of(text, part) if part else text).splitlines() for text in texts)
+    names = [f"{version.name}, version {version.number}" for version in (old, new)]
     return VersionDifference(
         settings=() if notes else different,
         same=0 if notes else same,
-        lines=tuple(_lines(old, new, part)),
+        lines=tuple(unified_diff(before, after, names[0], names[1], lineterm="", n=2)),
         notes=tuple(notes),
     )
 
@@ -202,11 +205,3 @@ def _settings(version: ScenarioVersion, part: str, notes: list[str]) -> dict[str
         for address, value in settings.items()
         if not part or address == part or address.startswith((f"{part}.", f"{part}["))
     }
-
-
-def _lines(old: ScenarioVersion, new: ScenarioVersion, part: str) -> Iterator[str]:
-    """Yield the unified diff of two versions, or of one section of them."""
-    texts = (version.document for version in (old, new))
-    before, after = ((section_of(text, part) if part else text).splitlines() for text in texts)
-    names = [f"{version.name}, version {version.number}" for version in (old, new)]
-    return unified_diff(before, after, names[0], names[1], lineterm="", n=2)

@@ -52,20 +52,18 @@ def run_figures(run: Run) -> dict[str, float | None]:
         for name, (simulated, planned) in SOURCES.items()
     }
     shares = [share for share in (attainment or {}).values() if share is not None]
-    values |= {"attainment": min(shares, default=None), "replicas": _max_replicas(run)}
-    return {
-        shown.name: None if (value := values[shown.name]) is None else float(value)
-        for shown in FIGURES
-    }
-
-
-def _max_replicas(run: Run) -> float | None:
-    """Return the largest number of replicas in any period of a run's plan; None without one."""
     plan = typed_result(run, PlannedReplicas).plan
     replicas = Counter[datetime]()  # by period
     for decision in plan.decisions if plan else ():
         replicas[decision.period] += decision.target
-    return float(max(replicas.values())) if replicas else None
+    values |= {
+        "attainment": min(shares, default=None),
+        "replicas": float(max(replicas.values())) if replicas else None,
+    }
+    return {
+        shown.name: None if (value := values[shown.name]) is None else float(value)
+        for shown in FIGURES
+    }
 
 
 @dataclass(frozen=True, slots=True)

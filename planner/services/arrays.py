@@ -65,7 +65,12 @@ def orphans_sweep(*, min_age_s: float = MIN_AGE_S) -> int:
     # List files first and rows after: a file that gets its row in between stays.
     paths = _candidates(row_arrays.data_dir())
     orphans = [path for path in paths if _last_written(path) < written_before_s]
-    named, active_stores = _named_paths(), _stores_being_read()
+    # Active ingest runs will create these folders, so their temporary folders stay.
+    ingests = Run.everywhere.filter(
+        kind=Run.Kind.INGEST, state__in=Run.ACTIVE_STATES, trace__isnull=False
+    )
+    active_stores = {store_of(*row) for row in ingests.values_list("trace_id", "trace__sha256")}
+    named = _named_paths()
     removed = 0
     for path in orphans:
         final_path = _relative(path.with_name(final_name(path.name)))
@@ -137,11 +142,3 @@ def _named_paths() -> set[str]:
     )
     names.update(options.get("upload", "") for options in waiting.values_list("options", flat=True))
     return names
-
-
-def _stores_being_read() -> set[str]:
-    """Return the folders that active ingest runs will create; their temporary folders must stay."""
-    ingests = Run.everywhere.filter(
-        kind=Run.Kind.INGEST, state__in=Run.ACTIVE_STATES, trace__isnull=False
-    )
-    return {store_of(*trace) for trace in ingests.values_list("trace_id", "trace__sha256")}

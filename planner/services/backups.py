@@ -215,21 +215,16 @@ def _snapshot_with_retries(folder: Path) -> Manifest:
                     # By default each statement sees its own state; all tables need the same.
                     with connection.cursor() as cursor:
                         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-                return _snapshot(folder)
+                tally = _write_rows(folder, all_rows())
+                stores = list(named_stores())
+                shutil.rmtree(folder / ARRAYS, ignore_errors=True)
+                for store in stores:
+                    _link(row_arrays.local_path(store), folder / ARRAYS / store)
+                return _build_manifest(tally, sorted(stores))
         except (FileNotFoundError, DamagedFile):  # removed meanwhile, or lost
             if not tries_left:
                 raise
     raise AssertionError("every try returns or raises")
-
-
-def _snapshot(folder: Path) -> Manifest:
-    """Write rows and arrays as of now into ``folder``, and return their manifest."""
-    tally = _write_rows(folder, all_rows())
-    stores = list(named_stores())
-    shutil.rmtree(folder / ARRAYS, ignore_errors=True)
-    for store in stores:
-        _link(row_arrays.local_path(store), folder / ARRAYS / store)
-    return _build_manifest(tally, sorted(stores))
 
 
 def _build_manifest(tally: RowDigest, stores: list[str], workspace: str = "") -> Manifest:

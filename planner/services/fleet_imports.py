@@ -1,7 +1,7 @@
 """Write the fleet that runs today into a scenario, from the files that describe it."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -135,8 +135,22 @@ def _changed_sections(data: Row, scenario: Scenario, pools: Sequence[_CompletePo
     regions = []
     for row, region in zip(data["regions"], scenario.regions, strict=True):
         pools_there = [pool for pool in pools if pool.region == region.name]
-        regions.append(_with_needed_gpus(row, region, pools_there))
-    changes: Row = {"fleet.today": _today_rows(data, pools), "regions": regions}
+        used: Counter[str] = Counter()  # GPUs by type
+        for complete in pools_there:
+            most_replicas = max(complete.replicas, complete.pool.maximum or 0)
+            used[complete.gpu] += most_replicas * complete.width
+        changed = add_missing_gpus(row, region, used)
+        capacity = dict(changed["capacity"])
+        for gpu, count in used.items():
+            capacity[gpu] = max(int(capacity[gpu]), count)
+        regions.append({**changed, "capacity": capacity})
+    imported = {(pool.model, pool.region) for pool in pools}
+    today = (data.get("fleet") or {}).get("today") or []
+    kept = [row for row in today if (row.get("model"), row.get("region")) not in imported]
+    changes: Row = {
+        "fleet.today": [*kept, *_summed_rows([_today_row(pool) for pool in pools])],
+        "regions": regions,
+    }
     listed = {row.name for row in scenario.models}
     new_models = [pool.model for pool in pools if pool.model not in listed]
     if new_models:
@@ -146,17 +160,6 @@ def _changed_sections(data: Row, scenario: Scenario, pools: Sequence[_CompletePo
 
 def _is_not_imported(policy: str | Row) -> bool:
     return isinstance(policy, str) or policy.get("label") != LABEL
-
-
-def _today_rows(data: Row, pools: Sequence[_CompletePool]) -> list[Row]:
-    """Return the rows of ``fleet.today``: those of other models and regions, then ``pools``.
-
-    ``data`` is the scenario document.
-    """
-    imported = {(pool.model, pool.region) for pool in pools}
-    today = (data.get("fleet") or {}).get("today") or []
-    kept = [row for row in today if (row.get("model"), row.get("region")) not in imported]
-    return [*kept, *_summed_rows([_today_row(pool) for pool in pools])]
 
 
 def _complete(
@@ -309,22 +312,6 @@ def _summed_rows(rows: Sequence[Row]) -> list[Row]:
                 total[name] = sum(row.get(name, row["replicas"]) for row in group)
         summed.append(total)
     return summed
-
-
-def _with_needed_gpus(row: Mapping[str, Any], region: Any, pools: Sequence[_CompletePool]) -> Row:
-    """Return the ``row`` of a region with at least as many GPUs of each type as ``pools`` use.
-
-    ``region`` is the same row, parsed.
-    """
-    used: Counter[str] = Counter()  # GPUs by type
-    for complete in pools:
-        most_replicas = max(complete.replicas, complete.pool.maximum or 0)
-        used[complete.gpu] += most_replicas * complete.width
-    changed = add_missing_gpus(row, region, used)
-    capacity = dict(changed["capacity"])
-    for gpu, count in used.items():
-        capacity[gpu] = max(int(capacity[gpu]), count)
-    return {**changed, "capacity": capacity}
 
 
 def _new_profiles(

@@ -41,7 +41,13 @@ def hardware_import(
     check_may_plan(user)
     document = read_description(data, file_name)
     if "gpus" not in document and "models" not in document:
-        _check_config(document, file_name)
+        # Multimodal models have the sizes in mappings within the document.
+        mappings = [document, *(part for part in document.values() if isinstance(part, Mapping))]
+        if not any(key in mapping for mapping in mappings for key in CONFIG_KEYS):
+            raise CatalogueError(
+                f"{file_name} has no gpus, no models, and no key of a model's config.json "
+                f"({', '.join(CONFIG_KEYS)}). Add gpus or models, or choose a config.json."
+            )
         return [_import_config(user, document, file_name, name)]
     unknown = sorted(set(document) - {"gpus", "models"})
     if unknown:
@@ -77,17 +83,6 @@ def _import_entry(
     if section == "gpus":
         return gpu_save(facts=facts, row=row, **common)
     return model_save(facts=_model_facts(name, facts, location), row=row, **common)
-
-
-def _check_config(document: Document, file_name: str) -> None:
-    """Raise CatalogueError if a file has no key of a model's config.json."""
-    # Multimodal models have the sizes in mappings within the document.
-    mappings = [document, *(part for part in document.values() if isinstance(part, Mapping))]
-    if not any(key in mapping for mapping in mappings for key in CONFIG_KEYS):
-        raise CatalogueError(
-            f"{file_name} has no gpus, no models, and no key of a model's config.json "
-            f"({', '.join(CONFIG_KEYS)}). Add gpus or models, or choose a config.json."
-        )
 
 
 def _model_facts(name: str, facts: Document, location: str) -> Document | ModelSpec:

@@ -269,18 +269,6 @@ def _digest_lines(now: datetime) -> Iterator[str]:
     since = now - WEEK
     dates = f"{since:%Y-%m-%d} to {now:%Y-%m-%d} (UTC)"
     yield f"Headroom, {dates}, workspace {current_workspace().name}."
-    yield from _active_plan_lines()
-    yield from _firing_lines(Firing.objects.filter(due_at__gt=since, due_at__lte=now))
-    ended = Outcome.objects.filter(ends__gt=since, ends__lte=now)
-    outcomes = ended.exclude(state=Outcome.State.RUNNING)
-    for outcome in outcomes[:MAX_LINES]:
-        yield f"- {outcome.begins:%Y-%m-%d} to {outcome.ends:%Y-%m-%d}: {outcome.words}"
-    if not outcomes:
-        yield "No plan ended with known traffic."
-
-
-def _active_plan_lines() -> Iterator[str]:
-    """Yield a line for each active plan, or one that there is none."""
     from planner.selectors.active_plans import active_plans  # slow to import, for one mail a week
 
     plans = active_plans()
@@ -290,6 +278,13 @@ def _active_plan_lines() -> Iterator[str]:
         ends = f" until {plan.ends:%Y-%m-%d %H:%M} UTC" if plan.repeat == "once" else ""
         policy = plan.label or plan.policy
         yield f"Active: run {plan.number} of {plan.scenario}, {policy}, {plan.repeat}{ends}."
+    yield from _firing_lines(Firing.objects.filter(due_at__gt=since, due_at__lte=now))
+    ended = Outcome.objects.filter(ends__gt=since, ends__lte=now)
+    outcomes = ended.exclude(state=Outcome.State.RUNNING)
+    for outcome in outcomes[:MAX_LINES]:
+        yield f"- {outcome.begins:%Y-%m-%d} to {outcome.ends:%Y-%m-%d}: {outcome.words}"
+    if not outcomes:
+        yield "No plan ended with known traffic."
 
 
 def _firing_lines(firings: QuerySet[Firing]) -> Iterator[str]:

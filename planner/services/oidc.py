@@ -114,7 +114,13 @@ def sign_in_finish(
     tokens = _tokens(idp, metadata, response["code"], pending.verifier, return_url)
     claims = _claims(idp, metadata, tokens, pending.nonce)
     if idp.claim not in claims and "userinfo_endpoint" in metadata:
-        claims = _userinfo(idp, metadata, tokens, claims) | claims
+        headers = {"Authorization": f"Bearer {tokens.get('access_token', '')}"}
+        document = _request_json(idp, metadata["userinfo_endpoint"], headers=headers)
+        if document.get("sub") != claims["sub"]:
+            raise ProviderFailed(
+                "The identity provider named another person than the one who signed in."
+            )
+        claims = document | claims
     verified_at = claims.get("auth_time")
     verified_s = float(verified_at) if isinstance(verified_at, int | float) else 0.0
     return _account(idp, claims), verified_s
@@ -195,19 +201,6 @@ def _keys(idp: IdentityProvider, metadata: Document, *, fresh: bool = False) -> 
     """Return the provider's public keys; ``fresh``: not from the cache."""
     document = _cached_document(idp, metadata["jwks_uri"], fresh=fresh)
     return KeySet.import_key_set({"keys": document.get("keys", [])})
-
-
-def _userinfo(
-    idp: IdentityProvider, metadata: Document, tokens: Document, claims: Document
-) -> Document:
-    """Return further claims about the user; raise ProviderFailed if they are of another user."""
-    headers = {"Authorization": f"Bearer {tokens.get('access_token', '')}"}
-    document = _request_json(idp, metadata["userinfo_endpoint"], headers=headers)
-    if document.get("sub") != claims["sub"]:
-        raise ProviderFailed(
-            "The identity provider named another person than the one who signed in."
-        )
-    return document
 
 
 @transaction.atomic

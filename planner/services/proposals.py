@@ -299,7 +299,9 @@ def _add_entry(
         anchor=dict(anchor or {}),
         at=timezone.now(),
     )
-    people = mentioned_users(text)
+    names = {name.rstrip(".-+") for name in MENTION.findall(text)}
+    in_workspace = Q(memberships__workspace=current_workspace()) | Q(is_superuser=True)
+    people = list(User.objects.filter(in_workspace, username__in=names, is_active=True).distinct())
     entry.mentions.set(people)
     _notify_people(proposal, entry, people)
     return entry
@@ -315,13 +317,6 @@ def _notify_people(proposal: Proposal, entry: ProposalEntry, people: Sequence[Us
     if others := [person for person in people if person != entry.by]:
         quote = f"{sentence}: {entry.text}"[:500]
         notify(proposal.workspace, Event.MENTION, quote, url, people=others)
-
-
-def mentioned_users(text: str) -> list[User]:
-    """Return the users that the text names after an @; a full stop after a name is ignored."""
-    names = {name.rstrip(".-+") for name in MENTION.findall(text)}
-    in_workspace = Q(memberships__workspace=current_workspace()) | Q(is_superuser=True)
-    return list(User.objects.filter(in_workspace, username__in=names, is_active=True).distinct())
 
 
 def _change_state(

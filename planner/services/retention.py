@@ -5,7 +5,6 @@ scenario, a schedule, a live source, a proposal or an active or former plan need
 stays too: without its beginning nobody could check the rest.
 """
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -49,7 +48,13 @@ def retention_sweep(*, now: datetime) -> int:
         announced = [row for row in new.order_by("pk")[:MAX_ROWS] if _is_removable(row)]
         if announced:
             new.filter(pk__in=[row.pk for row in announced]).update(removal_announced_at=now)
-            sentences.append(_announcement(announced, noun, days, now))
+            first = [str(row.pk) if isinstance(row, Run) else row.name for row in announced[:10]]
+            more = f" and {len(announced) - 10:,} more" if len(announced) > 10 else ""
+            sentences.append(
+                f"{counted(len(announced), noun)} ({', '.join(first)}{more}) of over {days} days "
+                f"will be removed from {now + NOTICE_PERIOD:%Y-%m-%d} on. Download them to keep "
+                "them."
+            )
     if sentences:
         notify(current_workspace(), Event.REMOVAL, " ".join(sentences), "/runs/")
     return removed
@@ -97,19 +102,6 @@ def _removable_runs(before: datetime) -> QuerySet[Run]:
 
 def _old_traces(before: datetime) -> QuerySet[Trace]:
     return Trace.objects.filter(created_at__lt=before)
-
-
-def _announcement(rows: Sequence[Run | Trace], noun: str, days: int, now: datetime) -> str:
-    """Return a sentence that announces the removal of ``rows``, which are kept for ``days``.
-
-    The ``noun`` names one of them.
-    """
-    names = ", ".join(str(row.pk) if isinstance(row, Run) else row.name for row in rows[:10])
-    more = f" and {len(rows) - 10:,} more" if len(rows) > 10 else ""
-    return (
-        f"{counted(len(rows), noun)} ({names}{more}) of over {days} days will be removed from "
-        f"{now + NOTICE_PERIOD:%Y-%m-%d} on. Download them to keep them."
-    )
 
 
 def _is_removable(row: Run | Trace) -> bool:

@@ -83,7 +83,9 @@ class RowDigest:
         """Count the row that ``document`` describes, and add it to the digest of its table."""
         table = document["model"]
         self._rows[table] += 1
-        self._sums[table] = (self._sums[table] + _digest(document)) % 2**DIGEST_BITS
+        content = json.dumps(_canonical(document), cls=_MicrosecondEncoder, sort_keys=True)
+        digest = int.from_bytes(hashlib.sha256(content.encode()).digest())
+        self._sums[table] = (self._sums[table] + digest) % 2**DIGEST_BITS
 
     def tables(self) -> dict[str, TableFigures]:
         """Return the number of rows and the digest of each table."""
@@ -178,7 +180,12 @@ def load(lines: Iterable[bytes], *, using: str, replace_characters: bool = False
     for number, line in enumerate(lines, 1):
         document = _parse_line(line, number)
         read.add(document)
-        document = _with_present_names(document)
+        # Documents of other releases have former names of tables and columns.
+        label, values = document["model"], document["fields"]
+        fields = {FORMER_COLUMNS.get((label, name), name): value for name, value in values.items()}
+        if label == "planner.counter":
+            fields["kind"] = FORMER_COUNTERS.get(fields["kind"], fields["kind"])
+        document = document | {"model": FORMER_TABLES.get(label, label), "fields": fields}
         if replace_characters and unstorable_character(document["fields"]) is not None:
             document |= {"fields": storable(document["fields"])}
             replaced += 1
@@ -204,15 +211,6 @@ def _parse_line(line: bytes, number: int) -> Document:
     except (ValueError, LookupError, TypeError, RecursionError):
         pass
     raise PlannerError(f"Line {number} of the backup's rows cannot be read: the file is damaged.")
-
-
-def _with_present_names(document: Document) -> Document:
-    """Return a document of any release, with the table and column names of this release."""
-    label, values = document["model"], document["fields"]
-    fields = {FORMER_COLUMNS.get((label, name), name): value for name, value in values.items()}
-    if label == "planner.counter":
-        fields["kind"] = FORMER_COUNTERS.get(fields["kind"], fields["kind"])
-    return document | {"model": FORMER_TABLES.get(label, label), "fields": fields}
 
 
 def _insert(document: Document, using: str, left_out: Counter[str]) -> Iterator[Document]:
@@ -265,11 +263,6 @@ def _refusal_message(document: Document, model: type[Model], error: Exception, u
         f"{row_name}: {vendor} refuses this row ({first_line}). Correct it where the backup was "
         "made, and make another backup."
     )
-
-
-def _digest(document: Document) -> int:
-    content = json.dumps(_canonical(document), cls=_MicrosecondEncoder, sort_keys=True)
-    return int.from_bytes(hashlib.sha256(content.encode()).digest())
 
 
 def _canonical(value: Any) -> Any:

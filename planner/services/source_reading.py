@@ -395,14 +395,9 @@ def read_new_files(source: Source) -> None:
         source.found = {"files": marks}
         Source.objects.filter(pk=source.pk).update(found=source.found, read_until=timezone.now())
     if refused:
-        raise SourceError(_refusal_words(refused))
-
-
-def _refusal_words(refused: Mapping[str, str]) -> str:
-    """Return the first refused files, and the reason of each."""
-    names, reasons = ", ".join([*refused][:5]), " ".join([*refused.values()][:5])
-    others = " and others" if len(refused) > 5 else ""
-    return f"Refused: {names}{others}. {reasons}"
+        names, reasons = ", ".join([*refused][:5]), " ".join([*refused.values()][:5])
+        others = " and others" if len(refused) > 5 else ""
+        raise SourceError(f"Refused: {names}{others}. {reasons}")
 
 
 def _read_file(

@@ -270,7 +270,13 @@ def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> 
     except (BucketUnreachable, DatabaseError):  # the file is not at fault and is read again
         raise
     except PlannerError as problem:
-        has_choices = _refuse(trace, problem)
+        choices = [choice._asdict() for choice in getattr(problem, "choices", ())]
+        question = getattr(problem, "question", "")
+        report = {"question": question, "choices": choices} if choices else {}
+        unread = Trace.objects.filter(pk=trace.pk).exclude(state=Trace.State.READY)
+        unread.update(state=Trace.State.REFUSED, problem=str(problem), report=report)
+        trace.refresh_from_db()
+        has_choices = bool(choices)
         if not has_choices and trace_preview(trace) is None:  # no mapping of columns can help
             row_arrays.remove(upload)
         raise
@@ -283,17 +289,6 @@ def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> 
     row_arrays.remove(upload)
     trace.refresh_from_db()
     return dict(trace.report)
-
-
-def _refuse(trace: Trace, problem: PlannerError) -> bool:
-    """Store why a trace was refused; return whether the user can choose how to read it."""
-    choices = [choice._asdict() for choice in getattr(problem, "choices", ())]
-    question = getattr(problem, "question", "")
-    report = {"question": question, "choices": choices} if choices else {}
-    unread = Trace.objects.filter(pk=trace.pk).exclude(state=Trace.State.READY)
-    unread.update(state=Trace.State.REFUSED, problem=str(problem), report=report)
-    trace.refresh_from_db()
-    return bool(choices)
 
 
 def trace_read(
@@ -310,7 +305,20 @@ def trace_read(
         trace.refresh_from_db()
         if not _must_read(trace):
             return IngestReport.from_dict(trace.report)
-        return _read(trace, path, report_progress)
+        store = store_of(trace.pk, trace.sha256)
+        row_arrays.remove(store)
+        options = IngestOptions(**trace.options)
+        if not options.name:  # the name of an upload has no ending that shows its format
+            options = replace(options, name=trace.file_name)
+        report = ingest_file(path, row_arrays.folder(store), options, progress=report_progress)
+        write_character(row_arrays.folder(store))
+        row_arrays.keep(store)
+        fill_row(trace, report, store)
+        trace.report |= _model_figures(report, row_arrays.folder(store))
+        _check_exists(trace)  # save() would create a removed row again; the sweep clears its folder
+        trace.save()
+        record("trace.read", trace, by=trace.owner, sha256=trace.sha256, rows=report.rows)
+        return report
 
 
 def _must_read(trace: Trace) -> bool:
@@ -328,24 +336,6 @@ def store_of(number: int, sha256: str) -> str:
 def _check_exists(trace: Trace) -> None:
     if not Trace.objects.filter(pk=trace.pk).exists():
         raise NotReady(f"Trace {trace.name} was removed while it was read. Send its file again.")
-
-
-def _read(trace: Trace, path: Path, progress: Callable[[float], None]) -> IngestReport:
-    """Read a file into a new folder, and save the trace's row with the report."""
-    store = store_of(trace.pk, trace.sha256)
-    row_arrays.remove(store)
-    options = IngestOptions(**trace.options)
-    if not options.name:  # the name of an upload has no ending that shows its format
-        options = replace(options, name=trace.file_name)
-    report = ingest_file(path, row_arrays.folder(store), options, progress=progress)
-    write_character(row_arrays.folder(store))
-    row_arrays.keep(store)
-    fill_row(trace, report, store)
-    trace.report |= _model_figures(report, row_arrays.folder(store))
-    _check_exists(trace)  # save() would create a removed row again; the sweep clears its folder
-    trace.save()
-    record("trace.read", trace, by=trace.owner, sha256=trace.sha256, rows=report.rows)
-    return report
 
 
 def fill_row(trace: Trace, report: IngestReport, store: str) -> None:

@@ -153,11 +153,19 @@ def workspace_remove(*, by: User | None, workspace: Workspace, confirm: str) -> 
     path = row_arrays.data_dir() / REMOVED / f"{slug}-{timezone.now():%Y%m%d-%H%M%S}.tar.zst"
     with transaction.atomic():
         locked = Workspace.objects.select_for_update().get(pk=workspace.pk)
-        _check_no_active_runs(locked)
+        active = Run.everywhere.filter(workspace=locked, state__in=Run.ACTIVE_STATES).count()
+        if active:
+            raise NotReady(
+                f"{active} runs are going in {locked.slug}. Cancel them, or wait for them."
+            )
         collector = Collector(using="default", origin=locked)
         collector.collect([locked])
         rows = list(_rows(collector))
-        stores = sorted(_stores(rows))
+        named: set[str] = set()
+        for row in rows:
+            options: dict[str, Any] = row.options if isinstance(row, Run) else {}
+            named |= {str(getattr(row, "store", "") or ""), str(options.get("upload", ""))}
+        stores = sorted({store for store in named if store and row_arrays.exists(store)})
         with tempfile.TemporaryDirectory(prefix="removed-", dir=row_arrays.data_dir()) as folder:
             path.parent.mkdir(mode=0o700, exist_ok=True)
             write_workspace(slug, Path(folder), _with_referenced_rows(rows), stores, path)
@@ -167,15 +175,6 @@ def workspace_remove(*, by: User | None, workspace: Workspace, confirm: str) -> 
     for store in stores:
         row_arrays.remove(store)
     return RemovedWorkspace(len(rows), str(path))
-
-
-def _check_no_active_runs(workspace: Workspace) -> None:
-    """Raise NotReady if runs of ``workspace`` are waiting or running."""
-    active = Run.everywhere.filter(workspace=workspace, state__in=Run.ACTIVE_STATES).count()
-    if active:
-        raise NotReady(
-            f"{active} runs are going in {workspace.slug}. Cancel them, or wait for them."
-        )
 
 
 def _rows(collector: Collector) -> Iterator[Model]:
@@ -215,12 +214,3 @@ def _references(row: Model) -> Iterator[tuple[type[Model], Any]]:
     for relation in row._meta.many_to_many:
         for pk in getattr(row, relation.name).values_list("pk", flat=True):
             yield relation.related_model, pk
-
-
-def _stores(rows: list[Model]) -> set[str]:
-    """Return the existing folders and files that the rows name."""
-    named: set[str] = set()
-    for row in rows:
-        options: dict[str, Any] = row.options if isinstance(row, Run) else {}
-        named |= {str(getattr(row, "store", "") or ""), str(options.get("upload", ""))}
-    return {store for store in named if store and row_arrays.exists(store)}

@@ -32,21 +32,6 @@ from planner.services import hardware, imports
 from simulation.performance.specs import KINDS, GpuSpec, Provenance
 
 
-def _quantity_fields(quantities: tuple[user_hardware.Quantity, ...]) -> FieldsByName:
-    """Return a request field for each quantity, with its limits and its unit."""
-    fields: FieldsByName = {}
-    for quantity in quantities:
-        kind: Any = serializers.IntegerField if quantity.whole else FiniteField
-        unit = f", {quantity.unit}" if quantity.unit else ""
-        fields[quantity.name] = kind(
-            required=quantity.required,
-            help_text=f"{quantity.label}{unit}. {quantity.hint}".strip(" .") + ".",
-            min_value=int(quantity.low) if quantity.whole else quantity.low,
-            max_value=int(quantity.high) if quantity.whole else quantity.high,
-        )
-    return fields
-
-
 class _Request(StrictSerializer):
     """The name of a GPU type or model, its quantities and their source."""
 
@@ -59,7 +44,17 @@ class _Request(StrictSerializer):
     )
 
     def get_fields(self) -> FieldsByName:
-        return {**super().get_fields(), **_quantity_fields(self.quantities)}
+        fields: FieldsByName = {}
+        for quantity in self.quantities:
+            kind: Any = serializers.IntegerField if quantity.whole else FiniteField
+            unit = f", {quantity.unit}" if quantity.unit else ""
+            fields[quantity.name] = kind(
+                required=quantity.required,
+                help_text=f"{quantity.label}{unit}. {quantity.hint}".strip(" .") + ".",
+                min_value=int(quantity.low) if quantity.whole else quantity.low,
+                max_value=int(quantity.high) if quantity.whole else quantity.high,
+            )
+        return {**super().get_fields(), **fields}
 
     def facts(self) -> Values:
         """Return the given quantities or config: all values except name, kind and source."""

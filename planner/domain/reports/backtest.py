@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from planner.domain.forecaster_backtest.figures import ForecasterFigures
+from planner.domain.forecaster_backtest.figures import Baseline, ForecasterFigures
 from planner.domain.forecaster_backtest.replay import PERFECT
 from planner.domain.kinds.backtest import BacktestResult
 from planner.domain.report import (
@@ -18,7 +18,9 @@ from planner.domain.report import (
     Series,
     Shape,
     Table,
+    TableColumns,
     table,
+    table_section,
 )
 from planner.domain.reports.frame import basis_sections, window_text
 from planner.domain.reports.tables import Tables
@@ -43,12 +45,37 @@ def report(result: BacktestResult, _: Tables) -> Report:
                 (_chart(result, methods), _forecasters(result, methods)),
                 "Forecasters",
             ),
-            *_baselines(result),
-            Section("Forecast errors", (_errors(methods),), group=Group.BASIS),
+            *table_section(
+                "Policies without a forecast",
+                result.beside.values(),
+                *BASELINE_COLUMNS,
+                name="Baselines",
+            ),
+            *table_section("Forecast errors", methods, *ERROR_COLUMNS, group=Group.BASIS),
             *basis_sections(result.frame),
         ),
         clock=window.clock,
     )
+
+
+ERROR_COLUMNS: TableColumns[ForecasterFigures] = (
+    (Head("Forecaster"), lambda row: row.facts.method),
+    (Head("Model", width=2), lambda row: row.facts.order),
+    (Head("WAPE", Form.SHARE), lambda row: row.facts.wape),
+    (Head("Peak WAPE", Form.SHARE), lambda row: row.facts.peak_wape),
+    (Head("Bias", Form.CHANGE), lambda row: row.facts.bias),
+    (Head("Coverage of the 80% band", Form.SHARE), lambda row: row.facts.coverage80),
+    (Head("Fit", Form.NUMBER, "s"), lambda row: row.facts.fit_seconds),
+)
+BASELINE_COLUMNS: TableColumns[Baseline] = (
+    (Head("Policy", width=2), lambda row: row.label),
+    (Head("Replicas", Form.COUNT), lambda row: row.instances),
+    (Head("Cost", Form.NUMBER, "$"), lambda row: row.figures.cost_usd),
+    (Head("GPU-hours", Form.NUMBER), lambda row: row.figures.gpu_hours),
+    (Head("Starts", Form.NUMBER), lambda row: row.figures.starts),
+    (Head("Attainment above target", Form.CHANGE), lambda row: row.figures.spare),
+    (Head("Remark"), lambda row: row.word),
+)
 
 
 def _facts(result: BacktestResult) -> Iterator[Fact]:
@@ -92,36 +119,6 @@ def _name(row: ForecasterFigures) -> str:
         "" if row.equal else "other attainment",
     )
     return ", ".join(filter(None, (row.facts.method, *remarks)))
-
-
-def _errors(methods: Sequence[ForecasterFigures]) -> Table:
-    """Return a table with the forecast errors of each forecaster."""
-    return table(
-        methods,
-        (Head("Forecaster"), lambda row: row.facts.method),
-        (Head("Model", width=2), lambda row: row.facts.order),
-        (Head("WAPE", Form.SHARE), lambda row: row.facts.wape),
-        (Head("Peak WAPE", Form.SHARE), lambda row: row.facts.peak_wape),
-        (Head("Bias", Form.CHANGE), lambda row: row.facts.bias),
-        (Head("Coverage of the 80% band", Form.SHARE), lambda row: row.facts.coverage80),
-        (Head("Fit", Form.NUMBER, "s"), lambda row: row.facts.fit_seconds),
-    )
-
-
-def _baselines(result: BacktestResult) -> Iterator[Section]:
-    """Yield the section on policies without a forecast, if any was simulated."""
-    if result.beside:
-        rows = table(
-            result.beside.values(),
-            (Head("Policy", width=2), lambda row: row.label),
-            (Head("Replicas", Form.COUNT), lambda row: row.instances),
-            (Head("Cost", Form.NUMBER, "$"), lambda row: row.figures.cost_usd),
-            (Head("GPU-hours", Form.NUMBER), lambda row: row.figures.gpu_hours),
-            (Head("Starts", Form.NUMBER), lambda row: row.figures.starts),
-            (Head("Attainment above target", Form.CHANGE), lambda row: row.figures.spare),
-            (Head("Remark"), lambda row: row.word),
-        )
-        yield Section("Policies without a forecast", (rows,), "Baselines")
 
 
 def _chart(result: BacktestResult, methods: Sequence[ForecasterFigures]) -> Chart:

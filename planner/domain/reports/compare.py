@@ -9,7 +9,6 @@ import polars as pl
 
 from planner.domain.formats import counted, duration, figure, key_words, percent, signed_percent
 from planner.domain.kinds.compare import CompareResult
-from planner.domain.recommend.rule import Interval
 from planner.domain.report import (
     Alternative,
     Fact,
@@ -24,6 +23,7 @@ from planner.domain.report import (
     TableColumns,
     key_columns,
     table,
+    table_section,
 )
 from planner.domain.reports.frame import (
     assumptions_section,
@@ -690,7 +690,13 @@ def _reasons(view: ComparisonView) -> Iterator[Fact]:
         yield replace(tests, label=f"Required tests {result}", link="")
     level = view.plan.level
     if level is not None and level.expected.cost_usd is not None:
-        yield _test_days_cost_fact(level.expected.cost_usd)
+        expected = level.expected.cost_usd
+        if expected.low is None:
+            note = "one test day"
+        else:
+            low, high = figure(expected.low, "$"), figure(expected.high, "$")
+            note = "equal on test days" if low == high else f"80% interval {low} to {high}"
+        yield Fact("Expected cost, from the test days", expected.mean, "$", note=note)
     if (utility := view.plan.outcome.utility) is not None:
         highest = max(other.utility or 0.0 for other in view.outcomes.values())
         change = f"{signed_percent(utility / highest - 1, 1)} vs the highest" if highest else ""
@@ -702,16 +708,6 @@ def _reasons(view: ComparisonView) -> Iterator[Fact]:
         loss = view.replica_loss(outcome)
         risk = f"not N+1: {loss.effect}" if loss.survives is False else ""
         yield Fact("Next policy", outcome.label, change=f"{more} on the test days", note=risk)
-
-
-def _test_days_cost_fact(expected: Interval) -> Fact:
-    """Return the mean cost of the test days, with its interval if there are several days."""
-    if expected.low is None:
-        note = "one test day"
-    else:
-        low, high = figure(expected.low, "$"), figure(expected.high, "$")
-        note = "equal on test days" if low == high else f"80% interval {low} to {high}"
-    return Fact("Expected cost, from the test days", expected.mean, "$", note=note)
 
 
 def _next_policy(view: ComparisonView) -> tuple[Outcome, float] | None:
@@ -772,11 +768,19 @@ class DayRow(NamedTuple):
 def _test_days(view: ComparisonView) -> Iterator[Section]:
     """Yield the section on the test days: results of the plan, and how many policies pass."""
     days = view.tests.days
-    if not days:
-        return
     rows = [DayRow(day, view.requires(day), day.policies.get(view.key)) for day in days]
     attained = Head("SLO attainment: {}", Form.SHARE)
-    results = table(
+    note = (
+        f"Results of {view.plan.title}. A plan must pass every required day. Policies that cannot "
+        "win are not tried on every day."
+    )
+    kinds = {day.kind for day in days if day.cases}
+    if LOST_REPLICA in kinds:
+        note += " A lost replica costs nothing."
+    if PAST in kinds:
+        note += " A past day ends at the time of planning. Its cost is scaled to the planned time."
+    yield from table_section(
+        "Test days",
         rows,
         (Head("Test day", width=3), lambda row: row.day.name),
         (Head("Required"), lambda row: "yes" if row.required else "no"),
@@ -786,23 +790,8 @@ def _test_days(view: ComparisonView) -> Iterator[Section]:
         *key_columns(rows, attained, lambda row: row.result.attainment if row.result else None),
         (Head("Policies that pass"), lambda row: _passing_count(row.day)),
         (Head("Not applicable", width=2), lambda row: row.day.not_applicable),
-        note=_test_days_note(view),
+        note=note,
     )
-    yield Section("Test days", (results,))
-
-
-def _test_days_note(view: ComparisonView) -> str:
-    """Return how to read the results of test days."""
-    note = (
-        f"Results of {view.plan.title}. A plan must pass every required day. Policies that cannot "
-        "win are not tried on every day."
-    )
-    kinds = {day.kind for day in view.tests.days if day.cases}
-    if LOST_REPLICA in kinds:
-        note += " A lost replica costs nothing."
-    if PAST in kinds:
-        note += " A past day ends at the time of planning. Its cost is scaled to the planned time."
-    return note
 
 
 def _passing_count(day: TestDayFigures) -> str:

@@ -26,6 +26,7 @@ from planner.domain.report import (
     Table,
     TableColumns,
     table,
+    table_section,
 )
 from planner.domain.reports.frame import window_text
 from planner.domain.reports.over_time import band_label, thin
@@ -264,28 +265,29 @@ def _series(rows: Rows) -> Table:
 
 def _methods_section(result: ForecastResult) -> Iterator[Section]:
     """Yield the section on the methods that the method "auto" compared, if it was used."""
-    methods = getattr(result, "methods", ())
-    if methods:
-        rows = table(
-            methods,
-            *METHOD_COLUMNS,
-            note="Peak error: error of earlier peaks over mean demand. Another method replaces the "
-            f"ensemble only if it is {percent(MARGIN, 0)} better.",
-        )
-        yield Section("Methods compared", (rows,), "Methods", group=Group.BASIS)
+    yield from table_section(
+        "Methods compared",
+        result.methods or (),
+        *METHOD_COLUMNS,
+        name="Methods",
+        group=Group.BASIS,
+        note="Peak error: error of earlier peaks over mean demand. Another method replaces the "
+        f"ensemble only if it is {percent(MARGIN, 0)} better.",
+    )
 
 
 def _planned_for(result: ForecastResult) -> Iterator[Section]:
     """Yield the section on the forecast percentile that the plan is for, by tier, if known."""
     quantiles = result.forecast.quantile if result.forecast else ()
-    if quantiles:
-        tiers = [row.tier for row in quantiles]
-        rows = table(
-            quantiles,
-            (Head("Tiers"), lambda row: tier_label(row.tier, tiers)),
-            (Head("Forecast percentile"),
-             lambda row: "mean" if row.quantile is None else f"P{100 * row.quantile:.3g}"),
-            (Head("Factor", Form.NUMBER), lambda row: row.times),
-            (Head("Why", width=4), lambda row: row.why),
-        )  # fmt: skip
-        yield Section("Planned percentile", (rows,), "Percentile", group=Group.BASIS)
+    tiers = [row.tier for row in quantiles]
+    yield from table_section(
+        "Planned percentile",
+        quantiles,
+        (Head("Tiers"), lambda row: tier_label(row.tier, tiers)),
+        (Head("Forecast percentile"),
+         lambda row: "mean" if row.quantile is None else f"P{100 * row.quantile:.3g}"),
+        (Head("Factor", Form.NUMBER), lambda row: row.times),
+        (Head("Why", width=4), lambda row: row.why),
+        name="Percentile",
+        group=Group.BASIS,
+    )  # fmt: skip

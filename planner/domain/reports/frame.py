@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, cast
 
 from planner.domain.formats import local, percent, when, zone_name
@@ -17,7 +18,7 @@ from planner.domain.report import (
     TableColumns,
     limit_name,
     sources_section,
-    table,
+    table_section,
 )
 from planner.domain.results.assumptions import ASSUMED, MODELLED, Assumption
 from planner.domain.results.basis import Forecasts, Frame, SizedReplica, WindowFacts
@@ -26,10 +27,6 @@ from planner.domain.traffic.traffic import FORECAST
 from planner.domain.verification.profile_error import ProfileError
 
 INDEX = re.compile(r"\[\d+\]")  # in a key such as traffic.sources[0].tiers
-ERRORS_NOTE = (
-    "WAPE of past forecasts (summed error as a share of demand), and how often "
-    "demand was within the band."
-)
 
 
 def window_text(window: WindowFacts) -> str:
@@ -85,6 +82,11 @@ def trust_facts(frame: Frame, *, speed_tested: bool) -> Iterator[Fact]:
         yield Fact("Assumed inputs", f"{assumed} of {len(rows)}", link="assumptions")
 
 
+def _pool_capacity(size: int, row: SizedReplica) -> float | None:
+    """Return the capacity of a pool of ``size`` replicas in tokens/s; None if it is not known."""
+    return row.pool_tps[size - 1] if len(row.pool_tps or ()) >= size else None
+
+
 ASSUMPTION_COLUMNS: TableColumns[Assumption] = (
     (Head("Input", width=2), lambda row: row.what),
     (Head("Effect", width=2), lambda row: row.matters),
@@ -114,34 +116,29 @@ CAPACITY_COLUMNS: TableColumns[SizedReplica] = (
     (Head("Capacity", Form.NUMBER, "input tokens/s"), lambda row: row.input_tps),
     (Head("Limited by"), lambda row: limit_name(row.bound_by)),
     (Head("Tier"), lambda row: row.tier),
-    (
-        Head("8 replicas", Form.NUMBER, "input tokens/s"),
-        lambda row: _pool_capacity(row.pool_tps, 8),
-    ),
-    (
-        Head("64 replicas", Form.NUMBER, "input tokens/s"),
-        lambda row: _pool_capacity(row.pool_tps, 64),
+    *(
+        (Head(f"{size} replicas", Form.NUMBER, "input tokens/s"), partial(_pool_capacity, size))
+        for size in (8, 64)
     ),
 )
 
 
-def assumptions_section(frame: Frame, group: Group | None = None) -> tuple[Section, ...]:
+def assumptions_section(frame: Frame, group: Group | None = None) -> Iterator[Section]:
     """Return the section of inputs, if there are any.
 
     Those with the largest effect come first. Of equal ones, the assumed come before the others.
     """
-    if not frame.assumptions:
-        return ()
     rows = list(_merge_similar(frame.assumptions))
     assumed = sum(row.provenance == ASSUMED for row in rows)
     rows.sort(key=lambda row: (-_effect(row), not row.matters, row.provenance != ASSUMED))
-    inputs = table(
+    return table_section(
+        f"Assumptions: {assumed} of {len(rows)} inputs",
         rows,
         *ASSUMPTION_COLUMNS,
+        name="Assumptions",
+        group=group,
         note="Inputs of this analysis. Another one of the scenario may have more or fewer.",
     )
-    title = f"Assumptions: {assumed} of {len(rows)} inputs"
-    return (Section(title, (inputs,), "Assumptions", group),)
 
 
 def _merge_similar(assumptions: Sequence[Assumption]) -> Iterator[Assumption]:
@@ -185,18 +182,19 @@ def _effect(row: Assumption) -> float:
 def forecasts_section(forecasts: Forecasts | None) -> Iterator[Section]:
     """Yield the section on the errors of past forecasts; nothing without forecasts (None)."""
     series = cast(Sequence[Mapping[str, Any]], forecasts.series if forecasts else ())
-    if not series:
-        return
     tiers = [row["tier"] for row in series]
-    errors = table(
+    yield from table_section(
+        "Forecast errors",
         series,
         (Head("Model", width=2), lambda row: row["model"]),
         (Head("Region", width=2), lambda row: row["region"]),
         (Head("Tier", width=2), lambda row: tier_label(row["tier"], tiers)),
         *ERROR_COLUMNS,
-        note=ERRORS_NOTE,
+        name="Forecast",
+        group=Group.BASIS,
+        note="WAPE of past forecasts (summed error as a share of demand), and how often demand was "
+        "within the band.",
     )
-    yield Section("Forecast errors", (errors,), "Forecast", group=Group.BASIS)
 
 
 def profiles_section(errors: Sequence[ProfileError]) -> Iterator[Section]:
@@ -204,37 +202,27 @@ def profiles_section(errors: Sequence[ProfileError]) -> Iterator[Section]:
 
     It also has the replicas needed if the replicas are slower or faster by that error.
     """
-    if not errors:
-        return
-    rows = table(
+    note = (
+        "Replicas at the forecast peak. They are also shown for a profile that is slower or faster "
+        "by its error. Computed by formulas, not simulated."
+    )
+    yield from table_section(
+        "Profile errors",
         errors,
         *PROFILE_COLUMNS,
-        note=" ".join(
-            (
-                "Replicas at the forecast peak. They are also shown for a profile that is slower "
-                "or faster by its error. Computed by formulas, not simulated.",
-                *dict.fromkeys(row.note for row in errors if row.note),
-            )
-        ),
+        name="Profiles",
+        group=Group.BASIS,
+        note=" ".join((note, *dict.fromkeys(row.note for row in errors if row.note))),
     )
-    yield Section("Profile errors", (rows,), "Profiles", group=Group.BASIS)
 
 
 def capacity_section(frame: Frame) -> Iterator[Section]:
     """Yield the section on the capacity of a replica within the SLO, if it is known."""
-    if not frame.capacity:
-        return
-    rows = table(
+    yield from table_section(
+        "Replica capacity",
         frame.capacity,
         *CAPACITY_COLUMNS,
+        name="Capacity",
+        group=Group.PLAN,
         note="Load that a pool of 1, 8 or 64 replicas sustains within the SLO.",
     )
-    yield Section("Replica capacity", (rows,), "Capacity", group=Group.PLAN)
-
-
-def _pool_capacity(pool_tps: Sequence[float], size: int) -> float | None:
-    """Return the capacity of a pool of ``size`` replicas in tokens/s; None if it is not known.
-
-    ``pool_tps`` has the capacities of pools of 1, 2, ... replicas.
-    """
-    return pool_tps[size - 1] if len(pool_tps or ()) >= size else None

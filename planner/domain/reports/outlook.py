@@ -1,6 +1,6 @@
 """Report the cost of the months ahead, and the GPUs to commit to."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from planner.domain.formats import figure, signed_percent
 from planner.domain.kinds.outlook import OutlookResult
@@ -52,32 +52,26 @@ def report(result: OutlookResult, _: Tables) -> Report:
 def _facts(result: OutlookResult) -> Iterator[Fact]:
     """Yield the totals over all months: cost, replicas, energy and carbon."""
     totals = result.totals
-    per_day = totals.cost_usd / totals.days
-    note = f"{figure(per_day, '$')} per day"
+    note = f"{figure(totals.cost_usd / totals.days, '$')} per day"
     yield Fact("Planned cost, forecast a week ahead", totals.cost_usd, "$", note=note)
     committed = totals.cost_committed_usd
     if committed is not None:
-        saved = 1 - committed / totals.cost_usd if totals.cost_usd else 0.0
-        change = signed_percent(-saved)
+        change = signed_percent(committed / totals.cost_usd - 1 if totals.cost_usd else 0.0)
         label = "Planned cost with commitments"
         yield Fact(label, committed, "$", change=change, meaning=Meaning.SAVING)
     planned = [row for row in result.months if row.mean_replicas is not None]
     if planned:
-        yield _replicas_fact(planned)
+        first, last = planned[0], planned[-1]
+        days = sum(row.days for row in planned)
+        replica_days = sum((row.mean_replicas or 0.0) * row.days for row in planned)
+        growth = ""
+        if last.growth != first.growth:
+            growth = f"{figure(first.mean_replicas)} to {figure(last.mean_replicas)} by month"
+        peak = max(row.peak_replicas or 0 for row in planned)
+        note = f"at most {peak:,}"
+        yield Fact("Mean replicas", replica_days / days, change=growth, note=note)
     yield Fact("Planned energy", totals.energy_kwh / 1e3, "MWh", note="at rated load")
     yield Fact("Planned carbon", totals.carbon_kg / 1e3, "t CO2e", note="at rated load")
-
-
-def _replicas_fact(planned: Sequence[MonthFigures]) -> Fact:
-    """Return the mean replicas of ``planned`` months, weighted by days, with growth and peak."""
-    first, last = planned[0], planned[-1]
-    days = sum(row.days for row in planned)
-    replica_days = sum((row.mean_replicas or 0.0) * row.days for row in planned)
-    growth = ""
-    if last.growth != first.growth:
-        growth = f"{figure(first.mean_replicas)} to {figure(last.mean_replicas)} by month"
-    peak = max(row.peak_replicas or 0 for row in planned)
-    return Fact("Mean replicas", replica_days / days, change=growth, note=f"at most {peak:,}")
 
 
 def _cost_chart(result: OutlookResult) -> Chart:
@@ -119,6 +113,15 @@ COMMITMENT_COLUMNS: TableColumns[Commitment] = (
 )
 
 
+USE_COLUMNS: TableColumns[UseStep] = (
+    (Head("GPU"), lambda row: row.gpu),
+    (Head("Region"), lambda row: row.region),
+    (Head("GPUs", Form.COUNT), lambda row: row.gpus),
+    (Head("In use at least", Form.SHARE), lambda row: row.in_use),
+    (Head("Commit below", Form.NUMBER, "$/h"), lambda row: row.pays_below_usd_per_gpu_hour),
+)
+
+
 def _months(result: OutlookResult) -> Table:
     """Return a table with a row per month."""
     grows = any(row.growth != 1 for row in result.months)
@@ -136,7 +139,8 @@ def _months(result: OutlookResult) -> Table:
 def _commitments(result: OutlookResult) -> Iterator[Section]:
     """Yield the section on the share of time that GPUs are in use, and on commitments to them.
 
-    The recommended commitments are highlighted.
+    The recommended commitments are highlighted. Without committed prices, it has the price below
+    which a commitment pays, by number of GPUs.
     """
     if not result.use:
         return
@@ -146,7 +150,11 @@ def _commitments(result: OutlookResult) -> Iterator[Section]:
         rows = table(result.commitments, *COMMITMENT_COLUMNS, marked=lambda row: row in recommended)
     else:
         advice = "Commit to GPUs whose committed price is below the last column."
-        rows = _use(result)
+        rows = table(
+            result.use,
+            *USE_COLUMNS,
+            note="Enter the committed prices of a region in the scenario for a recommendation.",
+        )
     yield Section("GPU commitments", (Note(advice), _use_chart(result), rows), "Commitments")
 
 
@@ -166,19 +174,3 @@ def _use_chart(result: OutlookResult) -> Chart:
         series.append(Series(name, gpus, shares, shape=Shape.STEP))
     title = "Share of time in use"
     return Chart(title, Axis("GPUs"), Axis(form=Form.SHARE), tuple(series))
-
-
-def _use(result: OutlookResult) -> Table:
-    """Return a table of the price below which a commitment pays, by number of GPUs.
-
-    It is for scenarios without committed prices.
-    """
-    return table(
-        result.use,
-        (Head("GPU"), lambda row: row.gpu),
-        (Head("Region"), lambda row: row.region),
-        (Head("GPUs", Form.COUNT), lambda row: row.gpus),
-        (Head("In use at least", Form.SHARE), lambda row: row.in_use),
-        (Head("Commit below", Form.NUMBER, "$/h"), lambda row: row.pays_below_usd_per_gpu_hour),
-        note="Enter the committed prices of a region in the scenario for a recommendation.",
-    )

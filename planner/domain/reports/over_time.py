@@ -227,7 +227,10 @@ def _deferrable(
     deferrable = total.clear()
     label = "Deferrable demand, on top"
     if work:
-        deferrable = _planned_rates(work, frame.window.end)
+        starts = [*sorted({row.period for row in work}), frame.window.end]
+        period_s = (starts[1] - starts[0]).total_seconds()
+        rates = [row.planned / period_s for row in work]
+        deferrable = pl.DataFrame({"time": [row.period for row in work], "tps": rates})
         label = "Deferrable demand as moved, on top"
     elif frame.deferrable:
         deferrable = demand_of(tables, frame, deferrable=True)
@@ -239,14 +242,6 @@ def _deferrable(
     joined = total.join_asof(sums, on="time").with_columns(pl.col("deferrable").fill_null(0.0))
     base, top = joined["tps"], (joined["tps"] + joined["deferrable"]).round(1)
     yield Series(label, tuple(joined["time"]), tuple(top), Role.DEFERRABLE, Shape.BAND, tuple(base))
-
-
-def _planned_rates(work: Sequence[DeferrableWork], end: datetime) -> pl.DataFrame:
-    """Return the planned work by "time" and region, in input tokens/s ("tps")."""
-    starts = [*sorted({row.period for row in work}), end]
-    period_s = (starts[1] - starts[0]).total_seconds()
-    rates = [row.planned / period_s for row in work]
-    return pl.DataFrame({"time": [row.period for row in work], "tps": rates})
 
 
 def replicas_chart(tables: Tables, frame: Frame, policy: str) -> Chart | None:

@@ -48,7 +48,13 @@ def _front_facts(result: ParetoResult) -> Iterator[Fact]:
     if plan is None:
         return
     if not has_trade_off(front):
-        yield from _plan_facts(result, plan)
+        values = plan.first, plan.second
+        for objective, value, unit in zip(result.of, values, result.units, strict=True):
+            basis = RATED.get(objective, "")
+            if objective == "cost" and result.simulated_usd is not None:
+                basis = f", simulated {figure(result.simulated_usd, '$')}"
+            yield Fact(_planned(objective), value, unit, note=f"your plan{basis}")
+        yield Fact("Planned peak replicas", plan.peak_instances, form=Form.COUNT)
         return
     first, second = result.of
     first_unit, second_unit = result.units
@@ -62,17 +68,6 @@ def _front_facts(result: ParetoResult) -> Iterator[Fact]:
         yield Fact(name, point.first, first_unit, note=note)
     note = f"{first} {figure(highest_first.first, first_unit)}"
     yield Fact(f"{_planned(second)}, lowest", highest_first.second, second_unit, note=note)
-
-
-def _plan_facts(result: ParetoResult, plan: FrontPlan) -> Iterator[Fact]:
-    """Yield both objectives of the present ``plan``, and its peak replicas."""
-    values = plan.first, plan.second
-    for objective, value, unit in zip(result.of, values, result.units, strict=True):
-        basis = RATED.get(objective, "")
-        if objective == "cost" and result.simulated_usd is not None:
-            basis = f", simulated {figure(result.simulated_usd, '$')}"
-        yield Fact(_planned(objective), value, unit, note=f"your plan{basis}")
-    yield Fact("Planned peak replicas", plan.peak_instances, form=Form.COUNT)
 
 
 class NamedPlan(NamedTuple):

@@ -27,6 +27,7 @@ from planner.domain.report import (
     periods,
     sources_section,
     table,
+    table_section,
 )
 from planner.domain.reports.tables import Tables
 
@@ -229,9 +230,11 @@ def _heat_map(
     texts: list[tuple[str, ...]] = []
     shades: list[tuple[float | None, ...]] = []
     for row_value, splits in zip(rows, cells, strict=False):
-        shown = splits[: len(columns)]
-        texts.append((_axis_text(row_value), *map(_split_name, shown)))
-        shades.append((None, *map(_prefill_share, shown)))
+        shown = [(split.prefill, split.decode) for split in splits[: len(columns)]]
+        # A split without prefill replicas stands for none that meets the SLO.
+        names = (ratio_name(*split) if split[0] else NO_RATIO for split in shown)
+        texts.append((_axis_text(row_value), *names))
+        shades.append((None, *(p / (p + d) if p else None for p, d in shown)))
     return Table(
         (Head(corner), *(Head(_axis_text(column)) for column in columns)),
         tuple(texts),
@@ -246,28 +249,17 @@ def _axis_text(value: float | None) -> str:
     return "no limit" if value is None else figure(value)
 
 
-def _split_name(split: Split) -> str:
-    """Return a ratio as text; one without prefill replicas stands for none that meets the SLO."""
-    return ratio_name(split.prefill, split.decode) if split.prefill else NO_RATIO
-
-
-def _prefill_share(split: Split) -> float | None:
-    """Return the share of prefill replicas; None if no ratio meets the SLO."""
-    return split.prefill / (split.prefill + split.decode) if split.prefill else None
-
-
 def _pairs(result: PdRatioResult) -> Iterator[Section]:
     """Yield the section on pairs of GPU types for prefill and decode, if there are several."""
-    if len(result.pairs) < 2:
-        return
-    pairs = table(
-        result.pairs,
+    yield from table_section(
+        "GPU pairs, by formula",
+        result.pairs if len(result.pairs) > 1 else (),
         (Head("Prefill on", width=2), lambda pair: pair.prefill_on),
         (Head("Decode on", width=2), lambda pair: pair.decode_on),
         (Head("Best ratio"), lambda pair: ratio_name(pair.prefill, pair.decode)),
         (Head("Capacity", Form.COUNT, "tokens/s"), lambda pair: pair.max_tps),
         (Head("Cost", Form.NUMBER, "$/h"), lambda pair: pair.usd_per_hour),
         (Head("Cost", Form.NUMBER, "$/M tokens"), lambda pair: pair.usd_per_million_tokens),
+        name="GPU pairs",
         note="The report is for the first pair.",
     )
-    yield Section("GPU pairs, by formula", (pairs,), "GPU pairs")

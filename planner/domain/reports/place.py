@@ -23,6 +23,7 @@ from planner.domain.report import (
     key_columns,
     sources_section,
     table,
+    table_section,
 )
 from planner.domain.reports.tables import Tables
 
@@ -30,22 +31,6 @@ from planner.domain.reports.tables import Tables
 def report(result: PlaceResult, _: Tables) -> Report:
     """Return the report of ``place``."""
     methods = [result.methods[name] for name in METHODS if name in result.methods]
-    return Report(
-        title=result.scenario,
-        answer=result.headline,
-        about=_subject(result),
-        facts=tuple(map(_bandwidth_fact, methods)),
-        warnings=result.warnings,
-        sections=(
-            Section("Placements", (_placements(methods),)),
-            *_simulation(result, methods),
-            *sources_section(result.provenance, result.notes),
-        ),
-    )
-
-
-def _subject(result: PlaceResult) -> str:
-    """Return a line on what is placed, and on the network of each region."""
     networks = (
         f"{tree.region}: {tree.gpus:,} GPUs, {tree.nodes:,} nodes, {tree.s1:,} S1 and "
         f"{tree.s2:,} S2 switches"
@@ -54,7 +39,24 @@ def _subject(result: PlaceResult) -> str:
     source = (
         "the fleet before the plan" if result.counts_from == "fleet.today" else result.counts_from
     )
-    return " · ".join((f"Replicas of {source}", *networks))
+    return Report(
+        title=result.scenario,
+        answer=result.headline,
+        about=" · ".join((f"Replicas of {source}", *networks)),
+        facts=tuple(map(_bandwidth_fact, methods)),
+        warnings=result.warnings,
+        sections=(
+            *table_section(
+                "Placements",
+                methods,
+                *PLACEMENT_COLUMNS,
+                note="A unit is the smallest set of replicas in the ratio. Split: prefill and "
+                "decode in different RDMA subgroups. Left over: free GPUs on partly used nodes.",
+            ),
+            *_simulation(result, methods),
+            *sources_section(result.provenance, result.notes),
+        ),
+    )
 
 
 def _bandwidth_fact(method: MethodFigures) -> Fact:
@@ -105,16 +107,6 @@ class SimulatedMethod(NamedTuple):
         return self.simulated.worst_unit or self.replay
 
 
-def _placements(methods: list[MethodFigures]) -> Table:
-    """Return a table with a row per method: how well it places the first replicas."""
-    return table(
-        methods,
-        *PLACEMENT_COLUMNS,
-        note="A unit is the smallest set of replicas in the ratio. Split: prefill and decode in "
-        "different RDMA subgroups. Left over: free GPUs on partly used nodes.",
-    )
-
-
 def services_table(services: Sequence[ServiceUnits]) -> Table:
     """Return a table with a row per service: how well one method places its units."""
     return table(
@@ -132,12 +124,11 @@ def services_table(services: Sequence[ServiceUnits]) -> Table:
 def _simulation(result: PlaceResult, methods: list[MethodFigures]) -> Iterator[Section]:
     """Yield the section on simulated latencies with each placement, if it was simulated."""
     rows = [SimulatedMethod(row.label, row.simulated) for row in methods if row.simulated]
-    if not rows:
-        return
     attained = Head("SLO attainment: {}", Form.SHARE)
     requests = f"{result.simulation.requests or 0:,} requests"
     span = f"{result.simulation.duration_s or 0:,.0f} s from {result.simulation.start}"
-    latencies = table(
+    yield from table_section(
+        "Effect on requests",
         rows,
         (Head("Method", width=2), lambda row: row.label),
         (Head("TTFT p95", Form.NUMBER, "ms"), lambda row: row.replay.ttft_ms.p95),
@@ -145,6 +136,6 @@ def _simulation(result: PlaceResult, methods: list[MethodFigures]) -> Iterator[S
         (Head("E2E p95", Form.NUMBER, "ms"), lambda row: row.replay.e2e_ms.p95),
         (Head("E2E p95 of the worst unit", Form.NUMBER, "ms"), lambda row: row.worst.e2e_ms.p95),
         *key_columns(rows, attained, lambda row: row.replay.slo_attainment),
+        name="Requests",
         note=f"{requests} of {span}, with the KV bandwidth of each placement (modelled).",
     )
-    yield Section("Effect on requests", (latencies,), "Requests")

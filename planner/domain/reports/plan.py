@@ -1,11 +1,10 @@
 """Report a plan that was computed without a comparison of policies."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from planner.domain.formats import duration, figure
 from planner.domain.kinds.plan import PlanResult
-from planner.domain.pd.plan_ratios import StatedRatio
 from planner.domain.planning.figures import PlanFigures
 from planner.domain.report import (
     Fact,
@@ -14,8 +13,7 @@ from planner.domain.report import (
     Meaning,
     Report,
     Section,
-    Table,
-    table,
+    table_section,
 )
 from planner.domain.reports.frame import (
     assumptions_section,
@@ -33,7 +31,6 @@ from planner.domain.reports.schedule import Schedule, schedule_from, schedule_ta
 from planner.domain.reports.tables import Tables
 from planner.domain.results.basis import CURRENT_FLEET
 from planner.domain.results.recommended_policy import RecommendedPlan
-from planner.domain.verification.verify import Verification
 
 THE_PLAN = ""  # key of the capacity and replicas of a plan that was not simulated
 
@@ -89,7 +86,16 @@ def _deciding_facts(result: PlanResult, replicas: str) -> Iterator[Fact]:
     """
     per_window = time_text(result.frame.window.end - result.frame.window.start)
     if replicas:
-        yield _replicas_fact(result, replicas)
+        decisions = result.plan.decisions
+        first = min((row.period for row in decisions), default=None)
+        current = sum(row.current for row in decisions if row.period == first)
+        # A fleet that the scenario does not state is only assumed.
+        stated = all(fact.what != CURRENT_FLEET for fact in result.frame.provenance)
+        change = f"{current:,} before" if current and stated else ""
+        # A comparison would add test days.
+        verified = result.verification is not None
+        sized_for = "to meet the SLO on earlier windows" if verified else "for the forecast"
+        yield Fact("Replicas", replicas, change=change, note=f"sized {sized_for}")
     totals = result.plan.totals
     if totals is not None:
         note = f"{figure(totals.gpu_hours)} GPU-hours{'' if result.plan.spare else ', no spares'}"
@@ -105,20 +111,6 @@ def _deciding_facts(result: PlanResult, replicas: str) -> Iterator[Fact]:
     price = "" if spare.usd is None else f"spare replicas cost {figure(spare.usd, '$')}"
     survives = "N+1" if spare.instances else "Region loss"
     yield Fact("Risk", survives, note=price, meaning=Meaning.MET)
-
-
-def _replicas_fact(result: PlanResult, replicas: str) -> Fact:
-    """Return the number of ``replicas``, and today's fleet if the scenario states it."""
-    decisions = result.plan.decisions
-    first = min((row.period for row in decisions), default=None)
-    current = sum(row.current for row in decisions if row.period == first)
-    # A fleet that the scenario does not state is only assumed.
-    stated = all(fact.what != CURRENT_FLEET for fact in result.frame.provenance)
-    change = f"{current:,} before" if current and stated else ""
-    # A comparison would add test days.
-    verified = result.verification is not None
-    sized_for = "to meet the SLO on earlier windows" if verified else "for the forecast"
-    return Fact("Replicas", replicas, change=change, note=f"sized {sized_for}")
 
 
 def _attainment_fact(recommended: RecommendedPlan | None) -> Fact:
@@ -139,36 +131,29 @@ def _sections(result: PlanResult, schedule: Schedule | None) -> Iterator[Section
         rows = schedule_table(schedule, result.frame.window)
         yield Section("Replica schedule", (rows,), "Schedule")
     if result.verification is not None:
-        yield Section("Simulation of the plan", (_judged(result.verification),), "Verification")
-    if ratios := [row for row in result.pd_ratios if row.best is not None]:
-        yield Section("Prefill and decode", (_ratios(ratios),), "Ratio")
+        yield from table_section(
+            "Simulation of the plan",
+            result.verification.judged,
+            (Head("Tier", width=2), lambda row: row.tier),
+            (Head("Target", Form.SHARE), lambda row: row.target),
+            (Head("SLO attainment", Form.SHARE), lambda row: row.attainment),
+            name="Verification",
+            note=result.verification.sentence,
+        )
+    yield from table_section(
+        "Prefill and decode",
+        [row for row in result.pd_ratios if row.best is not None],
+        (Head("Model", width=2), lambda row: row.model),
+        (Head("Prefill on", width=2), lambda row: row.prefill_on.removesuffix(", prefill")),
+        (Head("Decode on", width=2), lambda row: row.decode_on.removesuffix(", decode")),
+        (Head("Replicas", Form.COUNT), lambda row: row.instances),
+        (Head("Best ratio"), lambda row: row.best.figures.name if row.best else ""),
+        name="Ratio",
+        note="The best split of the replicas that the largest region has at its peak.",
+    )
     yield from assumptions_section(result.frame)
     yield from forecasts_section(result.forecast)
     yield from profiles_section(result.profile_error)
     yield from plan_sections(result.plan)
     yield from capacity_section(result.frame)
     yield from notes_and_sources_section(result.frame)
-
-
-def _judged(verification: Verification) -> Table:
-    """Return a table of the simulated SLO attainment of each tier."""
-    return table(
-        verification.judged,
-        (Head("Tier", width=2), lambda row: row.tier),
-        (Head("Target", Form.SHARE), lambda row: row.target),
-        (Head("SLO attainment", Form.SHARE), lambda row: row.attainment),
-        note=verification.sentence,
-    )
-
-
-def _ratios(ratios: Sequence[StatedRatio]) -> Table:
-    """Return a table of the best ratio of each model that has prefill and decode pools."""
-    return table(
-        ratios,
-        (Head("Model", width=2), lambda row: row.model),
-        (Head("Prefill on", width=2), lambda row: row.prefill_on.removesuffix(", prefill")),
-        (Head("Decode on", width=2), lambda row: row.decode_on.removesuffix(", decode")),
-        (Head("Replicas", Form.COUNT), lambda row: row.instances),
-        (Head("Best ratio"), lambda row: row.best.figures.name if row.best else ""),
-        note="The best split of the replicas that the largest region has at its peak.",
-    )

@@ -10,7 +10,6 @@ from planner.domain.planning.figures import (
     Limit,
     PlanFigures,
     PlanTotals,
-    ReroutedTraffic,
     Span,
     Split,
 )
@@ -31,11 +30,11 @@ from planner.domain.report import (
     Section,
     Series,
     Shape,
-    Table,
     TableColumns,
     key_columns,
     periods,
     table,
+    table_section,
 )
 
 MOST_REGIONS = 3  # with a line each in the chart of deferrable work
@@ -59,6 +58,22 @@ WORK_COLUMNS: TableColumns[DeferrableWork] = (
     (Head("Planned", Form.NUMBER, "M input tokens"), lambda row: row.planned / 1e6),
     (Head("Electricity", Form.NUMBER, "$/kWh"), lambda row: row.usd_per_kwh),
     (Head("Carbon", Form.NUMBER, "g/kWh"), lambda row: row.g_per_kwh),
+)
+MARKET_COLUMNS: TableColumns[Purchase] = (
+    (Head("Region"), lambda row: row.region),
+    (Head("GPU type", width=2), lambda row: row.gpu),
+    (Head("Market"), lambda row: row.market.replace("_", "-")),
+    (Head("Peak GPUs", Form.COUNT), lambda row: row.gpus),
+    (Head("Paid", Form.NUMBER, "GPU-hours"), lambda row: row.gpu_hours),
+    (Head("Used", Form.SHARE), lambda row: row.used_share),
+    (Head("Price per GPU-hour", Form.NUMBER, "$"), lambda row: row.usd_per_gpu_hour),
+    (Head("Cost", Form.NUMBER, "$"), lambda row: row.usd),
+)
+POWER_COLUMNS: TableColumns[PowerUse] = (
+    (Head("Limit", width=3), lambda row: row.where),
+    (Head("Allowed", Form.NUMBER, "kW"), lambda row: row.limit_kw),
+    (Head("Planned peak", Form.NUMBER, "kW"), lambda row: row.peak_kw),
+    (Head("Share", Form.SHARE), lambda row: row.share),
 )
 CAP_COLUMNS: TableColumns[CapPlan] = (
     (Head("GPU-hours", Form.NUMBER, "h"), lambda row: row.gpu_hours),
@@ -91,34 +106,34 @@ def plan_sections(plan: PlanFigures | None, *, simulated: bool = False) -> Itera
     yield from _constraints(plan)
     if plan.shift is not None:
         yield _shift(plan.shift, plan.unit)
-    if plan.mix:
-        yield _mix(plan.mix)
-    if plan.power:
-        yield _power(plan.power)
-    if plan.caps:
-        yield _caps(plan.caps)
-    if plan.split:
-        rows = table(plan.split, *SPLIT_COLUMNS, note="Split of a model's load by capacity.")
-        yield Section("Load split between variants", (rows,), "Variants", group=Group.PLAN)
-    if plan.worth is not None:
-        yield _marginal_values_section(plan.worth)
-
-
-def _mix(mix: Sequence[Purchase]) -> Section:
-    """Return the section on the GPUs that the plan pays for: reserved, on demand and spot."""
-    rows = table(
-        mix,
-        (Head("Region"), lambda row: row.region),
-        (Head("GPU type", width=2), lambda row: row.gpu),
-        (Head("Market"), lambda row: row.market.replace("_", "-")),
-        (Head("Peak GPUs", Form.COUNT), lambda row: row.gpus),
-        (Head("Paid", Form.NUMBER, "GPU-hours"), lambda row: row.gpu_hours),
-        (Head("Used", Form.SHARE), lambda row: row.used_share),
-        (Head("Price per GPU-hour", Form.NUMBER, "$"), lambda row: row.usd_per_gpu_hour),
-        (Head("Cost", Form.NUMBER, "$"), lambda row: row.usd),
+    yield from table_section(
+        "Reserved, on-demand and spot GPUs",
+        plan.mix,
+        *MARKET_COLUMNS,
+        name="Markets",
         note="Without electricity and starts. Reserved GPUs are paid in every hour.",
     )
-    return Section("Reserved, on-demand and spot GPUs", (rows,), "Markets")
+    yield from table_section(
+        "Power limits",
+        plan.power,
+        *POWER_COLUMNS,
+        name="Power",
+        group=Group.PLAN,
+        printed=True,
+        note="At rated load, servers and PUE included.",
+    )
+    if plan.caps:
+        yield _caps(plan.caps)
+    yield from table_section(
+        "Load split between variants",
+        plan.split,
+        *SPLIT_COLUMNS,
+        name="Variants",
+        group=Group.PLAN,
+        note="Split of a model's load by capacity.",
+    )
+    if plan.worth is not None:
+        yield _marginal_values_section(plan.worth)
 
 
 def _shift(shift: ShiftFigures, unit: str) -> Section:
@@ -158,19 +173,6 @@ def _work_chart(work: Sequence[DeferrableWork]) -> Chart:
         for region in regions:
             series.append(steps(f"Planned, {region}", Role.OTHER, "planned", [region]))
     return Chart("Deferrable work", Axis(), Axis("Input tokens"), tuple(series))
-
-
-def _power(uses: Sequence[PowerUse]) -> Section:
-    """Return the section on power limits, each with the plan's peak power."""
-    rows = table(
-        uses,
-        (Head("Limit", width=3), lambda row: row.where),
-        (Head("Allowed", Form.NUMBER, "kW"), lambda row: row.limit_kw),
-        (Head("Planned peak", Form.NUMBER, "kW"), lambda row: row.peak_kw),
-        (Head("Share", Form.SHARE), lambda row: row.share),
-        note="At rated load, servers and PUE included.",
-    )
-    return Section("Power limits", (rows,), "Power", group=Group.PLAN, printed=True)
 
 
 def _caps(plans: Sequence[CapPlan]) -> Section:
@@ -235,7 +237,16 @@ def _totals(plan: PlanFigures, totals: PlanTotals, *, simulated: bool) -> Iterat
     """
     # A simulated plan starts each period with the replicas that its guard has added. What-ifs and
     # fronts plan without a guard, so these figures would differ from theirs.
-    facts = [] if simulated else _planned_facts(totals)
+    facts = []
+    if not simulated:
+        facts += [
+            Fact("Planned cost", totals.usd, "$"),
+            Fact("Planned GPU-hours", totals.gpu_hours),
+            Fact("Planned energy", totals.kwh, "kWh", note="at rated load"),
+            Fact("Planned carbon", totals.carbon_kg, KG),
+            Fact("Embodied carbon", totals.embodied_kg, KG, note="of making the hardware"),
+            Fact("Starts and stops", f"{totals.starts:,} and {totals.stops:,}"),
+        ]
     if plan.lent_gpu_hours is not None:
         facts.append(Fact("Lent", plan.lent_gpu_hours, "GPU-hours"))
     blocks: list[Block] = [Facts(tuple(facts))] if facts else []
@@ -246,33 +257,18 @@ def _totals(plan: PlanFigures, totals: PlanTotals, *, simulated: bool) -> Iterat
     if plan.spare is not None:
         blocks.append(Note(plan.spare.sentence))
     if plan.rerouted:
-        blocks.append(_rerouted(plan.rerouted))
+        blocks.append(
+            table(
+                plan.rerouted,
+                (Head("From"), lambda row: row.home),
+                (Head("To"), lambda row: row.to),
+                (Head("At peak", Form.NUMBER, "input tokens/s"), lambda row: row.input_tps),
+                (Head("Share of its demand", Form.SHARE), lambda row: row.share),
+                title="Cross-region overflow",
+            )
+        )
     if blocks:
         yield Section("Planned totals", tuple(blocks), "Totals", group=Group.PLAN)
-
-
-def _planned_facts(totals: PlanTotals) -> list[Fact]:
-    """Return the totals of a plan over the window."""
-    return [
-        Fact("Planned cost", totals.usd, "$"),
-        Fact("Planned GPU-hours", totals.gpu_hours),
-        Fact("Planned energy", totals.kwh, "kWh", note="at rated load"),
-        Fact("Planned carbon", totals.carbon_kg, KG),
-        Fact("Embodied carbon", totals.embodied_kg, KG, note="of making the hardware"),
-        Fact("Starts and stops", f"{totals.starts:,} and {totals.stops:,}"),
-    ]
-
-
-def _rerouted(overflow: Sequence[ReroutedTraffic]) -> Table:
-    """Return a table of the traffic that the plan sends to other regions."""
-    return table(
-        overflow,
-        (Head("From"), lambda row: row.home),
-        (Head("To"), lambda row: row.to),
-        (Head("At peak", Form.NUMBER, "input tokens/s"), lambda row: row.input_tps),
-        (Head("Share of its demand", Form.SHARE), lambda row: row.share),
-        title="Cross-region overflow",
-    )
 
 
 def _constraints(plan: PlanFigures) -> Iterator[Section]:

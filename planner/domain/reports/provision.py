@@ -32,6 +32,7 @@ from planner.domain.report import (
     TableColumns,
     sources_section,
     table,
+    table_section,
 )
 from planner.domain.reports.frame import window_text
 from planner.domain.reports.tables import Tables
@@ -302,26 +303,21 @@ def _over_time(result: ProvisionResult) -> Iterator[Section]:
     over_time = result.over_time
     if over_time is None:
         return
-    rows = [
-        PoolRow(pool, name, level)
-        for pool in over_time.pools
-        for name, level in pool.levels.items()
-    ]
+    rows = [PoolRow(pool, *level) for pool in over_time.pools for level in pool.levels.items()]
 
     def fixed_figure(name: str, row: PoolRow[PoolOverTime, LevelFiguresOverTime]) -> float | None:
         """Return the figure ``name`` of the plan for the busiest hour; None without one."""
         return getattr(row.figures.held, name, None)
 
-    levels = table(
+    yield from table_section(
+        "Over time",
         rows,
         *OVER_TIME_COLUMNS,
         (Head("Fixed plan", Form.NUMBER, "GPU-hours"), partial(fixed_figure, "gpu_hours")),
         (Head("Fixed plan: within limit", Form.SHARE), partial(fixed_figure, "attainment")),
         note=f"{over_time.windows:,} windows of {over_time.window_s:g} s, planned on "
-        f"{over_time.known} "
-        "load. The fixed plan is that of the busiest hour.",
+        f"{over_time.known} load. The fixed plan is that of the busiest hour.",
     )
-    yield Section("Over time", (levels,))
 
 
 def _methods(pools: list[PoolFigures]) -> Iterator[Section]:
@@ -329,15 +325,14 @@ def _methods(pools: list[PoolFigures]) -> Iterator[Section]:
 
     They are the greedy method, the exact optimum, and Algorithm 1 of Cui et al. (2025).
     """
-    rows = [PoolRow(pool, method.method, method) for pool in pools for method in pool.methods]
-    if not rows:
-        return
-    methods = table(
-        rows,
+    yield from table_section(
+        "Methods of Cui et al. (2025)",
+        [PoolRow(pool, method.method, method) for pool in pools for method in pool.methods],
         *METHOD_COLUMNS,
+        name="Source",
+        group=Group.BASIS,
         note="A method without slots found no plan. Slots are GPU places before placement.",
     )
-    yield Section("Methods of Cui et al. (2025)", (methods,), "Source", group=Group.BASIS)
 
 
 def pool_name(pool: PoolFigures) -> str:

@@ -17,6 +17,7 @@ from planner.domain.report import (
     TableColumns,
     sources_section,
     table,
+    table_section,
 )
 from planner.domain.reports.tables import Tables
 from planner.domain.sharing.figures import WAYS, ModelFigures
@@ -34,7 +35,7 @@ def report(result: ShareResult, _: Tables) -> Report:
         warnings=result.warnings,
         sections=(
             Section("Models per GPU", (_chart(result), _gpus(result))),
-            Section("Models", (table(result.models, *MODEL_COLUMNS),)),
+            *table_section("Models", result.models, *MODEL_COLUMNS),
             *sources_section(result.provenance, result.notes),
         ),
     )

@@ -26,6 +26,7 @@ from planner.domain.report import (
     limit_name,
     sources_section,
     table,
+    table_section,
 )
 from planner.domain.reports.tables import Tables
 from planner.domain.sizing.splits import SplitSize
@@ -45,12 +46,6 @@ LATENCIES = {"ttft": "TTFT", "tbt": "TPOT"}
 def report(result: SizeResult, tables: Tables) -> Report:
     """Return the report of ``size``."""
     curve = tables("curve")
-    capacity = table(
-        result.pools,
-        *REPLICA_COLUMNS,
-        *CAPACITY_COLUMNS,
-        note="The last two columns are for a profile that is slower or faster by its error.",
-    )
     return Report(
         title=result.scenario,
         answer=_answer(result),
@@ -58,9 +53,25 @@ def report(result: SizeResult, tables: Tables) -> Report:
         facts=tuple(_capacity_fact(pool) for pool in result.pools[:MOST_FACTS]),
         sections=(
             Section("Replica capacity", (_pools(result), *_pool_chart(result.pools))),
-            *_splits(result),
+            *table_section(
+                "Attention and expert GPUs",
+                result.splits,
+                *SPLIT_COLUMNS,
+                name="Splits",
+                note="Set the best split as attention_ffn of the profile.",
+                marked=lambda split: split.best,
+            ),
             *_latencies(result.pools, curve),
-            Section("Latency at capacity", (capacity,), group=Group.BASIS, printed=True),
+            *table_section(
+                "Latency at capacity",
+                result.pools,
+                *REPLICA_COLUMNS,
+                *CAPACITY_COLUMNS,
+                group=Group.BASIS,
+                printed=True,
+                note="The last two columns are for a profile that is slower or faster by its "
+                "error.",
+            ),
             Section("Accuracy", (_profiles(result), _closed_forms(result)), group=Group.BASIS),
             *sources_section(
                 result.provenance,
@@ -212,20 +223,14 @@ def _closed_forms(result: SizeResult) -> Table:
 
 def _by_region(pool: SizedPool) -> str:
     """Return the replicas that the peak of each region needs; "" unless there are several."""
-    counts = pool.replicas_by_region
-    if len(counts) < 2:
-        return ""
-    return ", ".join(f"{region} {count:,}" for region, count in counts.items())
+    counts = [f"{region} {count:,}" for region, count in pool.replicas_by_region.items()]
+    return ", ".join(counts) if len(counts) > 1 else ""
 
 
 def _remark(split: SplitSize) -> str:
     """Return the remarks on a split, such as that it is the best; "" without any."""
-    remarks = ["best"] if split.best else []
-    if split.stated:
-        remarks.append("in the scenario")
-    if split.note:
-        remarks.append(split.note)
-    return ", ".join(remarks)
+    remarks = "best" * split.best, "in the scenario" * split.stated, split.note
+    return ", ".join(filter(None, remarks))
 
 
 CAPACITY_COLUMNS: TableColumns[SizedPool] = (
@@ -252,18 +257,6 @@ SPLIT_COLUMNS: TableColumns[SplitSize] = (
     (Head("KV cache", Form.COUNT, "tokens"), lambda split: split.kv_capacity_tokens),
     (Head("Remark", width=2), _remark),
 )
-
-
-def _splits(result: SizeResult) -> Iterator[Section]:
-    """Yield the section on splits of a replica's GPUs between attention and experts, if sized."""
-    if result.splits:
-        splits = table(
-            result.splits,
-            *SPLIT_COLUMNS,
-            marked=lambda split: split.best,
-            note="Set the best split as attention_ffn of the profile.",
-        )
-        yield Section("Attention and expert GPUs", (splits,), "Splits")
 
 
 def _latencies(pools: Sequence[SizedPool], all_curves: pl.DataFrame) -> Iterator[Section]:

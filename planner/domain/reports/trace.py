@@ -6,15 +6,19 @@ A label is a value of the column that splits the traffic, such as one model or o
 from collections.abc import Iterator, Sequence
 
 from planner.domain.formats import duration
-from planner.domain.report import Form, Group, Head, Note, Report, Section, TableColumns, table
-from planner.domain.serialise import moment
-from planner.domain.trace_statistics.figures import (
-    Character,
-    Lengths,
-    LostBins,
-    Sessions,
-    Volume,
+from planner.domain.report import (
+    Form,
+    Group,
+    Head,
+    Note,
+    Report,
+    Section,
+    TableColumns,
+    table,
+    table_section,
 )
+from planner.domain.serialise import moment
+from planner.domain.trace_statistics.figures import Burstiness, Character, Lengths, Sessions, Volume
 
 MOST_ROWS = 12  # of a table, the largest first; the API has all
 TOKENS = "tokens"
@@ -31,12 +35,26 @@ def trace_report(character: Character, by: str) -> Report:
 
     ``by`` is the column that splits its traffic: "model", "region" or "tier"; "all": not split.
     """
+    lengths = [row for row in character.lengths if row.by in ("all", by)][: 2 * MOST_ROWS]
     sections = (
         *_amounts(character, by),
-        *_lengths(character, by),
+        *table_section("Length of requests", lengths, *LENGTH_COLUMNS, name="Lengths"),
         *_days(character),
-        *_bursts(character),
-        *_sessions(character.sessions),
+        *table_section(
+            "Bursts, by time scale",
+            character.burstiness,
+            *BURST_COLUMNS,
+            name="Bursts",
+            note="Variance over mean of counts per bin (Poisson: 1), without the daily cycle up to "
+            "ten minutes.",
+        ),
+        *table_section(
+            "Sessions",
+            filter(None, [character.sessions]),
+            *SESSION_COLUMNS,
+            note="Sessions have two turns or more. Each simulated turn waits for the previous "
+            "answer and its think time.",
+        ),
         *_outages(character),
         *_combinations(character),
     )
@@ -62,16 +80,20 @@ REPEAT_COLUMNS: TableColumns[Volume] = (
     (Head("Utility per request", Form.NUMBER), lambda row: row.utility_per_request),
 )
 LENGTH_COLUMNS: TableColumns[Lengths] = (
-    (
-        Head("Tokens of a request", width=2),
-        lambda row: row.field.replace("_", " ").capitalize(),
-    ),
+    (Head("Tokens of a request", width=2), lambda row: row.field.replace("_", " ").capitalize()),
     (Head("Label", width=2), lambda row: "All" if row.by == "all" else row.label),
     (Head("Mean", Form.NUMBER), lambda row: row.mean),
     (Head("CV", Form.NUMBER), lambda row: row.cv),
     (Head("P50", Form.NUMBER), lambda row: row.p50),
     (Head("P95", Form.NUMBER), lambda row: row.p95),
     (Head("P99", Form.NUMBER), lambda row: row.p99),
+)
+BURST_COLUMNS: TableColumns[Burstiness] = (
+    (Head("Bins of", Form.SECONDS), lambda row: row.bin_s),
+    (Head("Variance / mean", Form.NUMBER), lambda row: row.dispersion),
+    (Head("Within 10 min", Form.NUMBER), lambda row: row.within_10_min),
+    (Head("Peak / mean", Form.NUMBER), lambda row: row.peak_to_mean),
+    (Head("Empty", Form.SHARE), lambda row: row.empty),
 )
 SESSION_COLUMNS: TableColumns[Sessions] = (
     (Head("Sessions", Form.COUNT), lambda row: row.sessions),
@@ -112,77 +134,32 @@ def _amounts(character: Character, by: str) -> Iterator[Section]:
     yield Section(title, (rows, Note(note)), "Amounts")
 
 
-def _lengths(character: Character, by: str) -> Iterator[Section]:
-    """Yield the section on the tokens of a request, of all requests and by label of ``by``."""
-    lengths = [length for length in character.lengths if length.by in ("all", by)]
-    if not lengths:
-        return
-    rows = table(
-        lengths[: 2 * MOST_ROWS],
-        *LENGTH_COLUMNS,
-    )
-    yield Section("Length of requests", (rows,), "Lengths")
-
-
 def _days(character: Character) -> Iterator[Section]:
     """Yield the section on each day and its rank, if there are several days."""
     days = character.days.days
     if len(days) < 2:
         return
-    rows = table(
+    yield from table_section(
+        "Days, with their rank",
         days,
         (Head("Day", width=2), lambda row: row.name),
         (Head("Rank", Form.COUNT), lambda row: row.rank),
         (Head("Share of busiest", Form.SHARE), lambda row: row.of_busiest),
         *AMOUNTS,
         (Head("Known", Form.SHARE), lambda row: row.seen),
+        name="Days",
+        group=Group.BASIS,
+        printed=True,
     )
-    yield Section("Days, with their rank", (rows,), "Days", group=Group.BASIS, printed=True)
-
-
-def _bursts(character: Character) -> Iterator[Section]:
-    """Yield the section on bursts: how counts per bin vary, for several widths of bins.
-
-    Nothing if the trace has no single requests.
-    """
-    if not character.burstiness:
-        return
-    rows = table(
-        character.burstiness,
-        (Head("Bins of", Form.SECONDS), lambda row: row.bin_s),
-        (Head("Variance / mean", Form.NUMBER), lambda row: row.dispersion),
-        (Head("Within 10 min", Form.NUMBER), lambda row: row.within_10_min),
-        (Head("Peak / mean", Form.NUMBER), lambda row: row.peak_to_mean),
-        (Head("Empty", Form.SHARE), lambda row: row.empty),
-        note="Variance over mean of counts per bin (Poisson: 1), without the daily cycle up to "
-        "ten minutes.",
-    )
-    yield Section("Bursts, by time scale", (rows,), "Bursts")
-
-
-def _sessions(sessions: Sessions | None) -> Iterator[Section]:
-    """Yield the section on sessions of two turns or more, if there are any."""
-    if sessions is None:
-        return
-    rows = table(
-        [sessions],
-        *SESSION_COLUMNS,
-        note=(
-            "Sessions have two turns or more. Each simulated turn waits for the previous answer "
-            "and its think time."
-        ),
-    )
-    yield Section("Sessions", (rows,))
 
 
 def _outages(character: Character) -> Iterator[Section]:
     """Yield the section on the largest outages, if there are any."""
-    shown: tuple[LostBins, ...] = character.outages[:MOST_ROWS]
-    if not shown:
-        return
+    shown = character.outages[:MOST_ROWS]
     unit = character.unit.replace("_", " ")
     left_out = _smaller_rows_note(shown, character.outages_found)
-    rows = table(
+    yield from table_section(
+        "Outages",
         shown,
         (Head("Series", width=2), lambda row: row.series),
         (Head("From", Form.MOMENT, width=2), lambda row: moment(row.start_s)),
@@ -191,21 +168,19 @@ def _outages(character: Character) -> Iterator[Section]:
         (Head("Next bin, of the usual", Form.SHARE), lambda row: row.after),
         note=f"Empty bins that cannot be chance. {left_out}".strip(),
     )
-    yield Section("Outages", (rows,))
 
 
 def _combinations(character: Character) -> Iterator[Section]:
     """Yield the section on the largest combinations of model, region and tier."""
     shown = character.cells[:MOST_ROWS]
-    if not shown:
-        return
-    rows = table(
+    yield from table_section(
+        "Volume by model, region and tier",
         shown,
         (Head("Model", width=2), lambda row: row.model),
         (Head("Region", width=2), lambda row: row.region),
         (Head("Tier", width=2), lambda row: row.tier),
         (Head(character.unit.replace("_", " ").capitalize(), Form.NUMBER), lambda row: row.amount),
         (Head("Share", Form.SHARE), lambda row: row.share),
+        name="Cells",
         note=_smaller_rows_note(shown, len(character.cells)),
     )
-    yield Section("Volume by model, region and tier", (rows,), "Cells")

@@ -82,7 +82,13 @@ def answer_report(title: str, before: WhatIf | None, now: WhatIf, *, same: bool 
         facts = (_fact(shown, before, now) for shown in figures if shown.name != "starts")
         blocks.append(Facts(tuple(facts)))
     if now.recommended is not None and not same:
-        blocks.append(Note(_recommended_before(now.recommended)))
+        simulated_cost = figure(now.recommended.cost_usd, "$")
+        sentence = (
+            f"Recommended before the change: {now.recommended.label}, {simulated_cost} simulated. "
+            "The figures above are of the plan that covers the forecast. Simulate the change to "
+            "see the recommended policy."
+        )
+        blocks.append(Note(sentence))
     if now.totals is not None:
         blocks += _replicas_chart(before, now)
     changed = [size for size in now.sizes if size.input_tps != size.before_tps]
@@ -94,15 +100,6 @@ def answer_report(title: str, before: WhatIf | None, now: WhatIf, *, same: bool 
     sections = (Section(title_of_plan, tuple(blocks)), _notes(details))
     simulated = now.recommended if same else None
     return Report(title, _headline(before, now, simulated), sections)
-
-
-def _recommended_before(policy: SimulatedPolicy) -> str:
-    """Return what the run recommends, which a what-if without a simulation cannot change."""
-    return (
-        f"Recommended before the change: {policy.label}, {figure(policy.cost_usd, '$')} "
-        "simulated. The figures above are of the plan that covers the forecast. Simulate the "
-        "change to see the recommended policy."
-    )
 
 
 def _headline(before: WhatIf | None, now: WhatIf, simulated: SimulatedPolicy | None) -> str:

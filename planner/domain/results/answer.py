@@ -104,12 +104,14 @@ def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
     cost = _cost_words(study, run) + cost_difference_words(run, base, usd=False)
     spare = study.settings.plan.spare
     survives = f"urvives the loss of {loss_words(spare) if spare else 'one replica'}"
+    window = study.window
+    growth = f"for {window.growth.words} of the forecast" if window.ahead and window.growth else ""
     candidates = (
         Fact("Fleet", on_average),
         Fact("Cost", cost),
-        Fact("Growth", _growth_words(study)),
+        Fact("Growth", growth),
         Fact("Above a limit", _limits_exceeded(study, run), "above a limit: "),
-        Fact("SLO attainment", _attainment_words(run, study.window.ahead), "SLO attainment "),
+        Fact("SLO attainment", _attainment_words(run, window.ahead), "SLO attainment "),
         Fact(f"S{survives}", _survives_loss_words(run), f"s{survives}: "),
     )
     facts = tuple(fact for fact in candidates if fact.words)
@@ -323,12 +325,6 @@ def _highest_hourly_cost(study: Study, run: PolicyRun) -> float:
     starts_s = np.arange(len(hourly_usd)) * series.interval_s
     periods = (starts_s // study.window.period_s).astype(np.int64)
     return float((np.bincount(periods, hourly_usd) / np.bincount(periods)).max())
-
-
-def _growth_words(study: Study) -> str:
-    """Return the growth that a plan after the end of the traffic assumes; "" if it assumes none."""
-    window = study.window
-    return f"for {window.growth.words} of the forecast" if window.ahead and window.growth else ""
 
 
 def _attainment_words(run: PolicyRun, ahead: bool) -> str:

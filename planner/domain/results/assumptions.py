@@ -30,7 +30,6 @@ from planner.inputs.scenario.settings import PlanSettings
 from simulation.arrays import CodeArray, FloatArray, Int32Array, count_codes, row_slices
 from simulation.fleet import Tier
 from simulation.performance.compiled_graph import GraphProfile
-from simulation.performance.profile import Profile
 from simulation.performance.specs import Provenance
 from simulation.sizing.queueing import largest_rate
 from simulation.synthesis import SampledLength
@@ -280,16 +279,14 @@ def _speeds(study: Study) -> Iterator[Assumption]:
         what = f"Speed of {name}"
         yield Assumption(what, value, source.kind, source.source, "profiles", words, effect)
         source_words = "the profile's own" if section.name else "scenario; default bf16"
-        value = _precision(profile, section.precision, section.kv_precision)
+        # A graph profile has precisions of its own.
+        weights: str = section.precision
+        cache: str = section.kv_precision
+        if isinstance(profile, GraphProfile):
+            weights = profile.graph.arrangement.weights
+            cache = profile.graph.arrangement.kv_cache
+        value = f"weights {weights}, KV cache {cache}"
         yield Assumption(f"Precision of {name}", value, ASSUMED, source_words, "profiles.precision")
-
-
-def _precision(profile: Profile, weights: str, cache: str) -> str:
-    """Return the precision of weights and KV cache in words; a graph profile has its own."""
-    if isinstance(profile, GraphProfile):
-        weights = profile.graph.arrangement.weights
-        cache = profile.graph.arrangement.kv_cache
-    return f"weights {weights}, KV cache {cache}"
 
 
 def _serving(hardware: Hardware) -> Iterator[Assumption]:

@@ -283,18 +283,12 @@ def yaml_text(documents: Sequence[Document]) -> str:
     for document in documents:
         lines = []
         for comment in document.comment:
-            lines += [f"# {line}".rstrip() for line in _lines(comment)]
+            # YAML 1.1 also breaks lines at NEL, LS and PS. An unsplit break would end the comment.
+            comment_lines = re.split(r"[\r\n\x85\u2028\u2029]", comment)
+            lines += [f"# {line}".rstrip() for line in comment_lines]
         lines += _block(document.body, depth=0)
         texts.append("".join(f"{line}\n" for line in lines))
     return "---\n".join(texts)
-
-
-def _lines(text: str) -> list[str]:
-    """Return the lines of a text, split at every break of YAML 1.1, which has NEL, LS and PS too.
-
-    A comment with an unsplit break would end there, and the rest would be read as YAML.
-    """
-    return re.split(r"[\r\n\x85\u2028\u2029]", text)
 
 
 def _block(value: Any, depth: int) -> Iterator[str]:

@@ -182,7 +182,12 @@ class Plot:
                 lower_points = _points(series, self.x, y, series.low)
                 yield _filled(_points(series, self.x, y), lower_points, colour)
             case _:
-                yield from _line(series, self.x, y, colour, self.top)
+                # A line beyond the end of the axis is left out.
+                smallest = min((value or 0.0 for value in series.y), default=0.0)
+                points = _points(series, self.x, y)
+                if points and (self.top is None or smallest <= self.top):
+                    width = 2.4 if series.role is Role.RECOMMENDED else 1.6
+                    yield Path(tuple(points), colour, width, dashed=series.role in DASHED)
 
     def _bars(self, series: Series, y: Scale, colour: str) -> Iterator[Box]:
         """Yield the upright bars of a series, one per category."""
@@ -199,15 +204,6 @@ class Plot:
 def _filled(upper: Sequence[Point], lower: Sequence[Point], colour: str) -> Path:
     """Return the area between two edges, both from left to right."""
     return Path((*upper, *reversed(lower)), colour, filled=True)
-
-
-def _line(series: Series, x: Scale, y: Scale, colour: str, top: float | None) -> Iterator[Path]:
-    """Yield the line of a series, unless all values are beyond ``top``, the end of the axis."""
-    smallest = min((value or 0.0 for value in series.y), default=0.0)
-    points = _points(series, x, y)
-    if points and (top is None or smallest <= top):
-        width = 2.4 if series.role is Role.RECOMMENDED else 1.6
-        yield Path(tuple(points), colour, width, dashed=series.role in DASHED)
 
 
 def _axes(x: Scale, y: Scale) -> Iterator[Path | Text]:

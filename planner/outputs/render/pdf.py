@@ -164,17 +164,12 @@ def _story(report: Report, cover: Cover) -> list[platypus.Flowable]:
         story += [platypus.PageBreak(), _text("Appendix", TITLE)]
     for section in document.appendix:
         story += _section(section, report.clock)
-    if _has_unprintable_letters(report):
+    cells = [str(value) for table in report.tables for row in table.rows for value in row]
+    content = "\n".join((report.title, report.answer, *cells))
+    if printable(content).count(UNKNOWN_LETTER) > content.count(UNKNOWN_LETTER):
         letters = f"Letters outside western European scripts show as {UNKNOWN_LETTER}."
         story.append(_text(f"{letters} See the HTML or XLSX.", SMALL))
     return story
-
-
-def _has_unprintable_letters(report: Report) -> bool:
-    """Return whether the PDF shows UNKNOWN_LETTER in place of a letter of the report."""
-    cells = [str(value) for table in report.tables for row in table.rows for value in row]
-    content = "\n".join((report.title, report.answer, *cells))
-    return printable(content).count(UNKNOWN_LETTER) > content.count(UNKNOWN_LETTER)
 
 
 def _answer(text: str) -> platypus.Flowable:
@@ -301,12 +296,6 @@ def _table(table: Table, clock: str) -> platypus.Flowable:
     for row in sorted(table.marked):
         below_head = row + 1
         style.append(("BACKGROUND", (0, below_head), (-1, below_head), _MARKED))
-    return Grid([heads, *rows], colWidths=_widths(table), repeatRows=1, style=style,
-                spaceBefore=4)  # fmt: skip
-
-
-def _widths(table: Table) -> list[float]:
-    """Return column widths in points: the minimum, and the rest of the page by relative width."""
     minimum_widths = min_widths(table)
     width_left = max(0.0, TEXT_WIDTH - sum(minimum_widths))
     relative_widths = [0.5 if head.numeric else head.width for head in table.heads]
@@ -314,7 +303,8 @@ def _widths(table: Table) -> list[float]:
         minimum + width_left * relative / sum(relative_widths)
         for minimum, relative in zip(minimum_widths, relative_widths, strict=True)
     ]
-    return [TEXT_WIDTH * width / sum(widths) for width in widths]
+    widths = [TEXT_WIDTH * width / sum(widths) for width in widths]
+    return Grid([heads, *rows], colWidths=widths, repeatRows=1, style=style, spaceBefore=4)
 
 
 def _signs(cover: Cover) -> platypus.Flowable:

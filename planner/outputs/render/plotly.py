@@ -81,7 +81,8 @@ def _upright_axes(chart: Chart, all_x: Sequence[Value]) -> PlotlyData:
     if any(isinstance(x, str) for x in all_x):  # names such as 2024-05 would be read as dates
         xaxis["type"] = "category"
     yaxis = _axis(chart.y, [y for series in chart.series for y in series.y])
-    if _shows_few(chart):
+    largest = [max((y for y in series.y if y), default=0.0) for series in chart.series]
+    if chart.y.form is Form.COUNT and sum(largest) <= FEW:  # even if they are stacked
         yaxis["dtick"] = 1  # a tick for every whole number
     axes: PlotlyData = {"xaxis": xaxis, "yaxis": yaxis}
     if chart.right:
@@ -90,12 +91,6 @@ def _upright_axes(chart: Chart, all_x: Sequence[Value]) -> PlotlyData:
             "showgrid": False, "rangemode": "tozero", "automargin": True,
         }  # fmt: skip
     return axes
-
-
-def _shows_few(chart: Chart) -> bool:
-    """Return whether a chart shows counts that are at most FEW, even if they are stacked."""
-    largest = [max((y for y in series.y if y), default=0.0) for series in chart.series]
-    return chart.y.form is Form.COUNT and sum(largest) <= FEW
 
 
 def _axis(axis: Axis, values: Sequence[Any] = ()) -> PlotlyData:

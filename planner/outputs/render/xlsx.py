@@ -11,7 +11,7 @@ from typing import Any
 import xlsxwriter
 
 from planner.domain.formats import local
-from planner.domain.report import Fact, Facts, Form, Note, Report, Section, Table, Value
+from planner.domain.report import Fact, Facts, Form, Note, Report, Section, Table
 from planner.outputs.cover import Cover
 
 # Width of a column, more per step of relative width, and largest width, in characters.
@@ -143,19 +143,15 @@ def _table(sheet: Any, table: Table, bold: Any, forms: dict[Form, Any]) -> None:
         sheet.set_column(column, column, width)
         sheet.write_string(0, column, head.full, bold)
         for row, values in enumerate(table.rows, start=1):
-            _cell(sheet, row, column, values[column], forms[head.form])
+            value, form = values[column], forms[head.form]
+            match value:
+                case None | "":
+                    sheet.write_blank(row, column, None, form)
+                case str():
+                    sheet.write_string(row, column, value, form)
+                case datetime():
+                    # Excel has no time zones.
+                    sheet.write_datetime(row, column, local(value).replace(tzinfo=None), form)
+                case _:
+                    sheet.write_number(row, column, value, form)
     sheet.autofilter(0, 0, max(len(table.rows), 1), len(table.heads) - 1)
-
-
-def _cell(sheet: Any, row: int, column: int, value: Value, form: Any) -> None:
-    """Write a value into a cell with a matching type: number, date or text."""
-    match value:
-        case None | "":
-            sheet.write_blank(row, column, None, form)
-        case str():
-            sheet.write_string(row, column, value, form)
-        case datetime():
-            # Excel has no time zones.
-            sheet.write_datetime(row, column, local(value).replace(tzinfo=None), form)
-        case _:
-            sheet.write_number(row, column, value, form)
