@@ -42,7 +42,7 @@ from planner.selectors.measured_corrections import (
     stored_measurements,
 )
 from simulation.performance.estimate.calibration import ENGINES, LOADS, CellSelector
-from simulation.performance.estimate.defaults import Deployment
+from simulation.performance.estimate.defaults import TENSOR_PARALLEL_MOST, Deployment
 from simulation.performance.estimate.estimate import Estimate, RefusedEstimate, estimate_rows
 from simulation.performance.graph import operator_graph
 from simulation.performance.power import load, watts
@@ -197,9 +197,18 @@ def _requested(row: Row | str, hardware: UserFacts) -> tuple[Deployment, AtRate 
     if isinstance(row, str):
         return Refused(row)
     try:
-        return requested_estimate(row, hardware)
+        deployed, at_rate = requested_estimate(row, hardware)
     except EXPECTED as problem:
         return Refused(str(problem))
+    heads = deployed.shape.heads
+    for tp in (deployed.decode.tp, (deployed.prefill or deployed.decode).tp):
+        if heads % tp and tp <= TENSOR_PARALLEL_MOST:  # a larger one counts all workers' GPUs
+            fits = ", ".join(str(tp) for tp in range(2, TENSOR_PARALLEL_MOST) if heads % tp == 0)
+            return Refused(
+                f"tp is {tp}, which does not divide the {heads} attention heads of "
+                f"{deployed.shape.name}. Use 1, or one of {fits}."
+            )
+    return deployed, at_rate
 
 
 def _measured_changes(

@@ -1,10 +1,11 @@
 """Answer how many GPUs serve a number of users or a request rate, without trace or scenario."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, isfinite
 from typing import Annotated, Any, NamedTuple
 
+import numpy as np
 from pydantic import Field
 
 from planner.domain.deployment_search.query import RELEASED, DeploymentQuery, price_of
@@ -17,11 +18,24 @@ from planner.errors import PlannerError
 from planner.inputs import catalogue
 from planner.services.deployment_search import search_deployments
 from planner.services.estimates import estimate_many
+from simulation.errors import SimulationError
+from simulation.fleet import Tier
 from simulation.performance.estimate.defaults import MOST_HITS
+from simulation.performance.fitting.compare import stated_check_of
+from simulation.performance.profile import Profile
+from simulation.sizing.batch_queue import Evaluation, evaluate_pool, saturated_rps
+from simulation.sizing.capacity import SizingCase
+from simulation.sizing.pool import fewest_instances, pool_curve
+from simulation.sizing.trial import rates_around_limit
+from simulation.sizing.workload import Workload
+from simulation.trace import CachedTokens
 
 WIDTHS = (1, 2, 4, 8)  # numbers of GPUs per replica that are compared
 MAX_PER_REPLICA = 1024  # most users at once of a replica that are considered
 SPARE_REPLICAS = 1  # recommended, so that the load is served if one replica fails
+MEAN_TTFT = "TTFT is the mean of steady traffic. It is higher while all users start at once."
+PERCENTILE = 95.0  # percent of requests within the limits at a request rate
+NEARLY, TRICKLE = 0.98, 1e-6  # shares of the saturated rate: queues too long, and no queue
 STEADY_ROUNDS = 1000.0  # requests of each user: many, so that they do not all begin at once
 Tokens = Annotated[int, Field(ge=1, le=10_000_000)]
 Milliseconds = Annotated[float, Field(ge=0.001, le=1e8)]
@@ -80,14 +94,24 @@ class QuickSize:
 def quick_size(question: SizeQuestion) -> QuickSize:
     """Return the fewest GPUs that meet both latency limits, with cost and assumptions.
 
-    Raises PlannerError if no replica meets the limits, or unless exactly one load is given.
+    A replica with a built-in profile has that profile's speed, as in plans. Others have an
+    estimated speed. Raises PlannerError if no replica meets the limits, or unless exactly one load
+    is given.
     """
     if (question.users is None) == (question.rps is None):
         raise PlannerError("Give either users (requests in flight) or rps.")
-    if question.users is not None or question.cached_share:
-        size = _fewest_by_estimates(question)
-    else:
-        size = _cheapest_for_rate(question)
+    name, gpu_type = catalogue.model_name(question.model), catalogue.gpu_name(question.gpu)
+    built_in = catalogue.profiles()
+    profiles = [built_in[key] for w in WIDTHS if (key := (name, gpu_type, w)) in built_in]
+    sizes = [size for profile in profiles if (size := _size_on_profile(question, profile))]
+    by_mean = question.users is not None or question.cached_share
+    estimated_size = _fewest_by_estimates if by_mean else _cheapest_for_rate
+    try:
+        sizes.append(estimated_size(question, {profile.tp for profile in profiles}))
+    except PlannerError:
+        if not sizes:
+            raise
+    size = min(sizes, key=lambda size: (size.gpus, size.tp))
     price = price_of(size.gpu, {})
     known, offers = isfinite(price.usd), price.provenance.source
     price_basis = f"A GPU-hour costs ${price.usd:,.2f} ({offers})." if known else f"Cost: {offers}."
@@ -112,6 +136,75 @@ def quick_size(question: SizeQuestion) -> QuickSize:
     )
 
 
+def _size_on_profile(question: SizeQuestion, profile: Profile) -> QuickSize | None:
+    """Return the fewest replicas with the speed of ``profile``; None if it misses the limits."""
+    isl, osl = np.array([question.isl]), np.array([question.osl])
+    cached = CachedTokens(np.rint(question.cached_share * isl)) if question.cached_share else None
+    tier = Tier("limits", question.ttft_ms / 1e3, question.tbt_ms / 1e3, None, PERCENTILE / 100)
+    rps = question.rps or 0.0
+    try:
+        if question.users is not None:
+            work = Workload(isl, osl, cached=cached)
+            replicas, at = _replicas_for_users(question, profile, work)
+            rps, ttft_s, tbt_s, each_rps = replicas * at.rate, at.ttft.mean, at.tbt.mean, at.rate
+        else:
+            curve = pool_curve(SizingCase(profile, (isl, osl), tier, blocks=cached))
+            replicas = fewest_instances(curve.max_rps, rps)
+            ttft_s, tbt_s = curve.alone.ttft_s, curve.alone.tbt_s
+            each_rps = curve.alone.max_rps
+    except SimulationError:
+        return None
+    error = stated_check_of(profile)
+    assert error is not None  # the catalogue has a check of each
+    return QuickSize(
+        gpus=replicas * profile.tp,
+        replicas=replicas,
+        tp=profile.tp,
+        gpu=profile.gpu,
+        model=profile.model,
+        ttft_ms=ttft_s * 1e3,
+        tbt_ms=tbt_s * 1e3 if question.osl > 1 else None,
+        tokens_per_s=rps * question.osl,
+        expected_error=SearchError(
+            ttft=error.median, tbt=error.median, ttft_90=error.p95, tbt_90=error.p95,
+            basis=f"{error.quantity}: {error.against}",
+        ),
+        assumptions=(
+            *_load_words(question),
+            f"Speed: built-in profile ({profile.provenance.kind}), as in plans.",
+        ),
+        users_per_replica=question.users / replicas if question.users else None,
+        rps_per_replica=each_rps if question.rps else None,
+    )  # fmt: skip
+
+
+def _replicas_for_users(
+    question: SizeQuestion, profile: Profile, work: Workload
+) -> tuple[int, Evaluation]:
+    """Return the fewest replicas on which mean latencies are within the limits, and one of them.
+
+    Each has an equal share of the users in flight on average, with Poisson arrivals. Raises
+    SimulationError if no replica meets the limits.
+    """
+    users, ttft_s, tbt_s = question.users or 0, question.ttft_ms / 1e3, question.tbt_ms / 1e3
+    saturated = saturated_rps(profile, work)
+
+    def largest(holds: Callable[[Evaluation], bool]) -> Evaluation:
+        """Return the evaluation at the largest rate for which ``holds`` is True."""
+        rates = rates_around_limit(
+            lambda rate: holds(evaluate_pool(profile, work.at(rate))), saturated / 2,
+            step=4.0, lowest=TRICKLE * saturated, highest=NEARLY * saturated, precision=1e-3,
+        )  # fmt: skip
+        if rates is None:
+            raise SimulationError(f"No rate of {profile.model} meets the limits.")
+        return evaluate_pool(profile, work.at(rates[0]))
+
+    most = largest(lambda at: at.ttft.mean <= ttft_s and at.tbt.mean <= tbt_s)
+    replicas = ceil(users / min(most.rate * most.e2e.mean, users))
+    each = users / replicas
+    return replicas, largest(lambda at: at.rate * at.e2e.mean <= each)
+
+
 def loads_of(users: int) -> list[int]:
     """Return the numbers of users per replica to try, largest first.
 
@@ -123,39 +216,30 @@ def loads_of(users: int) -> list[int]:
     return sorted((load for load in loads if load <= MAX_PER_REPLICA), reverse=True)
 
 
-def _fewest_by_estimates(question: SizeQuestion) -> QuickSize:
-    """Return the fewest GPUs on which the mean latencies meet both limits.
+def _fewest_by_estimates(question: SizeQuestion, profiled: Collection[int]) -> QuickSize:
+    """Return the fewest GPUs on which estimated mean latencies meet both limits.
 
-    The load is of users at once, or a rate of requests whose prompts are partly cached. Raises
-    PlannerError if no replica meets the limits.
+    No replica has a number of GPUs in ``profiled``. The load is of users at once, or a rate of
+    requests whose prompts are partly cached. Raises PlannerError if no replica meets the limits.
     """
-    fit = _fewest_gpus(question)
-    replicas, answer = fit.gpus // fit.width, fit.answer
-    load = f"{question.rps or 0.0:g} requests arrive per second."
+    fit = _fewest_gpus(question, profiled)
+    replicas, answer, rps = fit.gpus // fit.width, fit.answer, question.rps or 0.0
+    load = f"{rps:g} requests arrive per second."
     if question.users is not None:
         load = f"{question.users:,} requests run or wait at any time."
-    size = QuickSize(
+    return QuickSize(
         gpus=fit.gpus,
         replicas=replicas,
         tp=fit.width,
-        gpu=catalogue.gpu_name(question.gpu),
-        model=catalogue.model_name(question.model),
+        gpu=answer.gpu,
+        model=answer.model,
         ttft_ms=answer.ttft_ms,
         tbt_ms=answer.tbt_ms,
-        tokens_per_s=answer.tokens_per_s * replicas,
+        tokens_per_s=rps * question.osl or answer.tokens_per_s * replicas,
         expected_error=answer.expected_error,
-        assumptions=(
-            load,
-            "TTFT is the mean of steady traffic. It is higher while all users start at once.",
-            *answer.assumptions,
-        ),
-    )
-    if question.users is not None:
-        return replace(size, users_per_replica=question.users / replicas)
-    return replace(
-        size,
-        rps_per_replica=answer.tokens_per_s / question.osl,
-        tokens_per_s=(question.rps or 0.0) * question.osl,
+        assumptions=(load, MEAN_TTFT, *answer.assumptions),
+        users_per_replica=question.users / replicas if question.users else None,
+        rps_per_replica=answer.tokens_per_s / question.osl if rps else None,
     )
 
 
@@ -167,7 +251,7 @@ class _Fit(NamedTuple):
     answer: EstimateAnswer
 
 
-def _fewest_gpus(question: SizeQuestion) -> _Fit:
+def _fewest_gpus(question: SizeQuestion, profiled: Collection[int]) -> _Fit:
     """Return the replicas with the fewest GPUs; raise PlannerError if none meets the limits."""
     name, gpu_type = catalogue.model_name(question.model), catalogue.gpu_name(question.gpu)
     lengths = {"isl": question.isl, "osl": question.osl, "prefix_hit_rate": question.cached_share}
@@ -175,6 +259,7 @@ def _fewest_gpus(question: SizeQuestion) -> _Fit:
     rows: list[dict[str, Any]] = [
         {**replica, "tp": width, "concurrency": load}
         for width in WIDTHS
+        if width not in profiled
         for load in loads_of(question.users or MAX_PER_REPLICA)
     ]
     answers = estimate_many(rows)
@@ -219,8 +304,12 @@ def _nearest(answers: Sequence[EstimateAnswer | Refused], question: SizeQuestion
     )
 
 
-def _cheapest_for_rate(question: SizeQuestion) -> QuickSize:
-    """Return the fleet of equal replicas, without disaggregation, that needs the fewest GPUs."""
+def _cheapest_for_rate(question: SizeQuestion, profiled: Collection[int]) -> QuickSize:
+    """Return the fleet of equal replicas, without disaggregation, that needs the fewest GPUs.
+
+    Tensor parallelism alone over a number of GPUs in ``profiled`` is left out. Raises PlannerError
+    if no replica meets the limits.
+    """
     gpu_type = catalogue.gpu_name(question.gpu)
     query = DeploymentQuery(
         model=question.model,
@@ -232,13 +321,15 @@ def _cheapest_for_rate(question: SizeQuestion) -> QuickSize:
         gpus=(gpu_type,),
         precisions=(RELEASED,),
         disaggregated=False,
+        percentile=PERCENTILE,
     )
     candidates = search_deployments(query).candidates
     if not candidates:
         # Other precisions of the weights may lower the quality of answers, so they come second.
         any_precision = query.model_copy(update={"precisions": ()})
         candidates = search_deployments(any_precision).candidates
-    cheapest = min(candidates, key=lambda row: row.fleet_gpus or 0, default=None)
+    left = [row for row in candidates if row.tp < row.gpus or row.gpus not in profiled]
+    cheapest = min(left, key=lambda row: row.fleet_gpus or 0, default=None)
     if cheapest is None:
         raise PlannerError(
             f"No replica of {question.model} on {gpu_type} meets the limits. Loosen a limit, or "
@@ -257,10 +348,19 @@ def _cheapest_for_rate(question: SizeQuestion) -> QuickSize:
         tokens_per_s=rps * question.osl,
         expected_error=cheapest.expected_error,
         assumptions=(
-            f"{rps:g} requests arrive per second, at random moments (Poisson).",
-            f"Limits hold for {query.percentile:g}% of requests.",
-            "TTFT and TPOT are those of a fully loaded replica.",
+            *_load_words(question),
             f"Weights are in {cheapest.precision}, the engine is {cheapest.engine}.",
             "Prefill and decode share GPUs.",
         ),
+    )
+
+
+def _load_words(question: SizeQuestion) -> tuple[str, ...]:
+    """Return the assumptions about the load, and about the latencies at that load."""
+    if question.users is not None:
+        return f"On average {question.users:,} requests run or wait.", MEAN_TTFT
+    return (
+        f"{question.rps:g} requests arrive per second, at random moments (Poisson).",
+        f"Limits hold for {PERCENTILE:g}% of requests.",
+        "TTFT and TPOT are those of a fully loaded replica.",
     )

@@ -75,11 +75,9 @@ class QuickSizeForm(OptionsForm):
     def clean(self) -> dict[str, Any]:
         """Check that there is either a number of users or a rate."""
         values = super().clean() or {}
-        if values.get("rps") is not None and "users" not in self.changed_data:
-            values["users"] = None  # the form begins with users; a rate replaces them
         given = [name for name in ("users", "rps") if values.get(name) is not None]
         if len(given) != 1 and not self.errors:
-            self.add_error("users", "Give either users or requests/s.")
+            self.add_error("users", "Users or requests/s: give one of them, and clear the other.")
         return values
 
     def question(self) -> SizeQuestion:

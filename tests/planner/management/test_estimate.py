@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from django.urls import reverse
 from django.utils import timezone
 
 from planner.errors import PlannerError
@@ -16,6 +17,8 @@ from planner.inputs.catalogue.estimate_calibration import estimate_fit
 from planner.services.estimates import UNSEEN
 from tests.planner.estimates import estimate_many, estimate_one
 from tests.planner.management.calling import answer, problem
+from tests.planner.samples import client_of
+from tests.planner.web.pages import signed_in
 
 pytestmark = pytest.mark.django_db
 
@@ -234,3 +237,18 @@ def test_five_rows_of_ones_own_move_an_estimate_and_a_further_one_is_named(tmp_p
     assert abs(closer[1]) < abs(closer[0])
     path.write_text(head.replace("tpot_ms", "speed") + "\n" + rows[0].replace("150,22", ",22"))
     assert "needs ttft_ms or tbt_ms" in refused(*words(ROW), "--measured", path)
+
+
+def test_tensor_parallelism_divides_the_attention_heads(planner: Any) -> None:
+    """Command, API and page refuse the same deployments; Llama 3.1 70B has 64 heads."""
+    widths = range(1, 17)
+    answers = estimate_many([ROW | {"tp": tp} for tp in widths])
+    assert [tp for tp, row in zip(widths, answers, strict=True) if "heads" in str(row)] == [
+        tp for tp in widths if 64 % tp
+    ]
+    asked = ROW | {"tp": 3}
+    sentence = refused(*words(asked))
+    posted = client_of(planner).post("/api/v1/estimates/", asked, format="json")
+    assert posted.status_code == 400 and posted.json()["detail"] in sentence
+    shown = signed_in(planner).get(reverse("web:estimate"), asked)
+    assert shown.context["problem"] in sentence and not shown.context.get("found")

@@ -1,11 +1,19 @@
 """How many GPUs for users at once: monotone in users and limits, and within the limits."""
 
+import numpy as np
 import pytest
 from django.urls import reverse
 
 from planner.domain.options import options_of
 from planner.errors import PlannerError
+from planner.inputs import catalogue
 from planner.services.quick_size import SizeQuestion, loads_of, quick_size
+from simulation.fleet import Tier
+from simulation.sizing.batch_queue import evaluate_pool
+from simulation.sizing.capacity import SizingCase
+from simulation.sizing.pool import fewest_instances, pool_curve
+from simulation.sizing.workload import Workload
+from simulation.trace import CachedTokens
 from tests.planner.samples import client_of
 from tests.planner.web.pages import signed_in
 
@@ -75,9 +83,7 @@ def test_page_and_api_answer_as_the_service(planner):
     assert answer.json()["gpus"] == page.context["found"].gpus == sized(**asked).gpus
     short = {name: asked[name] for name in ("model", "gpu", "users")}  # the rest has defaults
     assert signed_in(planner).get(reverse("web:quick-size"), short).context["found"]
-    # The form begins with a number of users, which a rate replaces.
-    begun = signed_in(planner).get(reverse("web:quick-size")).context["form"]["users"].initial
-    rate = signed_in(planner).get(reverse("web:quick-size"), asked | {"users": begun, "rps": 3})
+    rate = signed_in(planner).get(reverse("web:quick-size"), asked | {"users": "", "rps": 3})
     assert rate.context["found"].replicas == sized(**asked | {"users": None, "rps": 3.0}).replicas
     both = signed_in(planner).get(reverse("web:quick-size"), asked | {"rps": 1})
     assert both.status_code == 200 and both.context["form"].errors
@@ -86,6 +92,35 @@ def test_page_and_api_answer_as_the_service(planner):
         reverse("web:quick-size"), {"model": "llama-3.1-8b", "users": ""}, headers=answer_alone
     )
     assert "alert-danger" in none.content.decode()
+
+
+@pytest.mark.parametrize("cached_share", [0.0, 0.5])
+@pytest.mark.parametrize("users", [7, 150, 700])
+def test_users_meet_the_limits_at_the_speed_of_the_profile_of_a_plan(users, cached_share):
+    """The queue that sizes plans has the same latencies where it holds the same requests."""
+    answer = sized(users=users, model="llama-3.1-8b", osl=500, tbt_ms=20, cached_share=cached_share)
+    profile = catalogue.profiles()["llama-3.1-8b", "H100-SXM", answer.tp]
+    cached = CachedTokens(np.array([4000 * cached_share]))
+    work = Workload(np.array([4000]), np.array([500]), cached=cached)
+    rate = answer.tokens_per_s / 500 / answer.replicas
+    at = evaluate_pool(profile, work.at(rate))
+    assert rate * at.e2e.mean == pytest.approx(users / answer.replicas, rel=0.01)
+    assert answer.tbt_ms == pytest.approx(1e3 * at.tbt.mean)
+    assert answer.ttft_ms == pytest.approx(1e3 * at.ttft.mean)
+    assert at.tbt.mean <= 0.020 and at.ttft.mean <= 2.0
+
+
+def test_a_rate_needs_as_many_replicas_as_a_plan_with_the_profile():
+    answer = sized(users=None, rps=40.0, model="llama-3.1-8b")
+    lengths = np.array([4000]), np.array([1000])
+    curve = pool_curve(
+        SizingCase(
+            catalogue.profiles()["llama-3.1-8b", "H100-SXM", answer.tp], lengths,
+            Tier("", ttft_s=2.0, tbt_s=0.05, attainment=0.95),
+        )
+    )  # fmt: skip
+    assert answer.replicas == fewest_instances(curve.max_rps, 40.0)
+    assert answer.tbt_ms == pytest.approx(1e3 * curve.alone.tbt_s)
 
 
 @pytest.mark.parametrize("load", [{"users": 200}, {"users": None, "rps": 20.0}])
