@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from planner.domain.deployment_search.candidates import KV_CACHE, ReportProgress, instances_of
 from planner.domain.deployment_search.query import RELEASED, DeploymentQuery, HourPrice, price_of
 from planner.domain.deployment_search.results import Row, fronts_of, profiles_of, rows_of
+from planner.domain.recommend.rule import TIE
 from planner.errors import CatalogueError, PlannerError
 from planner.inputs import catalogue
 from planner.inputs.catalogue.estimate_calibration import EstimateFit, estimate_fit
@@ -58,11 +59,10 @@ class DeploymentSearchResult:
 
     @property
     def simplest(self) -> Row | None:
-        """Return the simplest candidate that costs as much as the first, within its error.
+        """Return the simplest candidate within ``TIE`` of the cost of the first, the cheapest.
 
-        The error is the expected error of the TPOT of the first, which is the cheapest. Aggregated
-        deployments are simpler than disaggregated ones, and fewer GPUs are simpler than more. None:
-        there are no candidates.
+        Aggregated deployments are simpler than disaggregated ones, and fewer GPUs are simpler than
+        more. None: there are no candidates.
         """
         if not self.candidates:
             return None
@@ -74,7 +74,7 @@ class DeploymentSearchResult:
                 return 1 / row.rps_per_gpu
             return row.fleet_usd_per_hour or row.usd_per_mtok or math.inf
 
-        highest = cost(first) * (1.0 + first.expected_error.tbt)
+        highest = cost(first) * (1.0 + TIE)
         equal = [row for row in self.candidates if cost(row) <= highest]
         return min(equal, key=lambda row: (row.mode == "disagg", row.gpus))
 

@@ -56,10 +56,7 @@ STATIC_INTERVAL = "A static fleet makes no scaling decisions, so the interval ch
 SAME_FORECASTS = "Shorter intervals use the forecasts of the run. Newer ones may differ."
 DEFERRABLE_AS_PLANNED = "Deferrable load is planned as before."
 SAME_PERCENTILE = "The forecast percentile is that of the run."
-NOT_SIMULATED = (
-    "Energy and carbon assume replicas at rated load. Simulate to get SLO attainment, latency and "
-    "energy of the load."
-)
+NOT_SIMULATED = "Simulate to get SLO attainment, latency and the energy of the load."
 # Values that a stored plan can answer for. Others change its forecast or its sizes.
 ANSWERABLE = re.compile(
     r"traffic\.sources\[[^\]]+\]\.(scale|cached_share)"

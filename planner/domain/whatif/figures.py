@@ -106,16 +106,19 @@ FIGURES = (
         lambda answer: None if answer.totals is None else float(answer.most),
     ),
 )  # fmt: skip
-NOT_PLANNED = "attainment"
+NOT_PLANNED, RATED = "attainment", ("energy_kwh", "carbon_kg")
 
 
 def _named(basis: str, figure: Figure) -> Figure:
     """Return a figure with its basis in the label, such as "Planned cost".
 
-    SLO attainment is always simulated, so its label stays.
+    SLO attainment is always simulated, so its label stays. Planned energy and carbon are at rated
+    load, which is above the simulated load.
     """
     if figure.name == NOT_PLANNED:
         return figure
+    if basis == "Planned" and figure.name in RATED:
+        return replace(figure, label=f"{figure.label} at rated load")
     label = figure.label if figure.label.startswith("GPU") else lower_first(figure.label)
     return replace(figure, label=f"{basis} {label}")
 

@@ -15,6 +15,7 @@ from planner.domain.deployment_search.query import DeploymentQuery, price_of
 from planner.domain.deployment_search.results import profiles_of
 from planner.domain.deployment_search.search import DeploymentSearchResult, search_deployments
 from planner.domain.options import options_of
+from planner.domain.recommend.rule import TIE
 from planner.errors import EXPECTED, PlannerError
 from planner.inputs import catalogue
 from planner.inputs.scenario.schema import Profile
@@ -75,15 +76,15 @@ def test_every_candidate_keeps_the_limits_and_its_figures_agree(
     assert all(row.checked == "simulation" for row in configured.candidates)
 
 
-def test_the_simplest_costs_no_more_than_the_first_within_its_error(
+def test_the_simplest_within_a_tie_of_the_cheapest_is_recommended(
     configured: DeploymentSearchResult,
 ) -> None:
-    """One that no error separates from the cheapest wins by fewer roles, then fewer GPUs."""
+    """Within 1%, as for policies, one with fewer roles wins, then one with fewer GPUs."""
     first, *others = configured.candidates
     assert first.usd_per_mtok is not None
     split = replace(first, mode="disagg", gpus=first.gpus + 3)
-    near = replace(first, usd_per_mtok=first.usd_per_mtok * (1 + first.expected_error.tbt / 2))
-    far = replace(first, usd_per_mtok=first.usd_per_mtok * (1.1 + first.expected_error.tbt))
+    near = replace(first, usd_per_mtok=first.usd_per_mtok * (1 + 0.99 * TIE))
+    far = replace(first, usd_per_mtok=first.usd_per_mtok * (1 + 1.01 * TIE))
     unpriced = replace(near, usd_per_mtok=None)
     assert replace(configured, candidates=(split, unpriced, near, *others)).simplest == near
     assert replace(configured, candidates=(split, unpriced, far)).simplest == split
