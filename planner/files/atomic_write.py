@@ -30,7 +30,20 @@ def replace_folder(path: Path) -> Iterator[Path]:
     draft.mkdir(parents=True)
     try:
         yield draft
-        _replace_folder(draft, path)
+        # rename() fails on a folder with content, so the old one is moved aside first. This is
+        # repeated, since another process may have put its own folder there in between.
+        while True:
+            try:
+                draft.rename(path)
+                return
+            except OSError as problem:
+                has_content = problem.errno in (errno.ENOTEMPTY, errno.EEXIST)  # by system
+                if not has_content:
+                    raise
+            aside = path.with_name(_unique_name(path))
+            with suppress(FileNotFoundError):
+                path.rename(aside)
+            shutil.rmtree(aside, ignore_errors=True)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
@@ -51,24 +64,6 @@ def final_name(name: str) -> str:
 def _unique_name(path: Path) -> str:
     """Return the name of a temporary file or folder for ``path``."""
     return f"{path.name}.{uuid.uuid4().hex[:12]}{ENDING}"
-
-
-def _replace_folder(draft: Path, path: Path) -> None:
-    """Move the folder ``draft`` to ``path``, and remove the folder that was there."""
-    # rename() fails on a folder with content, so the old one is moved aside first. This is
-    # repeated, since another process may have put its own folder there in between.
-    while True:
-        try:
-            draft.rename(path)
-            return
-        except OSError as problem:
-            has_content = problem.errno in (errno.ENOTEMPTY, errno.EEXIST)  # by system
-            if not has_content:
-                raise
-        aside = path.with_name(_unique_name(path))
-        with suppress(FileNotFoundError):
-            path.rename(aside)
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def write_upload(

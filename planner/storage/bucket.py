@@ -106,10 +106,11 @@ class BucketStore:
         """Download what differs, so that the local files of a store equal the bucket's."""
         with self._source_errors_as_unreached():
             manifest = self._read_manifest(store)
-        has_copy = (self._base / store).exists()
-        is_current = bool(manifest) and manifest == self._read_stamp(store) and has_copy
-        if is_current and self._mark_used(store):
-            return
+        stamp = self._stamp_path(store)
+        with suppress(FileNotFoundError):  # no copy, or another process has just deleted it
+            if manifest == stamp.read_bytes() and (self._base / store).exists():
+                os.utime(stamp)  # it is used now
+                return
         self._download_store(store)
         self.make_room(but=store)
 
@@ -298,21 +299,6 @@ class BucketStore:
     def _stamp_path(self, store: str) -> Path:
         """Return the file of a store's stamp."""
         return self._base / STAMPS / f"{store}.json"
-
-    def _mark_used(self, store: str) -> bool:
-        """Mark the local copy as used now, and return whether it still exists."""
-        try:
-            os.utime(self._stamp_path(store))
-        except FileNotFoundError:  # dropped by another process
-            return False
-        return True
-
-    def _read_stamp(self, store: str) -> bytes | None:
-        """Return the manifest that the local files of a store last matched; None if none did."""
-        try:
-            return self._stamp_path(store).read_bytes()
-        except FileNotFoundError:
-            return None
 
     def _write_stamp(self, store: str, manifest: bytes) -> None:
         """Record that the local files of a store match ``manifest``."""

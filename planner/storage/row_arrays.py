@@ -107,16 +107,12 @@ def bytes_of(stores: Iterable[str]) -> int:
     distinct, store_bucket = set(stores), bucket()
     if store_bucket is not None:
         return store_bucket.bytes_of(distinct)
-    return sum(_size(folder(store)) for store in distinct)
-
-
-def _size(path: Path) -> int:
-    """Return the bytes of a file, or of all files in a folder."""
     total = 0
-    for entry in (path, *path.rglob("*")):  # rglob() of a file yields nothing
-        with suppress(OSError):  # removed meanwhile
-            if entry.is_file():
-                total += entry.stat().st_size
+    for path in map(folder, distinct):
+        for entry in (path, *path.rglob("*")):  # rglob() of a file yields nothing
+            with suppress(OSError):  # removed meanwhile
+                if entry.is_file():
+                    total += entry.stat().st_size
     return total
 
 

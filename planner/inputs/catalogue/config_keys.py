@@ -106,7 +106,10 @@ def _precision_of_section(section: Any, key: str) -> str:
     layers, groups = section.get("quantized_layers"), section.get("config_groups")
     algorithm = str(section.get("quant_algo") or "")
     if "mixed" in algorithm.lower() and isinstance(layers, Mapping):
-        return _precision(_most_common(layers) or algorithm, f"{key}.quantized_layers")
+        parts = [part for part in layers.values() if isinstance(part, Mapping)]
+        algorithms = Counter(str(part.get("quant_algo")) for part in parts)
+        usual = max(algorithms, key=algorithms.__getitem__, default="")  # the first of several
+        return _precision(usual or algorithm, f"{key}.quantized_layers")
     for field in ("quant_algo", "format", "qformat_weight", "moe_quant_type", "quant_method"):
         if precision := _precision_in(str(section.get(field) or "")):
             return precision
@@ -123,13 +126,6 @@ def _precision_of_section(section: Any, key: str) -> str:
         return _precision(str(weights["weight"].get("dtype")), f"{key}.global_quant_config")
     field = next((name for name in ("quant_algo", "quant_method") if section.get(name)), "")
     raise _unknown(f"{key}.{field}".rstrip("."), section.get(field, section))
-
-
-def _most_common(layers: Mapping[str, Any]) -> str:
-    """Return the algorithm of most ``layers``, the first of several; "" without layers."""
-    parts = [part for part in layers.values() if isinstance(part, Mapping)]
-    counts = Counter(str(part.get("quant_algo")) for part in parts)
-    return max(counts, key=counts.__getitem__, default="")
 
 
 def _precision_of_groups(groups: Mapping[str, Any], key: str) -> str:

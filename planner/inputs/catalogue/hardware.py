@@ -59,7 +59,14 @@ def gpu_sources(name: str) -> dict[str, Provenance]:
 @cache
 def models(weights: str = "bf16", kv_cache: str = "bf16") -> Mapping[str, ModelSpec]:
     """Return models by their short names, with memory for these precisions, built once."""
-    return MappingProxyType({name: _model(name, weights, kv_cache) for name in _entries("models")})
+    texts, built = read("models")["sources"], {}
+    for name, entry in _entries("models").items():
+        source = Provenance("published", texts[entry["source"]])
+        if assumed := entry.get("assumed"):  # fields
+            words = ", ".join(assumed).replace("_", " ")
+            source = Provenance("assumed", f"{source.source}; assumed: {words}")
+        built[name] = model_of_shape(_shape(name), source, weights, kv_cache)
+    return MappingProxyType(built)
 
 
 def model(name: str, weights: str = "bf16", kv_cache: str = "bf16") -> ModelSpec:
@@ -224,18 +231,6 @@ def image_encoder(model: str, **sizes: Any) -> ModelShape:
         max_context=16_384,  # patches; larger images are resized
         **sizes,
     )
-
-
-def _model(name: str, weights: str, kv_cache: str) -> ModelSpec:
-    """Return a built-in model with its memory in two precisions, its source and assumed fields."""
-    entry = _entries("models")[name]
-    text = read("models")["sources"][entry["source"]]
-    provenance = Provenance("published", text)
-    if assumed := entry.get("assumed"):
-        provenance = Provenance(
-            "assumed", f"{text}; assumed: {', '.join(assumed).replace('_', ' ')}"
-        )
-    return model_of_shape(_shape(name), provenance, weights, kv_cache)
 
 
 def model_of_shape(

@@ -29,30 +29,26 @@ ProfileKey = tuple[str, str, int]  # model, GPU type, GPUs per instance
 @cache
 def profiles() -> Mapping[ProfileKey, LinearProfile]:
     """Return the linear profiles, with the errors of their fits, by key; built once."""
-    entries = read("profiles")["profiles"]
-    return MappingProxyType({_key(entry): _profile(entry) for entry in entries})
-
-
-def _profile(entry: Mapping[str, Any]) -> LinearProfile:
-    """Return the linear profile of an entry of ``profiles.yaml``, in seconds."""
-    model, gpu, tp = _key(entry)
-    limits = read("profiles")["limits"]
-    return LinearProfile(
-        model=model,
-        gpu=gpu,
-        tp=tp,
-        **{f"{name}_s": entry[f"{name}_ms"] / 1000 for name in COEFFICIENTS},
-        max_batch=limits["max_batch"],
-        max_batch_tokens=limits["max_batch_tokens"],
-        kv_capacity_tokens=kv_capacity_tokens(models()[model], gpus()[gpu], tp),
-        provenance=_provenance(entry),
-        checks=tuple(Check(**check) for check in entry["checks"]),
-        fitted_decodes=entry["fitted_decodes"],
-        fitted_prefill_tokens=entry["fitted_prefill_tokens"],
-        fitted_context=entry.get("fitted_context", math.inf),
-        spread=entry.get("spread", 0.0),
-        phases=(Phase(_provenance(entry["prefill"])), Phase(_provenance(entry["decode"]))),
-    )
+    limits, built = read("profiles")["limits"], {}
+    for entry in read("profiles")["profiles"]:
+        model, gpu, tp = key = _key(entry)
+        built[key] = LinearProfile(
+            model=model,
+            gpu=gpu,
+            tp=tp,
+            **{f"{name}_s": entry[f"{name}_ms"] / 1000 for name in COEFFICIENTS},
+            max_batch=limits["max_batch"],
+            max_batch_tokens=limits["max_batch_tokens"],
+            kv_capacity_tokens=kv_capacity_tokens(models()[model], gpus()[gpu], tp),
+            provenance=_provenance(entry),
+            checks=tuple(Check(**check) for check in entry["checks"]),
+            fitted_decodes=entry["fitted_decodes"],
+            fitted_prefill_tokens=entry["fitted_prefill_tokens"],
+            fitted_context=entry.get("fitted_context", math.inf),
+            spread=entry.get("spread", 0.0),
+            phases=(Phase(_provenance(entry["prefill"])), Phase(_provenance(entry["decode"]))),
+        )
+    return MappingProxyType(built)
 
 
 def intervals() -> dict[ProfileKey, dict[str, tuple[float, float]]]:

@@ -392,13 +392,21 @@ def _triggers(rule: str, spec: Body) -> tuple[Trigger, ...]:
     """Return the triggers in the ``spec`` of an autoscaler; ``rule`` is its kind in SCALERS."""
     if rule == "keda":
         return keda_triggers(rows(spec, "triggers"))
+    triggers = []
     if rule == "hpa":
-        return _hpa_triggers(rows(spec, "metrics"))
-    sources = rows(spec, "metricsSources") if rule == "aibrix" else []
-    return tuple(
-        Trigger("aibrix", one_line(row, "targetMetric"), number(row, "targetValue"))
-        for row in sources
-    )
+        for row in rows(spec, "metrics"):
+            kind = one_line(row, "type")
+            part = section(row, kind[:1].lower() + kind[1:])
+            metric = one_line(part, "metric", "name") or one_line(part, "name")
+            target = section(part, "target")
+            keys = ("averageValue", "value", "averageUtilization")
+            key = next((key for key in keys if key in target), "")
+            triggers.append(Trigger("hpa", metric, number(target, key), key != "value"))
+    elif rule == "aibrix":
+        for row in rows(spec, "metricsSources"):
+            value = number(row, "targetValue")
+            triggers.append(Trigger("aibrix", one_line(row, "targetMetric"), value))
+    return tuple(triggers)
 
 
 # By kind of object: the autoscaler, and its rank if several scale one object.
@@ -438,17 +446,4 @@ def keda_triggers(entries: Sequence[Body]) -> tuple[Trigger, ...]:
         value = number(meta.get("threshold", meta.get("value", meta.get("targetValue"))))
         per_replica = one_line(row, "metricType") != "Value"
         triggers.append(Trigger("keda", metric, value, per_replica, query))
-    return tuple(triggers)
-
-
-def _hpa_triggers(metrics: Sequence[Body]) -> tuple[Trigger, ...]:
-    """Return the metrics of an HPA with their targets."""
-    triggers = []
-    for row in metrics:
-        kind = one_line(row, "type")
-        part = section(row, kind[:1].lower() + kind[1:])
-        metric = one_line(part, "metric", "name") or one_line(part, "name")
-        target = section(part, "target")
-        key = next((k for k in ("averageValue", "value", "averageUtilization") if k in target), "")
-        triggers.append(Trigger("hpa", metric, number(target, key), key != "value"))
     return tuple(triggers)

@@ -169,7 +169,10 @@ def engine_facts(
 
 def _flags(command: Sequence[str], variables: Mapping[str, str]) -> tuple[dict[str, str], str]:
     """Return the values of a command's flags by the keys of FLAGS, and its positional argument."""
-    words = list(command[_start(command) :])
+    # The engine's arguments follow "serve", or the image.
+    starts = [i for i, word in enumerate(command) if word in ("serve", "trtllm-serve")]
+    image = _image(command)
+    words = list(command[max([*starts, command.index(image) if image else -1]) + 1 :])
     flags: dict[str, str] = {}
     for index, word in enumerate(words):
         if not FLAG.match(word):
@@ -181,13 +184,6 @@ def _flags(command: Sequence[str], variables: Mapping[str, str]) -> tuple[dict[s
             flags[name] = replace_variables(value, variables)
     first = words[0] if words and not FLAG.match(words[0]) else ""
     return flags, replace_variables(first, variables)
-
-
-def _start(command: Sequence[str]) -> int:
-    """Return the index of the engine's first argument: after "serve", or after the image."""
-    starts = [i for i, word in enumerate(command) if word in ("serve", "trtllm-serve")]
-    image = _image(command)
-    return max([*starts, command.index(image) if image else -1]) + 1
 
 
 def model_of_path(path: str, served: str = "") -> str:

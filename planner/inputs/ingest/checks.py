@@ -194,16 +194,11 @@ def _numbers_as_written(text: pl.Series, number: FloatArray, whole: bool) -> Flo
     european = text.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
     comma = text.str.contains(_DECIMAL_COMMA).fill_null(False) & ~grouped
     result = result.zip_with(~(several | comma), european.cast(pl.Float64, strict=False))
-    if not whole and result.null_count():
-        result = result.fill_null(_numbers_with_unit(text))
+    if not whole and result.null_count():  # a multiple or a unit, such as 1.2 K or 3 req/s
+        digits = text.str.extract(_WITH_UNIT, 1).str.replace_all(",", "")
+        factor = text.str.extract(_WITH_UNIT, 2).replace_strict(_MULTIPLE, default=1.0)
+        result = result.fill_null(digits.cast(pl.Float64, strict=False) * factor)
     return result.fill_null(np.nan).to_numpy()
-
-
-def _numbers_with_unit(text: pl.Series) -> pl.Series:
-    """Return the values of numbers with a multiple or a unit, such as 1.2 K or 3 req/s."""
-    digits = text.str.extract(_WITH_UNIT, 1).str.replace_all(",", "")
-    factor = text.str.extract(_WITH_UNIT, 2).replace_strict(_MULTIPLE, default=1.0)
-    return digits.cast(pl.Float64, strict=False) * factor
 
 
 def points_group(columns: Sequence[pl.Series], times: pl.Series, *, counts: bool) -> bool:

@@ -191,9 +191,11 @@ def choose_clock(
     if numbers.size > max(without_offset, with_offset):
         return _numeric_clock(column, numbers, unit, default)
     if not without_offset and not with_offset:
+        filled = text.filter(~text.str.to_lowercase().is_in(BLANK)).drop_nulls()
+        example = str(filled[0])[:40] if filled.len() else ""
         raise IngestError(
             f"{name}: column {column} holds no time that can be read in its first {len(text):,} "
-            f"rows ({_example(text)!r}). Write times as 2024-05-10 13:45:00+00:00 or as numbers."
+            f"rows ({example!r}). Write times as 2024-05-10 13:45:00+00:00 or as numbers."
         )
     aware = with_offset > without_offset
     clock = Clock(names, aware=aware, form=form, first_hour=first_hour, ranges=ranges)
@@ -206,12 +208,6 @@ def _first_hour(probe: pl.DataFrame, columns: Sequence[str]) -> int:
         return 0
     hours = time_numbers(probe[columns[1]])
     return int(hours.size and hours.min() == 1 and hours.max() == 24)
-
-
-def _example(text: pl.Series) -> str:
-    """Return the beginning of the first cell with a value; "" without one."""
-    filled = text.filter(~text.str.to_lowercase().is_in(BLANK)).drop_nulls()
-    return str(filled[0])[:40] if filled.len() else ""
 
 
 def _has_ranges(texts: pl.Series) -> bool:
@@ -594,7 +590,8 @@ def _read_text_with_offset(series: pl.Series, form: str) -> Times:
         text = _without_brackets(series)
         body, offset = text.str.extract(_OFFSET, 1), text.str.extract(_OFFSET, 2)
     marks = offset.unique().to_list()
-    shifts = _shifts_ns(marks)
+    ns_or_none = {mark: _shift_ns(mark) for mark in marks if mark}
+    shifts = {mark: shift for mark, shift in ns_or_none.items() if shift is not None}
     parsed = _calendar(body, form)
     if len(shifts) == len(marks) == 1:
         parsed = parsed - shifts[marks[0]]
@@ -662,12 +659,6 @@ def _without_brackets(series: pl.Series) -> pl.Series:
 def _parse(text: pl.Series, form: str) -> pl.Series:
     """Return nanoseconds of texts in a strptime format; null for other texts."""
     return text.str.to_datetime(form, time_unit="ns", strict=False).cast(pl.Int64)
-
-
-def _shifts_ns(marks: Sequence[str | None]) -> dict[str, int]:
-    """Return the valid offsets in ``marks`` in ns; None is a row without an offset."""
-    shifts = {mark: _shift_ns(mark) for mark in marks if mark}
-    return {mark: shift for mark, shift in shifts.items() if shift is not None}
 
 
 def _shift_ns(mark: str) -> int | None:

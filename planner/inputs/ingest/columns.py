@@ -197,9 +197,16 @@ class Resolver:
         return expression.single if expression else None
 
     def expression(self, field: str) -> Expression | None:
-        """Return how to compute a field from the file's columns; None if the file lacks it."""
-        if field in self.mapping:
-            return self._stated(field, self.mapping[field])
+        """Return how to compute a field from the file's columns; None if the file lacks it.
+
+        The caller may state a sum and alternatives, such as a+b|c.
+        """
+        if stated := self.mapping.get(field):
+            sums = []
+            for part in [stated] if stated in self.columns else stated.split("|"):
+                names = [part] if part.strip() in self.columns else part.split("+")
+                sums.append(tuple(self.exact(field, column.strip()) for column in names))
+            return Expression(tuple(sums))
         if declared := self._declared(field):
             return declared
         column = self._first_present(SYNONYMS.get(field, ())) or self._by_words(field)
@@ -211,14 +218,6 @@ class Resolver:
         if field in (*AMOUNTS, "rate") and (multiple := NAMED["multiple"].search(column)):
             factor = 1e6 if multiple[1][0] in "mM" else 1e3
         return Expression(((column,),), factor)
-
-    def _stated(self, field: str, stated: str) -> Expression:
-        """Return the expression that the caller states for a field, such as a+b|c."""
-        sums = []
-        for part in [stated] if stated in self.columns else stated.split("|"):
-            names = [part] if part.strip() in self.columns else part.split("+")
-            sums.append(tuple(self.exact(field, column.strip()) for column in names))
-        return Expression(tuple(sums))
 
     def _declared(self, field: str) -> Expression | None:
         """Return the expression that the format declares for a field, such as ``a+b|c``.
@@ -259,11 +258,17 @@ class Resolver:
     def time(self, field: str) -> tuple[tuple[str, ...], str | None]:
         """Return the columns that add up to a time, and the unit that the caller gave, or None.
 
-        ``field`` is "time" (of bins) or "arrival" (of requests). Raise ColumnMissing if there is no
-        column.
+        ``field`` is "time" (of bins) or "arrival" (of requests). The caller may state date+time or
+        seconds:s. Raise ColumnMissing if there is no column.
         """
-        if field in self.mapping:
-            return self._stated_time(field, self.mapping[field])
+        if stated := self.mapping.get(field):
+            unit = None
+            columns, _, stated_unit = stated.rpartition(":")
+            if stated not in self.columns and columns and stated_unit in UNITS_NS:
+                stated, unit = columns, stated_unit
+            if stated in self.columns:
+                return (stated,), unit
+            return tuple(self.exact(field, part.strip()) for part in stated.split("+")), unit
         if field == "time" and not self.of_format:
             for pair in _PAIRS:
                 if all(part in self._by_compact for part in pair):
@@ -272,16 +277,6 @@ class Resolver:
         if column is None:
             raise self.missing(field)
         return (column,), None
-
-    def _stated_time(self, field: str, stated: str) -> tuple[tuple[str, ...], str | None]:
-        """Return the columns and the unit that the caller states, as date+time or seconds:s."""
-        unit = None
-        columns, _, stated_unit = stated.rpartition(":")
-        if stated not in self.columns and columns and stated_unit in UNITS_NS:
-            stated, unit = columns, stated_unit
-        if stated in self.columns:
-            return (self.exact(field, stated),), unit
-        return tuple(self.exact(field, part.strip()) for part in stated.split("+")), unit
 
     def _time_column(self, field: str) -> str | None:
         """Return the column of a time: of the format, or else by its name; None without one."""
@@ -362,7 +357,8 @@ def columns_of_moment(columns: tuple[str, ...], probe: pl.DataFrame) -> tuple[st
     """Return the columns of the time: ``columns``, corrected if they are one column without a time.
 
     A time of day is joined with a column of dates: (date, time of day). Dates are joined with a
-    column of hours. A duration, such as ``request_time``, is replaced by a column of timestamps.
+    column of hours or ranges of a day, or of times if each date comes again. A duration, such as
+    ``request_time``, is replaced by a column of timestamps.
     """
     if len(columns) > 1:
         return columns
@@ -375,23 +371,16 @@ def columns_of_moment(columns: tuple[str, ...], probe: pl.DataFrame) -> tuple[st
     elif all_match(cells, DATE):
         several_a_day = bool(cells.is_duplicated().all())
         for other in probe:
-            if _is_time_of_day(other, several_a_day):
+            is_hour = compact_name(other.name) in _HOURS
+            if all_match(other, _HOUR if is_hour else _RANGE, _MOST) or (
+                several_a_day and all_match(other, _OF_DAY, _MOST)
+            ):
                 return column, other.name
     elif _has_durations(cells):
         for timestamp in moments:
             if all_match(probe[timestamp], MOMENT):
                 return (timestamp,)
     return columns
-
-
-def _is_time_of_day(cells: pl.Series, several_a_day: bool) -> bool:
-    """Return whether most cells next to dates are hours or ranges of a day.
-
-    Times of the day count too if there are ``several_a_day``.
-    """
-    pattern = _HOUR if compact_name(cells.name) in _HOURS else _RANGE
-    is_hour = all_match(cells, pattern, _MOST)
-    return is_hour or (several_a_day and all_match(cells, _OF_DAY, _MOST))
 
 
 def _has_durations(series: pl.Series) -> bool:

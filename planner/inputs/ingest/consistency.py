@@ -99,7 +99,9 @@ def time_unit(clock: Clock, numbers: FloatArray, *, declared: bool, bins: bool) 
     if clock.units not in (("s",), ("ms",)) or gap <= 0:
         return None
     if bins:
-        doubt = clock.units == ("s",) and _is_milliseconds_of_bin(gap)
+        # 60,000 may be a minute in ms. Seconds are plausible for whole hours of that length.
+        is_ms = gap > LONGEST_BIN_S or (gap >= MINUTE_MS and gap % 3600 != 0)
+        doubt = clock.units == ("s",) and is_ms
     elif clock.units == ("ms",):
         is_whole = bool((numbers % 1 == 0).all())
         doubt = (not is_whole and 1 / gap <= FAST_RATE) or 1e3 / gap > FAST_RATE
@@ -112,14 +114,6 @@ def time_unit(clock: Clock, numbers: FloatArray, *, declared: bool, bins: bool) 
     mapped = f"{'time' if bins else 'arrival'}={clock.columns[0]}"
     choices = tuple(Choice(words, "map", f"{mapped}:{unit}") for unit, words in units.items())
     return Finding(values={"units": " or in ".join(units.values())}, choices=choices)
-
-
-def _is_milliseconds_of_bin(gap: float) -> bool:
-    """Return whether a gap between bins may be milliseconds: 60,000 and more, or over a month.
-
-    60,000 may be a minute in ms. Seconds are plausible for whole hours of that length.
-    """
-    return gap > LONGEST_BIN_S or (gap >= MINUTE_MS and gap % 3600 != 0)
 
 
 def clock_change(

@@ -197,19 +197,16 @@ def batch(lines: Records, header: Header, columns: Sequence[str], name: str) -> 
         return _one_row_per_bin(lines, header, columns, name, faults)
     frame = _parse(lines, header, columns, name)
     if columns:
-        is_name = frame[columns[0]].is_in(header.columns)
-        _check_headers(lines.keep(is_name.fill_null(False).to_numpy()), header, name)
+        # Files that were joined may have a second header, in another order.
+        is_name = frame[columns[0]].is_in(header.columns).fill_null(False)
+        for index in np.flatnonzero(is_name)[:_SAMPLE].tolist():
+            line = int(lines.line[index])
+            cells = _cells(lines.text(index), header.delimiter, name, line)
+            if set(cells) == set(header.columns) and tuple(cells) != header.columns:
+                raise IngestError(
+                    f"{name}, line {line} names the columns in another order. Split the file there."
+                )
     return Batch(frame, lines.line, lines.text, tuple(faults))
-
-
-def _check_headers(lines: Records, header: Header, name: str) -> None:
-    """Raise IngestError for a second header in another order, as in files that were joined."""
-    for index, line in enumerate(lines.line[:_SAMPLE].tolist()):
-        cells = _cells(lines.text(index), header.delimiter, name, line)
-        if set(cells) == set(header.columns) and tuple(cells) != header.columns:
-            raise IngestError(
-                f"{name}, line {line} names the columns in another order. Split the file there."
-            )
 
 
 def _one_row_per_bin(

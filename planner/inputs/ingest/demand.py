@@ -6,6 +6,7 @@ needs every row of a series.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,7 +31,6 @@ from planner.inputs.ingest.grid import (
     AMOUNTS,
     Grid,
     bin_width,
-    gap_count,
     lay_out,
     number_keys,
 )
@@ -167,10 +167,11 @@ class _Reader:
 
     def _keys(self, frame: pl.DataFrame) -> dict[str, pl.Series]:
         """Return the columns of labels that tell series apart, and of hashes that tell counters."""
-        keys = {
-            field: _label(labels(frame[column]), field)
-            for field, column in self._layout.labels.items()
-        }
+        keys = {field: labels(frame[column]) for field, column in self._layout.labels.items()}
+        model = keys.get("model")
+        if model is not None and model.str.contains(r"model\w*[:=]").any():  # env:prod,model:a
+            name = r'model(?:_name|_id|name)?\s*[:=]\s*"?([^",}\s]+)'
+            keys["model"] = model.str.extract(name, 1)
         # Rows of one counter agree in all these columns, and get the same number.
         identifying = self._layout.parts
         if self._metrics:
@@ -436,9 +437,12 @@ class _Reader:
         means = [str(source.amounts[field]) for source in sources for field in source.means]
         if means:
             notes.append(f"{' and '.join(means)}: means per request, times the requests.")
+        columns_by_basis: dict[str, set[str]] = defaultdict(set)
+        for source in sources:
+            for field, basis in source.basis.items():
+                columns_by_basis[basis].add(str(source.amounts[field]))
         for rate in RATES:
-            columns = self._columns_per(rate)
-            if columns:
+            if columns := sorted(columns_by_basis[rate]):
                 verb = f"{'are' if len(columns) > 1 else 'is'} {rate.replace('_', ' ')}"
                 listed = " and ".join(columns[:5])
                 notes.append(f"{listed} {verb}; multiplied by the bin width.")
@@ -457,15 +461,6 @@ class _Reader:
             names = [c for c in columns if "tok" in c.lower() and c not in used]
             words = "Columns of tokens that are not read"
         return [f"{words}: {', '.join(names[:5])}."] if names else []
-
-    def _columns_per(self, rate: str) -> list[str]:
-        """Return the columns whose numbers are rates such as per_second, by name."""
-        columns = set()
-        for source in self._layout.sources:
-            for field, basis in source.basis.items():
-                if basis == rate:
-                    columns.add(str(source.amounts[field]))
-        return sorted(columns)
 
 
 ZEROS = "Absent bins are read as zero."
@@ -705,20 +700,13 @@ class _Metrics:
         return names.replace_strict(field_by_name, default=None, return_dtype=pl.String)
 
 
-def _label(values: pl.Series, field: str) -> pl.Series:
-    """Return a label column; a model is extracted from tags such as ``env:prod,model:a``."""
-    if field != "model" or not values.str.contains(r"model\w*[:=]").any():
-        return values
-    return values.str.extract(r'model(?:_name|_id|name)?\s*[:=]\s*"?([^",}\s]+)', 1)
-
-
 def series_reports(grids: Sequence[Grid], kind: str) -> tuple[SeriesReport, ...]:
     """Return the figures of each series, for the report of a file."""
     return tuple(
         SeriesReport(
             name=str(grid.identity["name"]),
             bins=grid.bins,
-            gaps=gap_count(grid),
+            gaps=grid.gaps,
             bin_s=int_if_whole(grid.bin_ns / 1e9),
             start=moment_text(grid.start_ns, kind),
             end=moment_text(grid.end_ns, kind),

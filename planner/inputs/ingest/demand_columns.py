@@ -117,6 +117,8 @@ def demand_layout(
     unknown_unit = options.amounts == AUTO and _is_unit_unknown(sources)
     if options.amounts != AUTO:
         sources = _with_basis(sources, options.amounts)
+    if any(source.means and "requests" not in source.amounts for source in sources):
+        raise find.missing("requests")
     timed = tuple(replace(source, time=time, time_unit=unit) for source in sources)
     return DemandLayout(timed, labels, notes, unknown_unit=unknown_unit, parts=parts)
 
@@ -293,16 +295,16 @@ def panel_like(probe: pl.DataFrame) -> bool:
         return False
     find = Resolver(series, IngestOptions(), "")
     fields = set(SYNONYMS) - {"time", "arrival", "series", "model", "region", "tier"}
-    return not any(map(find.expression, fields)) and all(_is_amount(c, probe) for c in series)
-
-
-def _is_amount(column: str, probe: pl.DataFrame) -> bool:
-    """Return whether a column has numbers that can be counts or rates."""
-    number, blank = numbers(probe[column])
-    unread = np.isnan(number)
-    if NAMED["no_count"].search(column) or unread.all() or (unread & ~blank).any():
+    if any(map(find.expression, fields)):
         return False
-    return _is_count(probe[column]) or bool(_stated_basis(column, probe))
+    for column in series:  # all must have numbers that can be counts or rates
+        number, blank = numbers(probe[column])
+        unread = np.isnan(number)
+        if NAMED["no_count"].search(column) or unread.all() or (unread & ~blank).any():
+            return False
+        if not _is_count(probe[column]) and not _stated_basis(column, probe):
+            return False
+    return True
 
 
 def _panel_columns(probe: pl.DataFrame) -> list[str]:

@@ -43,6 +43,11 @@ class Grid:
     def end_ns(self) -> int:
         return self.start_ns + self.bins * self.bin_ns
 
+    @property
+    def gaps(self) -> int:
+        """Return the number of bins without any known amount."""
+        return int(np.isnan([self.amounts[field] for field in AMOUNTS]).all(axis=0).sum())
+
 
 def number_keys(frame: pl.DataFrame, keys: Sequence[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return ``frame`` with a ``number`` by its ``keys``, and the table of distinct keys."""
@@ -51,11 +56,6 @@ def number_keys(frame: pl.DataFrame, keys: Sequence[str]) -> tuple[pl.DataFrame,
         distinct, on=list(keys), how="left", nulls_equal=True, maintain_order="left"
     )
     return joined, distinct
-
-
-def gap_count(grid: Grid) -> int:
-    """Return the number of bins without any known amount."""
-    return int(np.isnan([grid.amounts[field] for field in AMOUNTS]).all(axis=0).sum())
 
 
 def bin_width(number: IntArray, ns: IntArray, name: str, bin_s: float | None) -> int:
@@ -183,32 +183,6 @@ def _check_repeats(
             )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Spans:
-    """The rows and bins of each series, ``[series]``; rows are sorted by series and time."""
-
-    first_row: IntArray
-    rows: IntArray
-    start_ns: IntArray
-    bins: IntArray
-
-    @classmethod
-    def of(cls, series: IntArray, ns: IntArray, width: int) -> "_Spans":
-        """Return the spans of rows with the index of their ``series`` and the time ``ns``."""
-        first_row = np.flatnonzero(np.diff(series, prepend=-1))
-        rows = np.diff(np.append(first_row, series.size))
-        start_ns, last_ns = ns[first_row], ns[first_row + rows - 1]
-        return cls(first_row, rows, start_ns, (last_ns - start_ns) // width + 1)
-
-    def zeros(self, column: FloatArray) -> BoolArray:
-        """Return a mask of the bins of the series that have an amount in ``column``, ``[bins]``.
-
-        An amount that a series never has stays unknown in the bins without a row.
-        """
-        has_amount = np.logical_or.reduceat(~np.isnan(column), self.first_row)
-        return np.repeat(has_amount, self.bins)
-
-
 def _grids(
     rows: pl.DataFrame,
     identities: Sequence[Mapping[str, str | None]],
@@ -223,46 +197,36 @@ def _grids(
     """
     series = rows["number"].to_numpy().astype(np.int64)  # of each row
     ns = rows["ns"].to_numpy()
-    spans = _Spans.of(series, ns, width)
-    _check_bins(spans, width, [identity["name"] for identity in identities], name)
+    first_row = np.flatnonzero(np.diff(series, prepend=-1))  # of each series
+    row_count = np.diff(np.append(first_row, series.size))
+    start_ns, last_ns = ns[first_row], ns[first_row + row_count - 1]
+    bins = (last_ns - start_ns) // width + 1
     # The grids of all series follow each other in one array.
-    ends = np.cumsum(spans.bins)
-    begins = ends - spans.bins
-    bin_of_row = begins[series] + (ns - spans.start_ns[series]) // width
+    ends = np.cumsum(bins)
+    begins = ends - bins
+    most_bins = np.minimum(MAX_BINS - begins, np.maximum(FREE_BINS, SPARSE * row_count))
+    for i in np.flatnonzero(bins > most_bins)[:1]:
+        raise IngestError(
+            f"{name}: series {identities[i]['name']} would have {bins[i]:,} bins of "
+            f"{width / 1e9:g} s, and at most {max(0, most_bins[i]):,} for {row_count[i]:,} rows. "
+            "Check the times, or give bin_s."
+        )
+    bin_of_row = begins[series] + (ns - start_ns[series]) // width
     amounts: dict[str, FloatArray] = {}
     for field in AMOUNTS:
         column = rows[field].to_numpy()
         amounts[field] = np.full(ends[-1], np.nan)
-        if zero:
-            amounts[field][spans.zeros(column)] = 0.0
-        amounts[field][bin_of_row] = column * _bin_units(field, width, rates)[series]
+        if zero:  # an amount that a series never has stays unknown in the bins without a row
+            has_amount = np.logical_or.reduceat(~np.isnan(column), first_row)
+            amounts[field][np.repeat(has_amount, bins)] = 0.0
+        # A rate is multiplied by the units of time in a bin.
+        units = np.array([width / 1e9 / each[field] if field in each else 1.0 for each in rates])
+        amounts[field][bin_of_row] = column * units[series]
     grids = []
-    for identity, start, begin, end in zip(identities, spans.start_ns, begins, ends, strict=True):
+    for identity, start, begin, end in zip(identities, start_ns, begins, ends, strict=True):
         of_series = {field: values[begin:end] for field, values in amounts.items()}
         grids.append(Grid(identity, int(start), width, of_series))
     return grids
-
-
-def _bin_units(field: str, width: int, rates: Sequence[Mapping[str, int]]) -> FloatArray:
-    """Return the units of time in a bin of ``width`` ns, by which a rate is multiplied, [series].
-
-    It is 1 for series whose ``field`` is no rate.
-    """
-    width_s = width / 1e9
-    return np.array([width_s / units[field] if field in units else 1.0 for units in rates])
-
-
-def _check_bins(spans: _Spans, width: int, names: Sequence[str | None], file_name: str) -> None:
-    """Raise IngestError for the first series with too many bins for its rows, or for the file."""
-    bins_before = np.cumsum(spans.bins) - spans.bins  # of all earlier series
-    most_of_series = np.maximum(FREE_BINS, SPARSE * spans.rows)
-    most_bins = np.minimum(MAX_BINS - bins_before, most_of_series)
-    for i in np.flatnonzero(spans.bins > most_bins)[:1]:
-        raise IngestError(
-            f"{file_name}: series {names[i]} would have {spans.bins[i]:,} bins of {width / 1e9:g} "
-            f"s, and at most {max(0, most_bins[i]):,} for {spans.rows[i]:,} rows. Check the times, "
-            "or give bin_s."
-        )
 
 
 def _distinct_faults(refused: pl.DataFrame) -> list[RefusedRows]:

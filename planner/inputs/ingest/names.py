@@ -16,12 +16,11 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {  # field to well-known names of its 
 }
 
 
-def _patterns(table: str) -> Mapping[str, re.Pattern[str]]:
-    return {name: re.compile(text, re.IGNORECASE) for name, text in DECLARED[table].items()}
-
-
 # Patterns in names: of columns with a meaning, of columns per service, and of rates.
-NAMED, WIDE, RATE_NAMES = map(_patterns, ("patterns", "wide", "rates"))
+NAMED, WIDE, RATE_NAMES = (
+    {str(name): re.compile(text, re.IGNORECASE) for name, text in DECLARED[table].items()}
+    for table in ("patterns", "wide", "rates")
+)
 
 
 def compact_name(name: str) -> str:

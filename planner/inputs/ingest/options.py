@@ -76,7 +76,7 @@ class IngestOptions:
                 raise IngestError(f"{name} is {value[:40]!r}. Choose one of {', '.join(choices)}.")
         check_zone(self.timezone)
         filters.parse(self.filter or "")
-        _one_in(self.sample)
+        _ = self.one_in  # raises IngestError for a wrong sample
         if self.bin_s is not None and not 0.001 <= self.bin_s <= 366 * 86400:
             raise IngestError(
                 f"bin_s is {self.bin_s:g}. Give a width of bins from 0.001 s to a year."
@@ -108,8 +108,19 @@ class IngestOptions:
 
     @property
     def one_in(self) -> float | None:
-        """Return n if the caller states that the file samples one in n requests; else None."""
-        return _one_in(self.sample)
+        """Return n of a sample of one in n requests, stated as n or 1/n; None: not stated.
+
+        Raise IngestError for other text.
+        """
+        if self.sample is None:
+            return None
+        number = finite_number(self.sample)
+        if number is None or not 1e-6 <= number <= 1_000_000:
+            raise IngestError(
+                f"sample is {self.sample[:40]!r}. For one in 100 requests, give 100 or the share "
+                "0.01."
+            )
+        return number if number >= 1 else 1 / number
 
     @property
     def filter(self) -> str | None:
@@ -129,18 +140,6 @@ class IngestOptions:
         """Return the options for the file ``name``; blank values of ``chosen`` are defaults."""
         values = {option: chosen[option] for option in OFFERED if chosen.get(option)}
         return cls(name=name, mapping=mapping or {}, **values)
-
-
-def _one_in(text: str | None) -> float | None:
-    """Return n of a sample of one in n requests, from n or 1/n as text, or raise IngestError."""
-    if text is None:
-        return None
-    number = finite_number(text)
-    if number is None or not 1e-6 <= number <= 1_000_000:
-        raise IngestError(
-            f"sample is {text[:40]!r}. For one in 100 requests, give 100 or the share 0.01."
-        )
-    return number if number >= 1 else 1 / number
 
 
 OFFERED: Mapping[str, OptionLabel] = {

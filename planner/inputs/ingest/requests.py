@@ -82,8 +82,10 @@ def _check_tokens(reading: Reading, layout: RequestLayout) -> None:
     # Counters of one table grow together, so the one that grows least decides.
     least = min(tokens.values(), key=lambda values: (np.diff(values) > 0).sum())
     grow = unsure and only_grows(least[:-1], least[1:])
-    if unsure and (session := layout.fields.get("session")):
-        grow = grow or _grow_by_turn(probe[session], answers)
+    if unsure and (session := layout.fields.get("session")):  # from turn to turn
+        turns = pl.DataFrame({"session": probe[session], "after": answers})
+        turns = turns.with_columns(before=pl.col("after").shift(1).over("session")).drop_nulls()
+        grow = grow or only_grows(turns["before"].to_numpy(), turns["after"].to_numpy())
     reading.check("growing_tokens", grow)
     if layout.weight and "sample_rate" not in layout.fields and not options.sample:
         several = unsure and consistency.row_weights(numbers(probe[layout.weight])[0])
@@ -92,13 +94,6 @@ def _check_tokens(reading: Reading, layout: RequestLayout) -> None:
         beyond_prompt = layout.total.values(probe) - tokens["input_tokens"]
         equal = unsure and consistency.token_totals(answers, beyond_prompt)
         reading.check("token_totals", equal, str(layout.tokens["input_tokens"]))
-
-
-def _grow_by_turn(session: pl.Series, answers: FloatArray) -> bool:
-    """Return whether the answers of a conversation only grow from turn to turn, ``[rows]``."""
-    turns = pl.DataFrame({"session": session, "after": answers})
-    turns = turns.with_columns(before=pl.col("after").shift(1).over("session")).drop_nulls()
-    return only_grows(turns["before"].to_numpy(), turns["after"].to_numpy())
 
 
 def _check_repeats(reading: Reading, layout: RequestLayout, when: clock.Clock) -> None:
@@ -218,7 +213,7 @@ class _Totals:
             self.hours[hour] = self.hours.get(hour, 0) + count
 
     def add_rates(self, rates: FloatArray) -> None:
-        """Add the sample rates of rows; a row without a rate stands for itself."""
+        """Add the sample rates of rows: shares, or n for one in n. NaN: the row is one request."""
         known = rates[np.isfinite(rates) & (rates > 0)]
         self.rates |= set(np.unique(known).tolist()[:50])
         # A rate of 0.01 is one in 100, and so is 100.
@@ -280,9 +275,17 @@ class _Reader:
         unit = clock.unit_of(column) or next(iter(self._clock.units), None)
         if unit is None:
             probe = self._reading.table.probe
-            turn = probe[self._fields[self._links[0]]].cast(pl.String)
-            time_s = clock.read(probe, self._clock).ns / 1e9
-            unit = "ms" if _exceed_gaps(turn, time_s, numbers(probe[column])[0]) else "s"
+            turns = pl.DataFrame(
+                {
+                    "turn": probe[self._fields[self._links[0]]].cast(pl.String),
+                    "at": clock.read(probe, self._clock).ns / 1e9,
+                    "think": numbers(probe[column])[0],
+                }
+            )
+            turns = turns.with_columns(gap=pl.col("at").diff().over("turn"))
+            turns = turns.filter(pl.col("gap").is_not_null(), pl.col("think") > 0)
+            exceeds_gap = (turns["think"] > turns["gap"]).to_numpy()
+            unit = "ms" if exceeds_gap.size and exceeds_gap.mean() > 0.5 else "s"
         self._reading.findings["delays"] = (
             f"Each turn starts at least its {column} ({unit}) after the answer before it."
         )
@@ -317,7 +320,12 @@ class _Reader:
         self.ends = [min(self.ends), max(self.ends)]
         self._totals.add(ns, tokens, self._cancelled_rows(batch.frame))
         if column := self._fields.get("sample_rate"):
-            self._totals.add_rates(_sample_rates(batch.frame[column]))
+            # 10%, or 1/100, 1:100 or 1 in 100, or a number.
+            text = batch.frame[column].cast(pl.String, strict=False).str.strip_chars()
+            one_in = text.str.extract(r"^1 ?(?:/|:|in|of|out of) ?([\d,.]+)$")
+            share = numbers(text.str.extract(r"^([\d,.]+) ?%$"))[0] / 100
+            rates = np.where(np.isfinite(share), share, numbers(one_in.fill_null(text))[0])
+            self._totals.add_rates(rates)
         self._write(ns, tokens, batch.frame)
 
     def _with_delays(self, batch: Batch) -> Batch:
@@ -448,7 +456,9 @@ class _Reader:
         if (ids := self._fields.get("hash_ids")) in frame.columns:
             columns.append(frame[ids].alias("hash_ids"))
         for name in self._links:
-            columns.append(_hash_names(frame[self._fields[name]]).alias(name))
+            texts = frame[self._fields[name]].cast(pl.String).str.strip_chars()
+            hashes = texts.hash(seed=0).reinterpret(signed=True)
+            columns.append(hashes.set(texts.is_null() | (texts == ""), None).alias(name))
         if self._think:
             think = numbers(frame[self._think])[0] * self._think_s
             think = np.nan_to_num(np.maximum(think, 0.0), nan=0.0, posinf=0.0)
@@ -575,15 +585,6 @@ def _links(fields: Mapping[str, str]) -> tuple[str, ...]:
     return ("request_id", "parent") if {"request_id", "parent"} <= fields.keys() else ()
 
 
-def _exceed_gaps(turn: pl.Series, time_s: FloatArray, think_s: FloatArray) -> bool:
-    """Return whether most think times would end after the next turn's arrival, ``[rows]``."""
-    frame = pl.DataFrame({"turn": turn, "at": time_s, "think": think_s})
-    frame = frame.with_columns(gap=pl.col("at").diff().over("turn"))
-    frame = frame.filter(pl.col("gap").is_not_null(), pl.col("think") > 0)
-    too_long = (frame["think"] > frame["gap"]).to_numpy()
-    return bool(too_long.size and too_long.mean() > 0.5)
-
-
 def _time_of_turns(session: str, time: pl.Expr, wait: pl.Expr, untimed: pl.Expr) -> pl.Expr:
     """Return the times of turns: stated, or the last stated time plus the waits since then.
 
@@ -594,21 +595,6 @@ def _time_of_turns(session: str, time: pl.Expr, wait: pl.Expr, untimed: pl.Expr)
     stated_times_before = stated_time.is_not_null().cum_sum().over(session)
     delays = pl.when(untimed).then(wait).otherwise(0.0)
     return base + delays.cum_sum().over(session, stated_times_before)
-
-
-def _sample_rates(column: pl.Series) -> FloatArray:
-    """Return rates ``[rows]``: 0.1 for 10%, 100 for 1/100, 1:100 or 1 in 100; NaN for none."""
-    text = column.cast(pl.String, strict=False).str.strip_chars()
-    one_in = text.str.extract(r"^1 ?(?:/|:|in|of|out of) ?([\d,.]+)$")
-    share = numbers(text.str.extract(r"^([\d,.]+) ?%$"))[0] / 100
-    return np.where(np.isfinite(share), share, numbers(one_in.fill_null(text))[0])
-
-
-def _hash_names(column: pl.Series) -> pl.Series:
-    """Return an integer hash of each name; null without a name."""
-    names = column.cast(pl.String).str.strip_chars()
-    hashes = names.hash(seed=0).reinterpret(signed=True)
-    return hashes.set(names.is_null() | (names == ""), None)
 
 
 def offset_notes(offsets: set[str]) -> list[str]:

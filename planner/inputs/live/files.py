@@ -16,7 +16,7 @@ from planner.inputs.live.samples import (
     bins_frame,
     no_histograms,
 )
-from simulation.arrays import FloatArray, IntArray
+from simulation.arrays import FloatArray
 
 STEPS = 4  # buckets of lengths per doubling of tokens
 
@@ -84,23 +84,15 @@ def _bins_of_demand(store: Path, report: IngestReport, bin_s: int) -> pl.DataFra
         start_s = columns.start_s + columns.bin_s * np.arange(len(columns.requests))
         wide_bin = np.floor(start_s / bin_s + 1e-9).astype(np.int64)  # since the epoch
         index = wide_bin - wide_bin[0]
-        amounts = {
-            field: _wide_sums(values, index, round(per_bin))
-            for field, values in _amounts(columns).items()
-        }
+        amounts = {}
+        for field, values in _amounts(columns).items():
+            total = np.bincount(index, np.nan_to_num(values))
+            known = np.bincount(index, ~np.isnan(values))
+            # Unknown if the amount of a narrow bin is unknown or missing.
+            amounts[field] = np.where(known >= round(per_bin), total, np.nan)
         start = np.arange(wide_bin[0], wide_bin[-1] + 1, dtype=np.int64) * bin_s
         tables.append(bins_frame(_table(columns, start, amounts)))
     return pl.concat(tables)
-
-
-def _wide_sums(values: FloatArray, index: IntArray, per_bin: int) -> FloatArray:
-    """Return the sums of narrow bins by the ``index`` of their wide bin, ``[wide bins]``.
-
-    NaN if the amount of one of its ``per_bin`` narrow bins is unknown or missing.
-    """
-    total = np.bincount(index, np.nan_to_num(values))
-    known = np.bincount(index, ~np.isnan(values))
-    return np.where(known >= per_bin, total, np.nan)
 
 
 def _amounts(columns: DemandColumns) -> dict[str, FloatArray]:

@@ -13,7 +13,7 @@ from planner.errors import IngestError
 from planner.files.atomic_write import replace_folder
 from planner.inputs.ingest.demand import demand_figures
 from planner.inputs.ingest.grid import AMOUNTS as GRID_AMOUNTS
-from planner.inputs.ingest.grid import Grid, gap_count
+from planner.inputs.ingest.grid import Grid
 from planner.inputs.ingest.report import UTC, IngestReport, moment_text
 from planner.inputs.ingest.store import (
     DEMAND,
@@ -86,7 +86,7 @@ def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
         }  # fmt: skip
         grids.append(Grid(identity, start * NS, bin_s * NS, amounts))
     notes = []
-    if gaps := sum(map(gap_count, grids)):
+    if gaps := sum(grid.gaps for grid in grids):
         notes.append(f"{gaps:,} of {all_bins:,} bins were not measured: they are gaps.")
     if raised:
         notes.append(

@@ -93,19 +93,18 @@ def _buckets_of_row(row: Mapping[str, Any], keys: Mapping[str, Any]) -> Iterator
 
 
 def bins_frame(rows: Iterable[dict[str, object]] | pl.DataFrame) -> pl.DataFrame:
-    """Return rows as a table with all columns of BINS; missing columns get a default."""
+    """Return rows as a table with all columns of BINS.
+
+    Keys and origin are "" if null or absent, ``whole`` is True, and other columns are null.
+    """
     if not isinstance(rows, pl.DataFrame):
         rows = pl.DataFrame(list(rows), infer_schema_length=None)
     blank = {**dict.fromkeys((*KEYS, "origin"), ""), "whole": True}
-    return rows.select(
-        _column(name, kind, blank.get(name), name in rows.columns) for name, kind in BINS.items()
-    )
-
-
-def _column(name: str, kind: type[pl.DataType], blank: object, is_present: bool) -> pl.Expr:
-    """Return a column as ``kind``; nulls, or all if it is not present, become ``blank``."""
-    column = (pl.col(name) if is_present else pl.lit(None)).cast(kind)
-    return (column if blank is None else column.fill_null(blank)).alias(name)
+    columns = {}
+    for name, kind in BINS.items():
+        column = (pl.col(name) if name in rows.columns else pl.lit(None)).cast(kind)
+        columns[name] = column.fill_null(blank[name]) if name in blank else column
+    return rows.select(**columns)
 
 
 def no_histograms() -> pl.DataFrame:

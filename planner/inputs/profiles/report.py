@@ -22,9 +22,14 @@ LOADS = {  # columns of benchmark rows that state the load
 
 def residual_table(residuals: Residuals, rows: BenchmarkRows) -> pl.DataFrame:
     """Return one row per measurement of ``rows``: measured and predicted value, error, flags."""
+    labels = []  # by which users find a row in their file
+    for i in residuals.row.tolist():
+        loads = {name: getattr(rows, name)[i] for name in LOADS}
+        stated = [f"{name} {load:,.0f}" for name, load in loads.items() if np.isfinite(load)]
+        labels.append(", ".join([f"row {i + 1}", *stated]))
     return measured_and_predicted(
         residuals.quantity.tolist(),
-        [_label(rows, int(i)) for i in residuals.row],
+        labels,
         residuals.measured_s,
         residuals.predicted_s,
         inside=residuals.inside,
@@ -92,9 +97,3 @@ def range_words(columns: Iterable[tuple[FloatArray, str]]) -> str:
 def range_of(rows: BenchmarkRows) -> str:
     """Return the range of each load of benchmark rows in words."""
     return range_words((getattr(rows, name), noun) for name, noun in LOADS.items())
-
-
-def _label(rows: BenchmarkRows, i: int) -> str:
-    """Return a label by which users find row ``i`` in their file."""
-    known = (name for name in LOADS if np.isfinite(getattr(rows, name)[i]))
-    return ", ".join([f"row {i + 1}", *(f"{n} {getattr(rows, n)[i]:,.0f}" for n in known)])

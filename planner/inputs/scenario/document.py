@@ -311,7 +311,16 @@ def _set_items(old: CommentedSeq, value: list[Any]) -> None:
         elif i < len(old) and _plain_values(old[i]) not in value[i:]:
             _set_value(old, i, item)
         else:
-            old.insert(i, _in_style(item, old))
+            # A new mapping is written in flow style ({...}) if the last item is.
+            last = old[-1] if old else None
+            if (
+                isinstance(item, Mapping)
+                and isinstance(last, CommentedMap)
+                and last.fa.flow_style()
+            ):
+                item = CommentedMap(item)
+                item.fa.set_flow_style()
+            old.insert(i, item)
     for i in reversed(range(len(value), len(old))):
         _remove(old, i)
 
@@ -354,15 +363,6 @@ def _end_comment(node: Any, key: Any) -> tuple[list[Any], int]:
         return _end_comment(child, last)
     tokens = node.ca.items.setdefault(key, [None] * 4)
     return tokens, 0 if isinstance(node, CommentedSeq) else 2
-
-
-def _in_style(item: Any, siblings: CommentedSeq) -> Any:
-    """Return a new ``item`` of a list, in YAML flow style ({...}) if the last item has it."""
-    last = siblings[-1] if siblings else None
-    if isinstance(item, Mapping) and isinstance(last, CommentedMap) and last.fa.flow_style():
-        item = CommentedMap(item)
-        item.fa.set_flow_style()
-    return item
 
 
 def outline(text: str) -> dict[str, Any]:

@@ -18,11 +18,6 @@ MOST_NAMED = 6  # holidays in a sentence
 GIVE = "a country's code, such as US or DE-BY, or a date, such as 2024-12-24"
 
 
-def _text(value: object) -> object:
-    """Return a date as text; YAML parses an unquoted date into a date object."""
-    return value.isoformat() if type(value) is date else value
-
-
 def _check_holiday(value: str) -> str:
     """Return ``value`` if it is a date or a known country code; raise ValueError otherwise."""
     if _date(value) is not None:
@@ -38,7 +33,11 @@ def _check_holiday(value: str) -> str:
 
 
 Holiday = Annotated[
-    str, BeforeValidator(_text), AfterValidator(_check_holiday), Field(min_length=2, max_length=20)
+    str,
+    # YAML parses an unquoted date into a date object.
+    BeforeValidator(lambda value: value.isoformat() if type(value) is date else value),
+    AfterValidator(_check_holiday),
+    Field(min_length=2, max_length=20),
 ]
 
 

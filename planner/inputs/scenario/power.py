@@ -67,10 +67,16 @@ def under_cap(
             "and bf16 peak, the model's shape, and no attention_ffn. Leave the cap out."
         )
     try:
-        prefill, decode = _sweep_curves(sweep) if sweep else cap_curves()
         # Shares of the TDP that prompts and decodes draw without a cap.
         prefill_share = decode_share = 1.0
-        if not sweep:
+        if sweep:
+            rows = sorted((row.cap, row.prefill, row.decode) for row in sweep)
+            caps, prefill_speeds, decode_speeds = np.array(rows).T
+            measured = Provenance("measured", "power sweep of the scenario")
+            prefill = CapCurve(caps, prefill_speeds, measured)
+            decode = CapCurve(caps, decode_speeds, measured)
+        else:
+            prefill, decode = cap_curves()
             prefill_share = power.model.prefill
             decode_share = _full_batch_w(profile, model, power) / gpu.tdp_w
         prefill_speed = prefill.speed_at(share / prefill_share)
@@ -89,13 +95,6 @@ def under_cap(
         cap=PowerCap(share, prefill_speed, clock_at(share, sweep)),
         provenance=Provenance("modelled", source),
     )
-
-
-def _sweep_curves(sweep: Sequence[SweepRow]) -> tuple[CapCurve, CapCurve]:
-    """Return the curves of prefill and decode that the user measured."""
-    caps, prefill, decode = np.array(sorted((row.cap, row.prefill, row.decode) for row in sweep)).T
-    measured = Provenance("measured", "power sweep of the scenario")
-    return CapCurve(caps, prefill, measured), CapCurve(caps, decode, measured)
 
 
 def _full_batch_w(profile: Profile, model: ModelSpec, power: PowerAtLoad) -> float:

@@ -229,8 +229,13 @@ def _keys(root: type[BaseModel], section: Iterable[str | int]) -> Iterator[str]:
             models = [model for annotation in annotations for model in _sections(annotation)]
             continue
         # The step is an index of a list, a key of a mapping, or the tag of one of several types.
-        all_kinds = [kind for model in models for kind in _kinds(model)]
-        models = [kind for kind in all_kinds if _has_tag(kind, step)] or models
+        tagged = []
+        for kind in (kind for model in models for kind in _kinds(model)):
+            types = [field.annotation for field in kind.model_fields.values()]
+            tags = [tag for type in types if get_origin(type) is Literal for tag in get_args(type)]
+            if step in (kind.__name__, *tags):
+                tagged.append(kind)
+        models = tagged or models
     for model in models:
         yield from model.model_fields
 
@@ -251,11 +256,3 @@ def _kinds(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
     yield model
     for kind in model.__subclasses__():
         yield from _kinds(kind)
-
-
-def _has_tag(model: type[BaseModel], tag: str | int) -> bool:
-    """Return whether ``tag`` selects ``model`` in a union: its name, or its Literal field."""
-    return model.__name__ == tag or any(
-        get_origin(field.annotation) is Literal and tag in get_args(field.annotation)
-        for field in model.model_fields.values()
-    )

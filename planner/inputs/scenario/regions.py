@@ -117,15 +117,10 @@ def price_of(
             return hourly_values(price)
     if not spot and not section.capacity.get(gpu):
         return hourly_values(0.0)  # no GPUs to pay for
-    like_words = _regions_with_price(name, spot)
-    raise ScenarioError(f"regions: {section.name} has no {kind} for {gpu}. {remedy}{like_words}.")
-
-
-def _regions_with_price(gpu: str, spot: bool) -> str:
-    """Return the remedy of naming a built-in region with a price of the GPU; "" without any."""
     regions = catalogue.regions().items()
-    names = [name for name, region in regions if _built_in_price(region, gpu, spot) is not None]
-    return f", or 'like' with one of {', '.join(sorted(names))}" if names else ""
+    priced = sorted(r for r, region in regions if _built_in_price(region, name, spot) is not None)
+    like_words = f", or 'like' with one of {', '.join(priced)}" if priced else ""
+    raise ScenarioError(f"regions: {section.name} has no {kind} for {gpu}. {remedy}{like_words}.")
 
 
 def _built_in_price(region: catalogue.CatalogueRegion, gpu: str, spot: bool) -> float | None:

@@ -136,6 +136,11 @@ def _no_built_in(section: Profile) -> ScenarioError:
 def _stated_profile(section: Profile, model: ModelSpec, gpu: GpuSpec) -> LinearProfile:
     """Return the linear profile with the coefficients that the section states."""
     tokens = section.max_batch_tokens or MAX_BATCH_TOKENS
+    if model.shape is None or section.precision == section.kv_precision == "bf16":
+        capacity = kv_capacity_tokens(model, gpu, section.tp, tokens)  # by the stated memory
+    else:
+        context = typical_context(model.max_context)
+        capacity = capacity_tokens(model.shape, gpu, arrangement_of(section), context, tokens)
     times: dict[str, Any] = {
         f"{name}_s": (getattr(section, f"{name}_ms") or 0) / 1000 for name in COEFFICIENTS
     }
@@ -146,21 +151,9 @@ def _stated_profile(section: Profile, model: ModelSpec, gpu: GpuSpec) -> LinearP
         **times,
         max_batch=section.max_batch or MAX_BATCH,
         max_batch_tokens=tokens,
-        kv_capacity_tokens=_capacity(section, model, gpu, tokens),
+        kv_capacity_tokens=capacity,
         provenance=Provenance("assumed", section.source),
     )
-
-
-def _capacity(section: Profile, model: ModelSpec, gpu: GpuSpec, tokens: int) -> int:
-    """Return the KV-cache capacity of an instance in tokens; ``tokens`` is an iteration's budget.
-
-    It follows from the model's stated memory if its shape is unknown, or if weights and KV cache
-    are in bf16. Otherwise it follows from shape and arrangement.
-    """
-    if model.shape is None or section.precision == section.kv_precision == "bf16":
-        return kv_capacity_tokens(model, gpu, section.tp, tokens)
-    context = typical_context(model.max_context)
-    return capacity_tokens(model.shape, gpu, arrangement_of(section), context, tokens)
 
 
 def arrangement_of(section: Profile) -> Arrangement:

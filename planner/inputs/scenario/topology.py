@@ -72,7 +72,13 @@ def topology_of(scenario: Scenario, hardware: Hardware, facts: Facts) -> Topolog
     for section, counts in zip(scenario.regions, nodes.tolist(), strict=True):
         shape = _shape(section, sum(counts))
         centres.append((section.name, shape, counts))
-        facts.append((f"Network of {section.name}", _shape_fact(section, shape)))
+        words = (
+            f"{section.name}: {shape.s2} S2 x {shape.s1_per_s2} S1 x {shape.racks_per_s1} racks x "
+            f"{shape.nodes_per_rack} nodes"
+        )
+        if section.topology is None:
+            words += ", derived from the capacity. To change it, give regions[].topology"
+        facts.append((f"Network of {section.name}", Provenance("assumed", words)))
     try:
         tree = build_topology(types, centres, [1] * len(types))
     except SimulationError as problem:
@@ -83,17 +89,6 @@ def topology_of(scenario: Scenario, hardware: Hardware, facts: Facts) -> Topolog
         last_node = np.flatnonzero((tree.centre == r) & (tree.gpu == t))[-1]
         gpus[last_node] = rest[r, t]
     return replace(tree, gpus=gpus)
-
-
-def _shape_fact(section: Region, shape: Shape) -> Provenance:
-    """Return the shape of a region's tree in words, as an assumption."""
-    words = (
-        f"{section.name}: {shape.s2} S2 x {shape.s1_per_s2} S1 x {shape.racks_per_s1} racks x "
-        f"{shape.nodes_per_rack} nodes"
-    )
-    if section.topology is None:
-        words += ", derived from the capacity. To change it, give regions[].topology"
-    return Provenance("assumed", words)
 
 
 def kv_shares(scenario: Scenario, facts: Facts) -> tuple[float, ...]:

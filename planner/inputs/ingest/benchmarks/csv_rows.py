@@ -19,7 +19,7 @@ from planner.inputs.ingest.checks import numbers as numbers_of
 from planner.inputs.ingest.csv_text import batch, read_header
 from planner.inputs.ingest.names import DECLARED, SYNONYMS, compact_name
 from planner.inputs.ingest.rows import Batch
-from simulation.arrays import FloatArray, IntArray
+from simulation.arrays import FloatArray
 from simulation.performance.rows import BenchmarkRows, benchmark_rows
 
 COLUMNS: dict[str, tuple[str, ...]] = {  # field to its names; the first is documented
@@ -71,14 +71,30 @@ def csv_rows(table: Batch, name: str, format: str) -> results.ToolRows:
 def _read_cells(
     table: Batch, fields: Mapping[str, str], name: str
 ) -> tuple[dict[str, FloatArray], dict[str, list[str]]]:
-    """Return the numbers and the texts of a table by field; ``fields`` are their columns."""
+    """Return the numbers and the texts of a table by field; ``fields`` are their columns.
+
+    An empty cell is NaN or "". Raise IngestError for text in a column of numbers, and for a number
+    that the field cannot have.
+    """
     numbers, texts = {}, {}
     for field, column in fields.items():
         cells = table.frame[column]
+        stripped = cells.fill_null("").str.strip_chars()
         if field in results.TEXTS:
-            texts[field] = cells.fill_null("").str.strip_chars().to_list()
-        else:
-            numbers[field] = _numbers(cells, table.lines, name, field)
+            texts[field] = stripped.to_list()
+            continue
+        values, _ = numbers_of(cells)
+        least = 1.0 if field in WHOLE else 0.0
+        good = (values >= least) & np.isfinite(values) & ((values > 0) | (field not in TIMES))
+        good |= (stripped == "").to_numpy()
+        if not good.all():
+            row = int((~good).argmax())
+            expected = "above 0" if field in TIMES else f"of at least {least:g}"
+            raise IngestError(
+                f"{name}, line {table.lines[row]}: {column} is {cells[row]!r:.60}. Give a number "
+                f"{expected}, or leave the cell empty."
+            )
+        numbers[field] = values
     return numbers, texts
 
 
@@ -175,12 +191,13 @@ def read_table(text: str, name: str) -> Batch:
     """Return the table in a CSV file, with cells of text; raise IngestError for a faulty line."""
     lines = blocks.all_records(text.encode(), name, quoted=True)
     header = read_header(lines, name)
-    table = batch(lines, header, header.columns, name)
+    table = batch(lines, header, header.table_columns, name)
     for fault in table.faults:
         raise IngestError(f"{name}, line {fault.lines[0]}: {fault.reason}. Correct or remove it.")
     if not table.frame.height:
         raise IngestError(f"{name} has a header but no rows. Add the measurements.")
-    if any(column.str.contains(r"^\s*\d+,\d{1,2}\s*$").any() for column in table.frame):
+    texts = table.frame.select(pl.col(pl.String))
+    if any(column.str.contains(r"^\s*\d+,\d{1,2}\s*$").any() for column in texts):
         # With decimal commas, points separate thousands.
         grouped = pl.col(pl.String).str.replace(r"^(\s*\d{1,3})\.(\d{3})\b", "$1$2")
         return replace(table, frame=table.frame.with_columns(grouped))
@@ -262,23 +279,3 @@ def _misfits(numbers: Mapping[str, FloatArray]) -> tuple[float, float]:
         by_total = np.abs(np.log(e2e / (prompt + token)))
         by_token_time = np.abs(np.log(e2e / (prompt + token * osl)))
     return float(np.median(by_total)), float(np.median(by_token_time))
-
-
-def _numbers(cells: pl.Series, lines: IntArray, name: str, field: str) -> FloatArray:
-    """Return the cells of a column as numbers; NaN for an empty cell.
-
-    Raise IngestError for another text, and for a number that the field cannot have. ``lines`` are
-    the line numbers of the cells.
-    """
-    values, _ = numbers_of(cells)
-    least = 1.0 if field in WHOLE else 0.0
-    good = (values >= least) & np.isfinite(values) & ((values > 0) | (field not in TIMES))
-    good |= (cells.fill_null("").str.strip_chars() == "").to_numpy()
-    if not good.all():
-        row = int((~good).argmax())
-        expected = "above 0" if field in TIMES else f"of at least {least:g}"
-        raise IngestError(
-            f"{name}, line {lines[row]}: {cells.name} is {cells[row]!r:.60}. Give a number "
-            f"{expected}, or leave the cell empty."
-        )
-    return values

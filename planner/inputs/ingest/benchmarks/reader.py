@@ -101,11 +101,22 @@ def read_benchmarks(
 
 
 def _results_and_table(text: str, name: str) -> tuple[list[dict[str, object]], Batch | None]:
-    """Return the results of benchmark tools in a file, and its table (None if it is not CSV)."""
+    """Return the results of benchmark tools in a file, and its table (None if it is not CSV).
+
+    Raise IngestError for JSON that is no object, list of objects, or several objects.
+    """
     if results := text_documents(text, name):
         return results, None
     if text.lstrip()[0] in "{[":
-        return _documents(text, name), None
+        try:
+            parsed = list(documents(iter([text.encode()]), name))
+        except RecursionError:
+            raise IngestError(f"{name} is nested too deeply to be a benchmark result.") from None
+        if not parsed or not all(isinstance(document, dict) for document in parsed):
+            raise IngestError(
+                f"{name} holds no results; one JSON object per benchmark is expected."
+            )
+        return parsed, None
     table = read_table(text, name)
     columns = {*table.frame.columns}
     has_tool_columns = [columns >= {*t.known_by} for t in TOOLS.values() if not t.requests]
@@ -189,17 +200,13 @@ def _table_of(documents: list[dict[str, object]], name: str) -> Batch:
         columns |= dict.fromkeys(document, pl.String)
         rows.append({key: str(cell) for key, cell in document.items() if cell is not None})
     has_time = re.search("ttft|tpot|itl|tbt", " ".join(columns).lower())
-    if not has_time or any(map(_is_result, documents)):
+    cells = (cell for document in documents for cell in document.values())
+    is_nested = any(isinstance(cell, dict | list) for cell in cells)
+    has_result = any(tool.rows_in(document) for tool in TOOLS.values() for document in documents)
+    if not has_time or is_nested or has_result:
         raise _not_a_table(documents, name)
     frame = pl.DataFrame(rows, schema=columns)
     return Batch(frame, np.arange(1, frame.height + 1), str)
-
-
-def _is_result(document: dict[str, object]) -> bool:
-    """Return whether an object is the result of a benchmark tool, or holds lists or objects."""
-    if any(isinstance(cell, dict | list) for cell in document.values()):
-        return True
-    return any(tool.rows_in(document) for tool in TOOLS.values())
 
 
 def _not_a_table(documents: Sequence[Mapping[str, object]], name: str) -> IngestError:
@@ -212,14 +219,3 @@ def _not_a_table(documents: Sequence[Mapping[str, object]], name: str) -> Ingest
                 "writes with --save-result, or the file of another tool."
             )
     return IngestError(f"{name} mixes the results of several tools. Give one file per tool.")
-
-
-def _documents(text: str, name: str) -> list[dict[str, object]]:
-    """Return the objects in a JSON file: one, a list, or several; raise IngestError for others."""
-    try:
-        results = list(documents(iter([text.encode()]), name))
-    except RecursionError:
-        raise IngestError(f"{name} is nested too deeply to be a benchmark result.") from None
-    if not results or not all(isinstance(document, dict) for document in results):
-        raise IngestError(f"{name} holds no results; one JSON object per benchmark is expected.")
-    return results

@@ -26,11 +26,6 @@ class Address:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}{self.path}"
 
-    def is_at_or_below(self, other: Address) -> bool:
-        """Return whether this is an address on the server of ``other``, at or below its path."""
-        is_same_server = replace(self, path=other.path) == other
-        return is_same_server and f"{self.path}/".startswith(f"{other.path}/")
-
 
 def address_of(url: str, where: str = "url") -> Address:
     """Return the address in ``url`` (in errors: ``where``); raise SourceError if it is none."""
@@ -56,8 +51,11 @@ def address_of(url: str, where: str = "url") -> Address:
 def allowed_address(url: str, allowed: Sequence[str]) -> Address:
     """Return the address in ``url``; raise SourceError if no ``allowed`` one is at or above it."""
     address = address_of(url)
-    if any(address.is_at_or_below(address_of(entry, VARIABLE)) for entry in allowed):
-        return address
+    for entry in allowed:
+        parent = address_of(entry, VARIABLE)
+        is_same_server = replace(address, path=parent.path) == parent
+        if is_same_server and f"{address.path}/".startswith(f"{parent.path}/"):
+            return address
     addresses = ", ".join(allowed) or "none so far"
     raise SourceError(
         f"url: {address.url} is not an address that sources may read ({addresses}); an operator "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 import ssl
 import time
 from collections.abc import Iterator, Mapping
@@ -84,10 +83,14 @@ class QueryTimes:
 
 
 def _points(values: Any, steps: QueryTimes) -> tuple[IntArray, FloatArray]:
-    """Return the time indices and values of a series' (time, text) pairs within ``steps``."""
+    """Return the time indices and values of a series' (time, text) pairs within ``steps``.
+
+    A value that is not finite is NaN.
+    """
     moments = np.array([float(moment) for moment, _ in values])
     time_index = np.rint((moments - steps.start_s) / steps.step_s).astype(np.int64)
-    amounts = np.array([_number(text) for _, text in values], np.float64)
+    amounts = np.array([float(text) for _, text in values])
+    amounts[~np.isfinite(amounts)] = np.nan
     inside = (time_index >= 0) & (time_index < steps.points)
     return time_index[inside], amounts[inside]
 
@@ -253,9 +256,3 @@ def _tls_context(ca_file: str) -> ssl.SSLContext:
                 f"HEADROOM_SOURCES_CA: {ca_file} is no readable file of certificates (PEM)."
             ) from None
     return context
-
-
-def _number(text: Any) -> float:
-    """Return a finite number, or NaN."""
-    value = float(text)
-    return value if math.isfinite(value) else math.nan

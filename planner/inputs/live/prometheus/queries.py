@@ -65,17 +65,13 @@ def _engine(name: str, declared: dict[str, Any]) -> Engine:
     for table, kind in TABLES.items():
         for quantity, text in declared.pop(table, {}).items():
             own_kind = Kind.GAUGE_MEAN if quantity == "kv_use" else kind
-            metrics.append(Metric(quantity, own_kind, _names(text)))
+            names = text.split()
+            names += [name.replace(":", "_") for name in names if ":" in name]  # as Ray writes them
+            metrics.append(Metric(quantity, own_kind, tuple(names)))
     metrics += [Metric("tbt_mean_s", Kind.MEAN, m.names) for m in metrics if m.what == "tbt_s"]
     declared["signs"] = tuple(declared["signs"])
     declared["leave_out"] = tuple(map(tuple, declared.get("leave_out", ())))
     return Engine(name, metrics=tuple(metrics), **declared)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    """Return the names of metrics in a text; those with a colon also as Ray writes them (_)."""
-    names = text.split()
-    return (*names, *(name.replace(":", "_") for name in names if ":" in name))
 
 
 ENGINES = tuple(

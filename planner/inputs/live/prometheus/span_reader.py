@@ -58,28 +58,16 @@ class Increases:
     missing: BoolArray
     known: BoolArray  # scraped in the bin, or in a gap whose growth is spread
 
-    def spread(self, series: int, gap: slice, grown: float) -> None:
-        """Spread the growth of a series over the bins of a gap; a long gap stays unknown."""
-        bins = gap.stop - gap.start
-        if bins <= MOST_SPREAD:
-            self.amount[series, gap] = grown / bins
-            self.known[series, gap] = True
-        else:
-            self.missing[series, gap] = True
-
 
 def increases(
-    last: FloatArray,
-    lowest: FloatArray | None = None,
-    highest: FloatArray | None = None,
-    *,
-    targets: IntArray,
+    last: FloatArray, lowest: FloatArray, highest: FloatArray, *, targets: IntArray
 ) -> Increases:
     """Return the increase of each counter in each bin.
 
     ``last`` ``[series, bins + 1]`` is the last scrape within each bin, NaN without one. Its first
     column is the bin before. ``lowest`` and ``highest`` have the same shape: the smallest and the
-    largest scrape in the bin. ``targets`` ``[series]`` is the number of the process of each series.
+    largest scrape in the bin, or ``last`` if ``wants_extremes`` is False. ``targets`` ``[series]``
+    is the number of the process of each series.
 
     A target is a process that Prometheus scrapes.
 
@@ -103,29 +91,27 @@ def increases(
 
     amount = np.where(grew & adjacent, last - previous, 0.0)
     amount[fell] = last[fell]
-    if highest is not None:
-        rose_before_reset = fell & adjacent & (highest > previous)
-        amount[rose_before_reset] += (highest - previous)[rose_before_reset]
-    target_seen_before = _seen_before(scraped, targets)
+    rose_before_reset = fell & adjacent & (highest > previous)
+    amount[rose_before_reset] += (highest - previous)[rose_before_reset]
+    seen = np.zeros((int(targets.max(initial=-1)) + 1, last.shape[1] + 1), bool)  # [target, bin]
+    np.logical_or.at(seen[:, 1:], targets, scraped)
+    target_seen_before = seen[targets, :-1]
     new_label = is_first & target_seen_before
     amount[new_label] = last[new_label]
-    if lowest is not None:
-        new_target = is_first & ~target_seen_before
-        amount[new_target] = (last - lowest)[new_target]
+    new_target = is_first & ~target_seen_before
+    amount[new_target] = (last - lowest)[new_target]
 
-    growth = Increases(amount, np.zeros(last.shape, bool), scraped.copy())
+    missing, known = np.zeros(last.shape, bool), scraped.copy()
     # A loop is fast enough, because few series return.
     for row, column in np.argwhere(grew & ~adjacent):
-        grown = float(last[row, column] - previous[row, column])
-        growth.spread(row, slice(previous_column[row, column] + 1, column + 1), grown)
-    return Increases(growth.amount[:, 1:], growth.missing[:, 1:], growth.known[:, 1:])
-
-
-def _seen_before(scraped: BoolArray, targets: IntArray) -> BoolArray:
-    """Return where a series of the same target was ``scraped`` in the bin before, [series, bin]."""
-    seen = np.zeros((int(targets.max(initial=-1)) + 1, scraped.shape[1] + 1), bool)
-    np.logical_or.at(seen[:, 1:], targets, scraped)
-    return seen[targets, :-1]
+        gap = slice(previous_column[row, column] + 1, column + 1)
+        bins = gap.stop - gap.start
+        if bins > MOST_SPREAD:
+            missing[row, gap] = True
+        else:
+            amount[row, gap] = (last[row, column] - previous[row, column]) / bins
+            known[row, gap] = True
+    return Increases(amount[:, 1:], missing[:, 1:], known[:, 1:])
 
 
 def _previous_scrapes(last: FloatArray) -> tuple[FloatArray, IntArray]:
@@ -244,17 +230,12 @@ def read_span(
         tables += [_frame(key, span, amounts[key]) for key in sorted(own_keys)]
         histogram_tables += [table for (key, _), table in histograms.items() if key in own_keys]
     if present.power:
-        tables += _power(client, settings, span)
+        for series in client.range(power_query(settings, span.bin_s), span.ends):
+            region = settings.region or series.labels.get(settings.region_label or "", "")
+            tables.append(_frame(("", region, ""), span, {"power_w": series.values}))
     known = pl.any_horizontal(pl.col(*AMOUNTS, *GAUGES).is_not_null())
     bins = pl.concat(tables).filter(known) if tables else bins_frame([]).clear()
     return Samples(span.bin_s, bins, pl.concat(histogram_tables))
-
-
-def _power(client: Prometheus, settings: PrometheusSettings, span: Span) -> Iterator[pl.DataFrame]:
-    """Yield the power of all GPUs of each region, as tables of BINS."""
-    for series in client.range(power_query(settings, span.bin_s), span.ends):
-        region = settings.region or series.labels.get(settings.region_label or "", "")
-        yield _frame(("", region, ""), span, {"power_w": series.values})
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,8 +304,10 @@ class _EngineReader:
             return
         order = sorted(lasts)
         last = np.array([lasts[labels] for labels in order])
-        targets = _target_numbers(order)
-        lowest = highest = None
+        processes = [tuple(dict(labels).get(label, "") for label in TARGET) for labels in order]
+        numbers = {process: number for number, process in enumerate(dict.fromkeys(processes))}
+        targets = np.array([numbers[process] for process in processes], np.int64)
+        lowest = highest = last
         # Query the extremes only if a counter was reset or a target is new.
         if wants_extremes(last, targets):
             unknown = np.full(last.shape[1], np.nan)
@@ -388,13 +371,6 @@ class _EngineReader:
             rows = rows.with_columns(pl.lit(value).alias(n) for n, value in fixed.items())
             by_key[key] = rows.select(pl.col(n).cast(kind) for n, kind in HISTOGRAMS.items())
         return by_key
-
-
-def _target_numbers(series: Sequence[Labels]) -> IntArray:
-    """Return the number of the process of each series, from 0 on; ``series`` are their labels."""
-    targets = [tuple(dict(labels).get(label, "") for label in TARGET) for labels in series]
-    numbers = {target: number for number, target in enumerate(dict.fromkeys(targets))}
-    return np.array([numbers[target] for target in targets], np.int64)
 
 
 def _counts_of_buckets(cumulative: Mapping[float, FloatArray], span: Span) -> pl.DataFrame:

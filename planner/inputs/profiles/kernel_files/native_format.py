@@ -56,17 +56,12 @@ NEEDED = {
     "gemm": ("m", "n", "k"),
     "attention_prefill": ("batch", "isl", "context", "heads", "kv_heads", "head_dim"),
     "attention_decode": ("batch", "context", "heads", "kv_heads", "head_dim"),
-    "norm": ("m", "n", "k"),
-    "activation": ("m", "n", "k"),
-    "rope": ("m", "n", "k"),
-    "experts": (
-        "tokens", "hidden", "intermediate", "experts", "top_k", "moe_tp", "moe_ep",
+    **dict.fromkeys(("norm", "activation", "rope"), ("m", "n", "k")),
+    "experts": ("tokens", "hidden", "intermediate", "experts", "top_k", "moe_tp", "moe_ep"),
+    **dict.fromkeys(
+        ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"), ("gpus", "message_bytes")
     ),
-    "all_reduce": ("gpus", "message_bytes"),
-    "all_gather": ("gpus", "message_bytes"),
-    "reduce_scatter": ("gpus", "message_bytes"),
-    "all_to_all": ("gpus", "message_bytes"),
-}  # fmt: skip
+}
 """By operator: the columns it must fill besides dtype, latency_us, gpu and source."""
 
 

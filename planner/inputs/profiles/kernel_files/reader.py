@@ -257,16 +257,13 @@ def with_known_names(data: pl.DataFrame, gpu: str, name: str) -> pl.DataFrame:
         data = _with_gpu(data.rename(operators | renamed), "gpu", gpu, name)
         return data if "model" in data.columns else data.with_columns(model=pl.lit("unnamed"))
     if "device" in have and "system" not in have:
-        data = data.rename(renamed).with_columns(system=_device())
+        device = pl.col("device")  # such as "NVIDIA H100 80GB HBM3"; others stay
+        known = device.str.extract(rf"(?:^|[\W_])({'|'.join(_DEVICES)})(?:[\W_]|$)")
+        system = known.replace_strict(_DEVICES, default=device)
+        data = data.rename(renamed).with_columns(system=system)
         if {"backend", "kernel_source"} <= set(data.columns):
             data = data.with_columns(kernel_source=pl.col("backend"))
     return data
-
-
-def _device() -> pl.Expr:
-    """Return the GPU type of a driver's name, such as "NVIDIA H100 80GB HBM3"; others stay."""
-    known = pl.col("device").str.extract(rf"(?:^|[\W_])({'|'.join(_DEVICES)})(?:[\W_]|$)")
-    return known.replace_strict(_DEVICES, default=pl.col("device"))
 
 
 def _with_gpu(data: pl.DataFrame, column: str, gpu: str, name: str) -> pl.DataFrame:

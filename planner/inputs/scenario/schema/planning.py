@@ -21,15 +21,10 @@ MEAN = "mean"
 LEVEL_KINDS = "[quantile]", "[mean]"
 
 
-def _level(value: object) -> str:
-    """Return the tag of a forecast level: the mean is a text, a percentile a number."""
-    return LEVEL_KINDS[isinstance(value, str)]
-
-
-# The forecast percentile to plan for, or the mean. The value's type tells which.
+# The forecast percentile to plan for, or the mean. Its type tells which: the mean is a text.
 Level = Annotated[
     Annotated[Quantile, Tag(LEVEL_KINDS[0])] | Annotated[Literal["mean"], Tag(LEVEL_KINDS[1])],
-    Discriminator(_level),
+    Discriminator(lambda value: LEVEL_KINDS[isinstance(value, str)]),
 ]
 LateUsd = Annotated[float, Field(gt=0, le=1_000_000)]
 Weight = Annotated[float, Field(ge=0, le=1_000_000)]

@@ -12,7 +12,7 @@ N = np.nan
 def of(*rows, targets=None, lowest=None, highest=None):
     last = np.array(rows, float)
     which = np.arange(len(rows)) if targets is None else np.array(targets)
-    extremes = [None if bounds is None else np.array(bounds, float) for bounds in (lowest, highest)]
+    extremes = [last if bounds is None else np.array(bounds, float) for bounds in (lowest, highest)]
     return increases(last, *extremes, targets=which)
 
 
@@ -68,7 +68,8 @@ def test_known_bins_are_exact_and_no_request_is_lost(steps):
     came = np.array([step for step, _ in steps], float)
     counter = np.concatenate([[0.0], np.cumsum(came)])
     scraped = np.where([False, *(missed for _, missed in steps[:-1]), False], N, counter)
-    grown = increases(scraped[None, :], targets=np.array([0]))
+    last = scraped[None, :]
+    grown = increases(last, last, last, targets=np.array([0]))
     both = np.isfinite(scraped[:-1]) & np.isfinite(scraped[1:])
     np.testing.assert_array_equal(grown.amount[0][both], came[both])
     known = ~grown.missing[0]
