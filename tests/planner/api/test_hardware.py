@@ -10,7 +10,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from planner.api.schema import CONFIG, DEPLOYMENT, GPU, MODEL
 from planner.domain.verification.profile_error import stated_error
 from planner.models import OwnGpu, Profile, ProfileVersion
-from planner.selectors.profiles import profile_get
+from planner.selectors.profiles import built_in_name, profile_get
 from simulation.performance.profile import iteration_s
 from tests.planner.web.test_hardware import HEAD, MEASURED
 
@@ -186,11 +186,7 @@ def test_observations_move_a_profile_into_its_next_version(api, fits):
 
 
 def test_a_built_in_profile_is_tuned_under_a_name_of_its_own(api):
-    name = next(
-        entry["name"]
-        for entry in api.get("/api/v1/profiles/?page_size=500").json()["results"]
-        if not entry["own"] and entry["kind"] == "linear"
-    )
+    name = built_in_name("llama-2-70b", "A100-80GB", 4)
     asked = {"profile": name, "observations": observed(1.0)[:4]}
     assert api.post("/api/v1/observations/", asked, format="json").status_code == 422
     kept = api.post("/api/v1/observations/", asked | {"keep_as": "ours"}, format="json")
