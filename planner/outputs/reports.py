@@ -76,11 +76,10 @@ def policy_report(run: Run, policy: str) -> Report | None:
     if run.state != Run.State.COMPLETED:
         return None
     result = stored_result(run)
-    alternatives = [name for name, key in result.alternatives.items() if key == policy]
-    is_recommended = result.recommended_policy == policy
-    if run.kind == Run.Kind.COMPARE and not alternatives and not is_recommended:
+    if run.kind == Run.Kind.COMPARE and policy not in result.labels:
         return None  # the report would be about another policy
+    names = (name for name, key in result.alternatives.items() if key == policy)
     try:
-        return run_report(run, alternatives[0] if alternatives else "")
+        return run_report(run, next(names, policy))
     except PlannerError:  # its arrays were removed
         return None

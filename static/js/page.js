@@ -75,7 +75,11 @@
 
   for (const button of document.querySelectorAll("[data-ticked]")) {
     const update = () => {
-      const ticked = [...button.form.elements].filter((control) => control.checked);
+      const controls = [...button.form.elements], ticked = controls.filter((control) => control.checked);
+      for (const control of controls.filter((control) => control.dataset.kind)) {
+        control.disabled = ticked.length > 0 && control.dataset.kind !== ticked[0].dataset.kind;
+        control.title = control.disabled ? "Only runs of one kind can be compared" : "";
+      }
       button.disabled = ticked.length < Number(button.dataset.ticked);
     };
     document.addEventListener("change", update);

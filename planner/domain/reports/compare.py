@@ -198,7 +198,7 @@ def comparison_report(
 ) -> Report:
     """Return the report of simulated policies, about one plan.
 
-    ``chosen`` names that plan (a level of assurance, or "static"); "": the recommended one.
+    ``chosen`` names that plan (a level of assurance, "static" or a policy); "": the recommended.
     ``more`` are sections to put before the sources. Without policies, the report has a headline
     alone.
     """
@@ -214,6 +214,8 @@ def comparison_report(
         return Report(frame.scenario, comparison.headline, ())
     wanted = chosen or (recommendation.assurance if recommendation is not None else "")
     plan = next((plan for plan in plans if plan.name == wanted), plans[0])
+    if plan.name != wanted and chosen in outcomes:
+        plan = Plan("", outcomes[chosen], None)
     view = ComparisonView(frame, comparison, tests, tables, figures, outcomes, plans, plan)
     schedule = _schedule(view)
     today = TODAY if TODAY in outcomes else comparison.baseline

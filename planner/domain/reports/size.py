@@ -145,7 +145,9 @@ def _capacity_fact(pool: SizedPool) -> Fact:
     if count == 1 or in_pool is None:
         note = f"one replica alone, limited by {limit}"
         return Fact(_name(pool), pool.sized.max_rps, "req/s", note=note)
-    note = f"each of {count:,}, limited by {limit}. Alone: {figure(pool.sized.max_rps, 'req/s')}"
+    note = (
+        f"in a pool of {count:,}, limited by {limit}. Alone: {figure(pool.sized.max_rps, 'req/s')}"
+    )
     return Fact(_name(pool), in_pool, "req/s", note=note)
 
 
@@ -181,11 +183,14 @@ def _pools(result: SizeResult) -> Table:
             Head("Per replica in its pool", Form.NUMBER, "req/s"),
             lambda pool: _rps_per_replica(pool.replicas, pool),
         ),
-        (Head("Peak demand", Form.NUMBER, "req/s"), lambda pool: pool.demand_rps),
-        (Head("Replicas", Form.COUNT), lambda pool: pool.replicas),
+        (Head("Busiest region's peak", Form.NUMBER, "req/s"), lambda pool: pool.demand_rps),
+        (
+            Head("Replicas", Form.COUNT),
+            lambda pool: sum(pool.replicas_by_region.values()) or pool.replicas,
+        ),
         (Head("By region", width=2), _by_region),
-        note="Peak demand and replicas are those of the busiest region, without spares. In a "
-        "larger pool each replica serves more, because a free one takes the next request.",
+        note="Replicas are those of all regions, without spares. In a larger pool each replica "
+        "serves more, because a free one takes the next request.",
     )
 
 

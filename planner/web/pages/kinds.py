@@ -45,7 +45,7 @@ from planner.web.request import TemplateContext
 def report_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     """Return the context of a run's page: its report, and what surrounds it."""
     result, alternative = stored_result(run), params.get("alternative", "")
-    report = run_report(run, alternative)
+    report = run_report(run, alternative if alternative in result.alternatives else "")
     policy = result.alternatives.get(alternative, result.recommended_policy)
     report = with_data_age(report, run, timezone.now())
     return {

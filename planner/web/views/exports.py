@@ -37,6 +37,11 @@ REPEATS = {
 }
 MORE = ("region", "model", "timezone", "repeat")  # fields that the page folds
 MOST_OF_PEAK = 2  # offered limit of a pool under load, times the plan's largest pool
+# Attributes of the select of the policy, with which the other cards show the plan of that policy.
+FOLLOWED = {
+    "hx-get": "", "hx-params": "policy", "hx-target": "#names", "hx-select": "#names",
+    "hx-swap": "outerHTML", "hx-select-oob": "#in-force",
+}  # fmt: skip
 FORMS = {
     "hpa": "HPA with annotations",
     "scaledobject": "ScaledObject with annotations",
@@ -157,7 +162,7 @@ def _context(request: Request, run: Run, problem: PlannerError | None) -> Templa
     ``problem`` is why the last export was refused, if it was.
     """
     run_result(run)  # raises the reason if there is nothing to export
-    plan, why = _default_plan(run)
+    plan, why = _plan(run, request.GET.get("policy", ""))
     current = active_plan_of_run(run)
     other_plans = active_plans().exclude(pk=current.pk) if current else active_plans()
     replicas = desired_by_pool(current, timezone.now()) if current else []
@@ -186,10 +191,10 @@ def _context(request: Request, run: Run, problem: PlannerError | None) -> Templa
     }
 
 
-def _default_plan(run: Run) -> tuple[Plan | None, str]:
-    """Return the plan under default options; else None and the reason."""
+def _plan(run: Run, policy: str) -> tuple[Plan | None, str]:
+    """Return the plan of ``policy`` ("": the recommended one); else None and the reason."""
     try:
-        return plan_of(run, ExportOptions(), timezone.now()), ""
+        return plan_of(run, ExportOptions(policy=policy or None), timezone.now()), ""
     except NotReady as problem:
         return None, str(problem)
 
@@ -215,6 +220,7 @@ def _form(sent: QueryDict, run: Run, plan: Plan | None, current: ActivePlan | No
     without = ("table", "names", "footprints")
     form = OptionsForm(ExportOptions, without=without, initial=initial | sent.dict())
     make_select(form, "policy", {"": "Recommended"} | stored_result(run).labels)
+    form.fields["policy"].widget.attrs |= FOLLOWED
     for what in ("region", "model"):
         names = dict.fromkeys(getattr(pool, what) for pool in plan.pools) if plan else {}
         make_select(form, what, {"": "All"} | {name: name for name in names})

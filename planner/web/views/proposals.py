@@ -131,8 +131,9 @@ def _proposal_form(
 ) -> HttpResponse:
     """Show the form to propose a run, filled with ``sent``, and why a proposal was refused."""
     run = _run(sent.get("run", ""))
+    options = ExportOptions(policy=sent.get("policy") or None)
     try:
-        replaced = plans_replaced_by(activatable_plan(run, ExportOptions(), timezone.now()), run)
+        replaced = plans_replaced_by(activatable_plan(run, options, timezone.now()), run)
     except PlannerError:  # report this only once the run is proposed: another policy may be valid
         replaced = [current] if (current := active_plan_of_run(run)) else []
     people = User.objects.filter(is_active=True).order_by("username")

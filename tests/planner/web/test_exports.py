@@ -4,6 +4,7 @@ import pytest
 import yaml
 
 from planner.models import ActivePlan, Run, User
+from planner.selectors.runs import stored_result
 from tests.planner.samples import client_of
 from tests.planner.web.pages import signed_in, text_of
 from tests.planner.web.study import completed_run
@@ -47,6 +48,14 @@ def test_a_file_as_chosen_or_a_sentence_beside_the_choices(run, viewer):
     assert "Time zone Mars: give an IANA time zone" in text_of(refused)
     assert b'value="Mars"' in refused.content  # what was typed is still there
     assert client.get(url, {"to": "pdf"}).content.startswith(b"%PDF-")
+
+
+def test_the_deployments_are_those_of_the_chosen_policy(run, viewer):
+    client, url = signed_in(viewer), f"/runs/{run.pk}/export/"
+    assert client.get(url).context["plan"].policy == "lt-i"
+    for policy in stored_result(run).labels:
+        shown = client.get(url, {"policy": policy}).context["plan"]
+        assert shown is None or shown.policy == policy
 
 
 def test_names_are_kept_for_every_export(run, planner, viewer):

@@ -63,6 +63,16 @@ def test_all_figures_of_a_repeated_plan_have_one_baseline(planner: User, approve
     assert not shown["worse"] and not shown["better"]
 
 
+def test_a_new_proposal_shows_the_figures_of_the_chosen_policy(planner: User) -> None:
+    run, client = cheaper(planner), signed_in(planner)
+    costs = {name: row["cost_usd"] for name, row in run.result["policies"].items()}
+    assert len(set(costs.values())) > 1
+    for policy, cost_usd in costs.items():
+        page = client.get("/proposals/new/", {"run": run.pk, "policy": policy})
+        (shown,) = (fact.value for fact in page.context["facts"] if fact.unit == "$")
+        assert shown == pytest.approx(cost_usd)
+
+
 def test_a_story_in_pages(planner: User, approver: User, viewer: User) -> None:
     first = in_force(planner, approver)
     first.run.result["policies"]["lt-i"]["flat_usd"] = 800.0
