@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from planner.domain.outcome import Inputs
 from planner.domain.preparation import study_of
 from planner.domain.progress import silent
 from planner.domain.replay.replay import ReplayOptions, run_policy
@@ -36,7 +37,6 @@ from planner.domain.study import PolicyRun, Study
 from planner.domain.traffic.sources import StoredTrace
 from planner.inputs.ingest import IngestOptions, ingest_file
 from planner.inputs.scenario.document import parse
-from planner.inputs.scenario.user_facts import NO_USER_FACTS
 from planner.policies.choice import policy_of
 from simulation.arrays import FloatArray
 from simulation.arrival_pattern import dispersion
@@ -140,7 +140,7 @@ def study(case: Bursts, folder: Path) -> Study:
         "horizon": {"duration_s": half, "period_s": PERIOD_S},
         "policies": ["lt-i"],
     }
-    return study_of(parse(json.dumps(scenario)), {"t": stored}, NO_USER_FACTS, silent)
+    return study_of(Inputs(parse(json.dumps(scenario)), {"t": stored}), silent)
 
 
 def replay_policy(its: Study, name: str = "lt-i-perfect", **parameters: Any) -> PolicyRun | None:

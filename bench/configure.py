@@ -25,6 +25,7 @@ from planner.domain.deployment_search.query import DeploymentQuery
 from planner.domain.deployment_search.results import Row, profiles_of
 from planner.domain.deployment_search.search import DeploymentSearchResult, search_deployments
 from planner.domain.kinds import size
+from planner.domain.outcome import Inputs
 from planner.domain.progress import silent
 from planner.inputs.scenario.schema import Scenario
 from simulation.search.search import MISSES_QUEUES
@@ -58,7 +59,7 @@ def scenario_of(row: Row, asked: DeploymentQuery) -> Scenario:
 def sized_rps(row: Row, asked: DeploymentQuery) -> float:
     """Return the requests/s that ``size`` finds: of one instance, or of the limiting role."""
     options = size.Options(isl=asked.isl, osl=asked.osl)
-    sized = size.run(scenario_of(row, asked), {}, options, progress=silent).result
+    sized = size.run(Inputs(scenario_of(row, asked)), options, silent).result
     if row.prefill is None or row.decode is None:
         return float(sized.pools[0].sized.max_rps)
     many = {"prefill": row.prefill.instances, "decode": row.decode.instances}

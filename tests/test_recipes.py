@@ -68,6 +68,7 @@ from pathlib import Path
 from planner.policies.choice import policy_of
 from tools.docs import DOCS, pages
 from planner.domain.kinds.compare import Options, run
+from planner.domain.outcome import Inputs
 from planner.domain.progress import silent
 from planner.web.forms.scenario import StudyForm
 from tests.planner.policies import test_registry as declared
@@ -86,7 +87,7 @@ scenario = make.scenario(
     horizon={"period_s": 300, "duration_s": 900},
 )
 stored = make.demand_file(Path(tempfile.mkdtemp()), {"a": [900 + 90 * (i % 9) for i in range(60)]})
-document = run(scenario, {"t": stored}, Options(), progress=silent).document
+document = run(Inputs(scenario, {"t": stored}), Options(), silent).document
 even = document["policies"]["even"]
 hours = even["instance_hours"] - even["before_gpu_hours"] - even["after_gpu_hours"]
 print(document["baselines"][:2], even["label"], round(hours / 0.25, 6) % 5)
@@ -191,6 +192,7 @@ from planner.errors import OptionsRefused
 from planner.management.options import options_from_command_line
 from planner.domain.kinds import plan, size
 from planner.domain.options import options_of
+from planner.domain.outcome import Inputs
 from planner.domain.progress import silent
 from planner.web.forms.options import OptionsForm
 from tests.planner.domain import builders as make
@@ -209,7 +211,7 @@ assert "| `remark` |" in Path("docs/options.md").read_text()
 stored = make.demand_file(Path(tempfile.mkdtemp()), {"a": [900] * 60})
 lengths = {"input_tokens": {"mean": 50, "cv": 1.0}, "output_tokens": {"mean": 9, "cv": 1.0}}
 scenario = make.scenario(traffic__sources=[make.source(series="a", **lengths)])
-print(size.run(scenario, {"t": stored}, options, progress=silent).document["notes"][0])
+print(size.run(Inputs(scenario, {"t": stored}), options, silent).document["notes"][0])
 """
 
 COLUMN = """\
@@ -432,10 +434,8 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from planner.domain.options import RunOptions
-from planner.domain.outcome import Outcome, Traces
+from planner.domain.outcome import Inputs, Outcome
 from planner.domain.progress import Progress
-from planner.inputs.scenario.schema import Scenario
-from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 
 
 class Options(RunOptions):
@@ -451,15 +451,9 @@ class CountResult:
     models: int
 
 
-def run(
-    scenario: Scenario,
-    traces: Traces,
-    options: Options,
-    *,
-    user_facts: UserFacts = NO_USER_FACTS,
-    progress: Progress,
-) -> Outcome:
+def run(inputs: Inputs, options: Options, progress: Progress) -> Outcome:
     """Count the models."""
+    scenario = inputs.scenario
     return Outcome(CountResult("count", scenario.name, options.times * len(scenario.models)), {})
 '''
 COUNT_COMMAND = '''"""``bin/manage count``: count the models of a scenario."""
@@ -506,6 +500,7 @@ from django.core.management import call_command, load_command_class
 from planner.api.results import AnyResult, schema_of
 from planner.api.serializers.options import REQUESTS
 from planner.domain.kinds.registry import KINDS
+from planner.domain.outcome import Inputs
 from planner.domain.progress import silent
 from planner.domain.reports.registry import REPORTS
 from planner.web.pages.kinds import PAGES
@@ -514,7 +509,7 @@ from tests.planner.domain import builders as make
 
 call_command("makemigrations", "--check", "--dry-run", verbosity=0)
 kind = KINDS["count"]
-document = kind.run(make.scenario(), {}, kind.options(times=2), progress=silent).document
+document = kind.run(Inputs(make.scenario()), kind.options(times=2), silent).document
 assert "CountResult" in {one["title"] for one in schema_of(AnyResult)["anyOf"]}
 parser = load_command_class("planner", "count").create_parser("manage.py", "count")
 print(

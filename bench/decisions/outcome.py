@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from planner.domain.outcome import Inputs
 from planner.domain.preparation import study_of
 from planner.domain.progress import silent
 from planner.domain.recommend.rule import TIE, Candidate, Choice
@@ -21,7 +22,6 @@ from planner.domain.traffic.sources import StoredTrace
 from planner.domain.verification.profile_error import slower_or_faster, stated_error
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.test_days import LEVELS
-from planner.inputs.scenario.user_facts import NO_USER_FACTS
 from planner.policies.base import Policy
 from planner.policies.choice import policy_of
 from simulation.fleet import Fleet, Pool
@@ -41,7 +41,7 @@ def decide(name: str, scenario: Scenario, stored: StoredTrace) -> Decision:
     ``hindsight_usd`` is the cost of the smallest static fleet that meets the SLO in the window, and
     ``oracle_usd`` that of a plan on a perfect forecast, tuned in the window.
     """
-    study = study_of(scenario, {"t": stored}, NO_USER_FACTS, silent)
+    study = study_of(Inputs(scenario, {"t": stored}), silent)
     beside, _ = missing_baselines(scenario, study, [])
     policies = [*policies_chosen(scenario, study, [])[0], *beside]
     trials = Trials(study, TestDays(study, scenario.test_days, scenario.seed), policies,

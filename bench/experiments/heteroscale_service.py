@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from bench.experiments.heteroscale_workloads import Workload
+from planner.domain.outcome import Inputs
 from planner.domain.pd.ratio_search import judge_ratios
 from planner.domain.pd.service_pools import PairColumns, strictest_split
 from planner.domain.preparation import study_of
 from planner.domain.progress import silent
 from planner.domain.study import Study
 from planner.inputs.scenario.document import parse
-from planner.inputs.scenario.user_facts import NO_USER_FACTS
 from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet
 from simulation.sizing.pd_simulation import no_report
@@ -60,7 +60,7 @@ def service(workload: Workload, hours: tuple[float, float], like: Service | None
 
 def _study(workload: Workload, hours: tuple[float, float], flat: IntArray | None = None) -> Study:
     text = json.dumps(scenario(workload, hours, flat))
-    return study_of(parse(text), {"t": workload.stored}, NO_USER_FACTS, silent)
+    return study_of(Inputs(parse(text), {"t": workload.stored}), silent)
 
 
 def scenario(

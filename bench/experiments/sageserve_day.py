@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from planner.domain.outcome import Inputs
 from planner.domain.preparation import study_of
 from planner.domain.progress import silent
 from planner.domain.study import Study
@@ -16,7 +17,6 @@ from planner.domain.traffic.sources import StoredTrace
 from planner.inputs import catalogue
 from planner.inputs.ingest import IngestOptions, ingest_file
 from planner.inputs.scenario.document import parse
-from planner.inputs.scenario.user_facts import NO_USER_FACTS
 from simulation.performance.linear import LinearProfile
 
 TRACES = Path(__file__).parents[2] / "../shared/data/traces"
@@ -75,7 +75,7 @@ class Day:
             interactive=interactive,
             scheduler=scheduler,
         )
-        return study_of(parse(json.dumps(scenario)), {"t": self.stored}, NO_USER_FACTS, silent)
+        return study_of(Inputs(parse(json.dumps(scenario)), {"t": self.stored}), silent)
 
 
 def store_trace(table: pl.DataFrame, folder: Path, name: str) -> StoredTrace:

@@ -19,12 +19,12 @@ from bench.experiments.sageserve_day import (
     with_bursts,
 )
 from bench.experiments.sageserve_day import store_trace as stored_as
+from planner.domain.outcome import Inputs
 from planner.domain.preparation import study_of
 from planner.domain.progress import silent
 from planner.domain.study import Study
 from planner.inputs import catalogue
 from planner.inputs.scenario.document import parse
-from planner.inputs.scenario.user_facts import NO_USER_FACTS
 
 MONDAY, DAYS = date(2024, 5, 13), 6  # to Saturday: of its week the trace has Sunday before it
 BUSIEST = date(2024, 5, 16)
@@ -45,7 +45,7 @@ def week(folder: Path, scale: float) -> Study:
     service = Service(MODEL["name"], MODEL, profile("H100-SXM"), "conv", scale, lengths())
     scenario = scenario_of([service], scale, MONDAY, days=DAYS)
     return study_of(
-        parse(json.dumps(scenario)), {"t": stored_as(table, folder, "week")}, NO_USER_FACTS, silent
+        Inputs(parse(json.dumps(scenario)), {"t": stored_as(table, folder, "week")}), silent
     )
 
 
@@ -63,9 +63,7 @@ def fleet(folder: Path, scale: float, bursts: float = 1.0) -> Study:
     ]
     scenario = scenario_of(services, scale, BUSIEST, gpu=GPU, starts=STARTS)
     return study_of(
-        parse(json.dumps(scenario)),
-        {"t": stored_as(table, folder, f"fleet{bursts:g}")},
-        NO_USER_FACTS,
+        Inputs(parse(json.dumps(scenario)), {"t": stored_as(table, folder, f"fleet{bursts:g}")}),
         silent,
     )
 

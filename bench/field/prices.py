@@ -19,7 +19,7 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_array, csr_array
 
 from planner.domain.kinds import simulate
-from planner.domain.outcome import REQUESTS
+from planner.domain.outcome import REQUESTS, Inputs
 from planner.domain.progress import silent
 from planner.optimizer.horizon import HorizonProblem, solve_horizon
 from planner.optimizer.problem import PlanningProblem
@@ -208,7 +208,7 @@ def _replays() -> Iterator[tuple[int, int, int]]:
         stored = {"t": demand_file(Path(folder), {"t": counts.tolist()}, tokens=lengths)}
         for policy in ("lt-i-perfect", "lt-i"):
             run = simulate.run(
-                scenario(
+                Inputs(scenario(
                     regions=regions,
                     tiers=[
                         {"name": "chat", "ttft_ms": 2000, "tbt_ms": 100},
@@ -221,8 +221,7 @@ def _replays() -> Iterator[tuple[int, int, int]]:
                     ],
                     objective={"periods": "all", "defer": "cheapest", "reserve": "one_year"},
                     horizon={"duration_s": 86_400, "period_s": 3600},
-                ),
-                stored, simulate.Options(policy=policy, requests=True), progress=silent,
+                ), stored), simulate.Options(policy=policy, requests=True), silent,
             )  # fmt: skip
             (row,) = run.document["policies"].values()
             requests = run.tables[REQUESTS]

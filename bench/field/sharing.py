@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from planner.domain.kinds.share import Options, run
+from planner.domain.outcome import Inputs
 from planner.domain.progress import silent
 from planner.inputs import catalogue
 from planner.inputs.scenario.document import edit, parse
@@ -84,7 +85,7 @@ def _model(rng: np.random.Generator) -> SharingModel:
 def _market() -> dict[str, Any]:
     """Return the figures of the generated markets."""
     skewed, even = (
-        run(market(even=even), {}, Options(hours=0.5, replays=2), progress=silent).result
+        run(Inputs(market(even=even)), Options(hours=0.5, replays=2), silent).result
         for even in (False, True)
     )
     rows = (*skewed.models, *even.models)

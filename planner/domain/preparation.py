@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from planner.domain.outcome import Traces
+from planner.domain.outcome import Inputs
 from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.planning.planning import begin_forecasts, plan_window
 from planner.domain.progress import Progress, part
@@ -15,25 +15,23 @@ from planner.domain.traffic.forecast_requests import requests_ahead
 from planner.domain.traffic.known_lengths import known_lengths, traffic_with_known_lengths
 from planner.domain.traffic.traffic import traffic_and_window
 from planner.inputs.scenario.build import build_hardware
-from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import settings_of
 from planner.inputs.scenario.topology import network_of
-from planner.inputs.scenario.user_facts import UserFacts
 
 
-def with_seed(scenario: Scenario, seed: int | None) -> Scenario:
-    """Return the scenario with another seed; None: as it is."""
-    return scenario if seed is None else scenario.model_copy(update={"seed": seed})
+def with_seed(inputs: Inputs, seed: int | None) -> Inputs:
+    """Return the inputs with another seed of the scenario; None: as they are."""
+    if seed is None:
+        return inputs
+    return replace(inputs, scenario=inputs.scenario.model_copy(update={"seed": seed}))
 
 
-def study_of(
-    scenario: Scenario, traces: Traces, user_facts: UserFacts, progress: Progress
-) -> Study:
+def study_of(inputs: Inputs, progress: Progress) -> Study:
     """Return the study of a scenario's window, with its requests.
 
     If the window is after the traffic, requests are drawn from the forecast.
     """
-    study = study_at(scenario, traces, user_facts, progress)
+    study = study_at(inputs, progress)
     traffic, window, settings = study.traffic, study.window, study.settings
     cells, notes, seed = cells_of(study), traffic.notes, settings.seed
     if window.ahead:
@@ -44,16 +42,16 @@ def study_of(
         requests = traffic.requests(window.start_s, window.end_s, seed, cells=cells)
     traffic = replace(traffic, notes=notes + unsized_sentences(study.hardware, requests))
     study = replace(study, traffic=traffic, trace=requests, cells=cells)
-    return replace(study, network=network_of(scenario, study.hardware), carried=carried_into(study))
+    network = network_of(inputs.scenario, study.hardware)
+    return replace(study, network=network, carried=carried_into(study))
 
 
-def study_at(
-    scenario: Scenario, traces: Traces, user_facts: UserFacts, progress: Progress
-) -> Study:
+def study_at(inputs: Inputs, progress: Progress) -> Study:
     """Return the study of a scenario's window without requests, which planning does not need."""
-    hardware, settings = build_hardware(scenario, user_facts, spot=True), settings_of(scenario)
+    hardware = build_hardware(inputs.scenario, inputs.user_facts, spot=True)
+    settings = settings_of(inputs.scenario)
     progress(0.0, "Reading the traffic")
-    traffic, window = traffic_and_window(settings, traces)
+    traffic, window = traffic_and_window(settings, inputs.traces)
     begin_forecasts(settings.plan, hardware, traffic, window)
     lengths = known_lengths(traffic, window, settings.seed)
     traffic = traffic_with_known_lengths(traffic, lengths)

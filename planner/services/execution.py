@@ -6,7 +6,7 @@ from typing import Any
 from planner.domain.kinds.forecast import TraceOptions, run_series
 from planner.domain.kinds.registry import KINDS
 from planner.domain.options import options_of
-from planner.domain.outcome import Outcome
+from planner.domain.outcome import Inputs, Outcome
 from planner.domain.progress import Progress
 from planner.domain.run_parts import Parts
 from planner.domain.traffic.series import trace_series
@@ -73,14 +73,8 @@ def _run_pipeline(run: Run, progress: Progress, parts: Parts) -> Outcome:
     if run.kind == Run.Kind.PARETO and (recommended := _recommended_plan(run)):
         basis, cost_usd = recommended
         body = partial(body, basis=basis, simulated_usd=cost_usd)
-    return body(
-        scenario,
-        stored_traces(scenario),
-        chosen,
-        user_facts=stored_hardware(run.resolved),
-        progress=progress,
-        **further_arguments,
-    )
+    inputs = Inputs(scenario, stored_traces(scenario), stored_hardware(run.resolved))
+    return body(inputs, chosen, progress=progress, **further_arguments)
 
 
 def _recommended_plan(run: Run) -> tuple[Basis, float] | None:

@@ -17,6 +17,7 @@ from django.db import IntegrityError, transaction
 from django.urls import reverse
 
 from forecasting.demand import SeriesKey
+from planner.domain.outcome import Inputs
 from planner.domain.progress import Progress, silent
 from planner.domain.retrospective.drift import speeds_now
 from planner.domain.retrospective.evaluation import Forecast, evaluate_plan
@@ -150,10 +151,9 @@ def _judge(
     kernel_compilation.wait_until_compiled(progress)
     assert plan.run is not None
     scenario = text.parse(_scenario_document(plan.run, begins, ends), plan.scenario)
+    inputs = Inputs(scenario, stored_traces(scenario), stored_hardware(plan.run.resolved))
     return evaluate_plan(
-        scenario,
-        stored_traces(scenario),
-        stored_hardware(plan.run.resolved),
+        inputs,
         planned_pools(plan, begins, ends),
         _forecast_of(plan.run),
         progress,

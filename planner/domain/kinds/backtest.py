@@ -7,7 +7,7 @@ within the plan's capacity.
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -31,7 +31,7 @@ from planner.domain.forecaster_backtest.figures import (
 )
 from planner.domain.forecaster_backtest.replay import PERFECT, Driver
 from planner.domain.options import PolicyKey, RunOptions, Seed
-from planner.domain.outcome import Outcome, Traces
+from planner.domain.outcome import Inputs, Outcome
 from planner.domain.preparation import study_of, with_seed
 from planner.domain.progress import Progress, part
 from planner.domain.results.basis import Frame, frame_of
@@ -43,7 +43,6 @@ from planner.domain.traffic.window import DAY_S
 from planner.errors import EXPECTED, Infeasible, ScenarioError
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.planning import Method
-from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from planner.policies.choice import policy_of
 
 REPLAY, COVERAGE = "replay", "coverage"  # what is equal between the compared plans
@@ -99,23 +98,17 @@ class BacktestResult:
     seconds: float
 
 
-def run(
-    scenario: Scenario,
-    traces: Traces,
-    options: Options,
-    *,
-    user_facts: UserFacts = NO_USER_FACTS,
-    progress: Progress,
-    parts: Parts = IN_PROCESS,
-) -> Outcome:
+def run(inputs: Inputs, options: Options, progress: Progress, parts: Parts = IN_PROCESS) -> Outcome:
     """Compare the plans of all forecasters on a past window, at equal SLO attainment.
 
     Policies without a forecast are included. Raises ScenarioError if the window is after the
     traffic, or if no interactive tier has demand.
     """
     begun = time.perf_counter()
-    scenario = _scenario_of_past_window(with_seed(scenario, options.seed), options.days)
-    study = study_of(scenario, traces, user_facts, part(progress, 0.0, 0.1))
+    inputs = with_seed(inputs, options.seed)
+    scenario = _scenario_of_past_window(inputs.scenario, options.days)
+    inputs = replace(inputs, scenario=scenario)
+    study = study_of(inputs, part(progress, 0.0, 0.1))
     goals = _goals(study)
     methods: tuple[str, ...] = options.methods or (*DEFAULT, scenario.forecast.method)
     # The verdict needs the last value and the perfect forecast as references.

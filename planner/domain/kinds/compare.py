@@ -15,7 +15,7 @@ from forecasting.errors import ForecastError
 from planner.domain.formats import figure
 from planner.domain.module_figures import ModuleFigures
 from planner.domain.options import PolicyKeyOrAll, RunOptions, Seed
-from planner.domain.outcome import Outcome, Traces
+from planner.domain.outcome import Inputs, Outcome
 from planner.domain.parallel import parallel_replays
 from planner.domain.pd.plan_ratios import StatedRatio, stated_ratios
 from planner.domain.planning.figures import PlanFigures, window_figures
@@ -61,9 +61,7 @@ from planner.domain.study import PolicyRun, Study
 from planner.domain.verification.profile_error import ProfileError, profile_errors
 from planner.domain.whatif.plan_inputs import Basis, basis_of
 from planner.errors import EXPECTED, Infeasible, ScenarioError
-from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.test_days import LEVELS, Assurance
-from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from planner.policies.base import Policy
 from planner.policies.choice import ALL
 from planner.policies.registry import plan_policy, traits_of
@@ -98,23 +96,16 @@ class CompareResult:
     seconds: float
 
 
-def run(
-    scenario: Scenario,
-    traces: Traces,
-    options: Options,
-    *,
-    user_facts: UserFacts = NO_USER_FACTS,
-    progress: Progress,
-    parts: Parts = IN_PROCESS,
-) -> Outcome:
+def run(inputs: Inputs, options: Options, progress: Progress, parts: Parts = IN_PROCESS) -> Outcome:
     """Forecast and plan the window, simulate policies, and recommend one.
 
     The recommendation comes from simulations of the test days. The window itself is simulated only
     for the figures of the result. Raises Infeasible if no policy can run.
     """
     begun = time.perf_counter()
-    scenario = with_seed(scenario, options.seed)
-    study = study_of(scenario, traces, user_facts, part(progress, 0.0, 0.06))
+    inputs = with_seed(inputs, options.seed)
+    scenario = inputs.scenario
+    study = study_of(inputs, part(progress, 0.0, 0.06))
     level = LEVELS.index(options.assurance or scenario.assurance)
     chosen, left_out = policies_chosen(scenario, study, options.policies)
     baselines, unable = missing_baselines(scenario, study, chosen)

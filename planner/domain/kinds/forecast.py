@@ -19,7 +19,7 @@ from forecasting.multi_series import (
 )
 from planner.domain.columns import NUMBER, SECONDS, TEXT, Column
 from planner.domain.options import RunOptions
-from planner.domain.outcome import Outcome, Traces
+from planner.domain.outcome import Inputs, Outcome
 from planner.domain.planning.inputs import usd_per_tps
 from planner.domain.progress import Progress, part
 from planner.domain.results import tables
@@ -48,10 +48,8 @@ from planner.domain.traffic.window import Window
 from planner.errors import ScenarioError
 from planner.inputs.scenario.build import Hardware, build_hardware
 from planner.inputs.scenario.holidays import GIVE, Holiday, holidays_in_words, holidays_of
-from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.planning import Method
 from planner.inputs.scenario.settings import ALL, Settings, settings_of
-from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from planner.schema_types import BinS
 from simulation.arrays import FloatArray
 
@@ -189,24 +187,17 @@ class SeriesResult:
     seconds: float
 
 
-def run(
-    scenario: Scenario,
-    traces: Traces,
-    options: Options,
-    *,
-    user_facts: UserFacts = NO_USER_FACTS,
-    progress: Progress,
-) -> Outcome:
+def run(inputs: Inputs, options: Options, progress: Progress) -> Outcome:
     """Forecast the demand that a plan of the scenario would be made for, with past errors."""
-    begun = time.perf_counter()
+    begun, scenario = time.perf_counter(), inputs.scenario
     stated = {"method": options.method, "holidays": options.holidays}
     overrides = {name: value for name, value in stated.items() if value}
     if overrides:
         section = scenario.forecast.model_copy(update=overrides)
         scenario = scenario.model_copy(update={"forecast": section})
-    hardware, settings = build_hardware(scenario, user_facts), settings_of(scenario)
+    hardware, settings = build_hardware(scenario, inputs.user_facts), settings_of(scenario)
     progress(0.0, "Reading the traffic")
-    traffic, window = traffic_and_window(settings, traces)
+    traffic, window = traffic_and_window(settings, inputs.traces)
     plan, method = settings.plan, settings.plan.forecast.method
     at_once = plan.objective.periods == ALL
     # The percentile that a plan is made for, by group of tiers.

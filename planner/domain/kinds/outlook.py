@@ -14,7 +14,7 @@ from pydantic import Field
 
 from planner.domain.formats import compact
 from planner.domain.options import RunOptions
-from planner.domain.outcome import Outcome, Traces
+from planner.domain.outcome import Inputs, Outcome
 from planner.domain.outlook.calendar import WEEK_S, HorizonName, Month, months_of, weights
 from planner.domain.outlook.commitments import (
     Commitment,
@@ -45,7 +45,6 @@ from planner.inputs.scenario.build import Hardware
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.planning import Horizon
 from planner.inputs.scenario.settings import ALL, NO_GROWTH
-from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from planner.optimizer.problem import ScalingPlan
 
 RHYTHM_S = 2 * WEEK_S  # shortest traffic that shows a weekly rhythm
@@ -91,31 +90,23 @@ class Options(RunOptions):
     """Length of time after the traffic. Default: year."""
 
 
-def run(
-    scenario: Scenario,
-    traces: Traces,
-    options: Options,
-    *,
-    user_facts: UserFacts = NO_USER_FACTS,
-    progress: Progress,
-    parts: Parts = IN_PROCESS,
-) -> Outcome:
+def run(inputs: Inputs, options: Options, progress: Progress, parts: Parts = IN_PROCESS) -> Outcome:
     """Plan the months after the traffic; raise Infeasible if none has a plan.
 
     Arguments: see ``Kind`` in planner/domain/kinds/registry.py.
     """
     begun = time.perf_counter()
-    study = study_at(
-        _with_week_after_traffic(scenario), traces, user_facts, part(progress, 0.0, 0.4)
-    )
+    scenario = inputs.scenario
+    inputs = replace(inputs, scenario=_with_week_after_traffic(scenario))
+    study = study_at(inputs, part(progress, 0.0, 0.4))
     hardware, growth = study.hardware, study.window.growth
-    inputs = _inputs_of_week(study)
-    load = forecast_load(inputs, part(progress, 0.4, 0.6)).load
-    months = months_of(inputs.window.start_s, options.horizon, study.traffic.clock)
+    week = _inputs_of_week(study)
+    load = forecast_load(week, part(progress, 0.4, 0.6)).load
+    months = months_of(week.window.start_s, options.horizon, study.traffic.clock)
     grown_months = [
-        (month, float(growth.at(month.middle_s - inputs.window.start_s))) for month in months
+        (month, float(growth.at(month.middle_s - week.window.start_s))) for month in months
     ]
-    planned = plan_months(inputs, load, grown_months, part(progress, 0.6, 1.0), parts)
+    planned = plan_months(week, load, grown_months, part(progress, 0.6, 1.0), parts)
     parts.close()
     if all(outcome.plan is None for outcome in planned):
         raise Infeasible(planned[0].conflict)

@@ -15,7 +15,7 @@ from pydantic import Field, field_validator
 
 from planner.domain.formats import signed_percent
 from planner.domain.options import RunOptions
-from planner.domain.outcome import Outcome, Traces
+from planner.domain.outcome import Inputs, Outcome
 from planner.domain.preparation import planned_of, study_of
 from planner.domain.progress import Progress, part
 from planner.domain.recommend.rule import TIE
@@ -29,7 +29,6 @@ from planner.domain.whatif.plan_inputs import Basis, basis_of
 from planner.errors import Infeasible
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import ALL, MEASURE, UNITS
-from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from planner.optimizer.pareto_front import knee
 
 POINTS, MOST_POINTS = 9, 25
@@ -115,12 +114,10 @@ class Options(RunOptions):
 
 
 def run(
-    scenario: Scenario,
-    traces: Traces,
+    inputs: Inputs,
     options: Options,
-    *,
-    user_facts: UserFacts = NO_USER_FACTS,
     progress: Progress,
+    *,
     basis: Basis | None = None,
     simulated_usd: float | None = None,
 ) -> Outcome:
@@ -132,7 +129,8 @@ def run(
     ``Kind`` in planner/domain/kinds/registry.py.
     """
     begun = time.perf_counter()
-    study = study_of(scenario, traces, user_facts, part(progress, 0.0, 0.3))
+    scenario, user_facts = inputs.scenario, inputs.user_facts
+    study = study_of(inputs, part(progress, 0.0, 0.3))
     if basis is None:
         basis = basis_of(study, planned_of(study, part(progress, 0.3, 0.5)))
     pair = pair_of(options.of)

@@ -8,7 +8,7 @@ import polars as pl
 from pydantic import Field
 
 from planner.domain.options import RunOptions
-from planner.domain.outcome import Outcome, Traces
+from planner.domain.outcome import Inputs, Outcome
 from planner.domain.parallel import run_in_parallel
 from planner.domain.pd.figures import (
     AggregatedCapacity,
@@ -47,9 +47,7 @@ from planner.domain.traffic.known_lengths import traffic_before_plan
 from planner.domain.traffic.traffic import Traffic
 from planner.errors import PlannerError
 from planner.inputs.scenario.build import Hardware, build_hardware
-from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import settings_of
-from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from planner.second_process import begin
 from simulation.errors import SimulationError
 from simulation.sizing.capacity import SizingCase
@@ -110,24 +108,18 @@ class PdRatioResult:
     notes: tuple[str, ...]
 
 
-def run(
-    scenario: Scenario,
-    traces: Traces,
-    options: Options,
-    *,
-    user_facts: UserFacts = NO_USER_FACTS,
-    progress: Progress,
-) -> Outcome:
+def run(inputs: Inputs, options: Options, progress: Progress) -> Outcome:
     """Find the ratio of prefill to decode replicas of a model that serves the most requests.
 
     Each ratio is evaluated by the capacity of its two pools. The best ratio and its neighbours are
     also simulated with both pools together. Closed forms are included for comparison. Raises
     PlannerError for invalid options, and SimulationError if no pair of pools meets the SLO.
     """
-    hardware = build_hardware(scenario, user_facts)
+    scenario = inputs.scenario
+    hardware = build_hardware(scenario, inputs.user_facts)
     m = model_index(hardware, options.service)
     progress(0.0, "Reading the traffic")
-    traffic = traffic_before_plan(settings_of(scenario), traces)
+    traffic = traffic_before_plan(settings_of(scenario), inputs.traces)
     hardware = replace(hardware, tiers_in_use=traffic.tiers_in_use)
     pairs, notes = _pairs(hardware, traffic, m, options, part(progress, 0.05, 0.3))
     # Pairs are sorted by cost. Only the cheapest is simulated.

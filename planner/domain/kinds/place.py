@@ -15,7 +15,7 @@ import polars as pl
 from pydantic import Field
 
 from planner.domain.options import RunOptions
-from planner.domain.outcome import Outcome, Traces
+from planner.domain.outcome import Inputs, Outcome
 from planner.domain.placement import figures
 from planner.domain.placement.methods import LABELS, METHODS, START, Method, Placer, State, States
 from planner.domain.placement.services import (
@@ -39,7 +39,6 @@ from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.planning import TimeLimit
 from planner.inputs.scenario.settings import settings_of
 from planner.inputs.scenario.topology import kv_shares, topology_of
-from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from planner.optimizer.placement import PlacementProblem
 from planner.optimizer.placement.problem import HIGH, TIERS
 from simulation.arrays import IntArray
@@ -101,14 +100,7 @@ class PlaceResult:
     seconds: float
 
 
-def run(
-    scenario: Scenario,
-    traces: Traces,
-    options: Options,
-    *,
-    user_facts: UserFacts = NO_USER_FACTS,
-    progress: Progress,
-) -> Outcome:
+def run(inputs: Inputs, options: Options, progress: Progress) -> Outcome:
     """Place today's or a planned fleet in the network, scale it out, and scale it in again.
 
     Requests of the busiest hour are simulated with the KV bandwidth that each placement leaves
@@ -116,9 +108,9 @@ def run(
     """
     begun = time.perf_counter()
     progress(0.0, "Reading the traffic")
-    traffic, window = traffic_and_window(settings_of(scenario), traces)
+    traffic, window = traffic_and_window(settings_of(inputs.scenario), inputs.traces)
     scenario, hardware, replicas, source = _fleet_to_place(
-        scenario, user_facts, traffic, window, options, part(progress, 0.0, 0.5)
+        inputs, traffic, window, options, part(progress, 0.0, 0.5)
     )
     facts: list[tuple[str, Provenance]] = []
     topology, kv_share = topology_of(scenario, hardware, facts), kv_shares(scenario, facts)
@@ -154,12 +146,7 @@ def run(
 
 
 def _fleet_to_place(
-    scenario: Scenario,
-    user_facts: UserFacts,
-    traffic: Traffic,
-    window: Window,
-    options: Options,
-    progress: Progress,
+    inputs: Inputs, traffic: Traffic, window: Window, options: Options, progress: Progress
 ) -> tuple[Scenario, Hardware, IntArray, str]:
     """Return (scenario, hardware, replicas, source) of the fleet to place.
 
@@ -167,7 +154,8 @@ def _fleet_to_place(
     the options give a ratio, the returned scenario has prefill and decode pools in place of mixed
     ones. Raises ScenarioError if there are too many GPUs or no fleet.
     """
-    hardware = build_hardware(scenario, user_facts)
+    scenario = inputs.scenario
+    hardware = build_hardware(scenario, inputs.user_facts)
     gpus = hardware.capacity_gpus.sum()
     if gpus > MOST_GPUS:
         raise ScenarioError(
@@ -188,7 +176,7 @@ def _fleet_to_place(
     prefill, decode = options.ratio
     fleet = current_fleet_rows(hardware, replicas)
     scenario = disaggregated_scenario(scenario, options.ratio, fleet)
-    hardware = build_hardware(scenario, user_facts)
+    hardware = build_hardware(scenario, inputs.user_facts)
     assert hardware.today is not None
     source += f", mixed pools as {prefill} prefill to {decode} decode"
     return scenario, hardware, hardware.today, source

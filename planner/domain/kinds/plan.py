@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from pydantic import Field, ValidationError
 
 from planner.domain.options import RunOptions
-from planner.domain.outcome import Outcome, Traces
+from planner.domain.outcome import Inputs, Outcome
 from planner.domain.parallel import run_in_parallel
 from planner.domain.pd.plan_ratios import StatedRatio, stated_ratios
 from planner.domain.planning.figures import PlanFigures, window_figures
@@ -48,7 +48,6 @@ from planner.inputs.scenario.schema.planning import (
     TimeLimit,
 )
 from planner.inputs.scenario.schema.test_days import LEVELS
-from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -87,21 +86,15 @@ class Options(RunOptions):
     """One period at a time, or all in one program."""
 
 
-def run(
-    scenario: Scenario,
-    traces: Traces,
-    options: Options,
-    *,
-    user_facts: UserFacts = NO_USER_FACTS,
-    progress: Progress,
-) -> Outcome:
+def run(inputs: Inputs, options: Options, progress: Progress) -> Outcome:
     """Return a plan of replicas over time; raise Infeasible with the reason if there is none.
 
     Arguments: see ``Kind`` in planner/domain/kinds/registry.py.
     """
     begun = time.perf_counter()
-    scenario = with_objective(scenario, options)
-    study = study_of(scenario, traces, user_facts, part(progress, 0.0, 0.4))
+    scenario = with_objective(inputs.scenario, options)
+    inputs = replace(inputs, scenario=scenario)
+    study = study_of(inputs, part(progress, 0.0, 0.4))
     if not options.verify:  # a verification may change the sizes
         _begin_closed_forms(study)
     planned = planned_of(study, part(progress, 0.4, 0.5 if options.verify else 0.7))

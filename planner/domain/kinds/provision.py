@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from planner.domain.options import RunOptions
-from planner.domain.outcome import Outcome, Traces
+from planner.domain.outcome import Inputs, Outcome
 from planner.domain.progress import Progress, part
 from planner.domain.provisioning import figures, sharing, sources
 from planner.domain.provisioning import window_report as over_time
@@ -60,7 +60,6 @@ from planner.errors import Infeasible
 from planner.inputs.scenario.build import Hardware, build_hardware
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import settings_of
-from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from simulation.provisioning.level import Savings
 from simulation.provisioning.levels import LEVELS, LevelName, Method
 
@@ -155,22 +154,15 @@ class ProvisionResult:
     seconds: float
 
 
-def run(
-    scenario: Scenario,
-    traces: Traces,
-    options: Options,
-    *,
-    user_facts: UserFacts = NO_USER_FACTS,
-    progress: Progress,
-) -> Outcome:
+def run(inputs: Inputs, options: Options, progress: Progress) -> Outcome:
     """Plan whole replicas and finer units for the busiest hour, and compare their GPUs.
 
     Raises Infeasible if no pool can meet its limits.
     """
-    begun = time.perf_counter()
-    hardware = build_hardware(scenario, user_facts)
+    begun, scenario = time.perf_counter(), inputs.scenario
+    hardware = build_hardware(scenario, inputs.user_facts)
     progress(0.0, "Reading the traffic")
-    traffic, window = traffic_and_window(settings_of(scenario), traces)
+    traffic, window = traffic_and_window(settings_of(scenario), inputs.traces)
     refuse_without_history(options.over_time, traffic, window.observed_s[0])
     hardware = replace(hardware, tiers_in_use=requested_tiers(traffic, np.inf))
     peaks = peak_hours(hardware, traffic, window)
@@ -180,7 +172,7 @@ def run(
     shared_end = 0.95 if options.over_time == OFF else 0.5
     separate_end = shared_end - 0.25 if shares else shared_end
     cases = _solved_cases(
-        scenario, options, user_facts, hardware, traffic, peaks, part(progress, 0.1, separate_end)
+        inputs, options, hardware, traffic, peaks, part(progress, 0.1, separate_end)
     )
     chosen = [case for case in cases if case.chosen]
     totals = {level: figures.total(chosen, level) for level in options.levels}
@@ -242,9 +234,13 @@ def _tracked_traffic(
 
 
 def _solved_cases(
-    scenario: Scenario, options: Options, user_facts: UserFacts, hardware: Hardware,
-    traffic: Traffic, peaks: dict[tuple[int, int], Peak], progress: Progress,
-) -> list[Case]:  # fmt: skip
+    inputs: Inputs,
+    options: Options,
+    hardware: Hardware,
+    traffic: Traffic,
+    peaks: dict[tuple[int, int], Peak],
+    progress: Progress,
+) -> list[Case]:
     """Return the plans of each phase, model and region on each GPU type; one type is chosen.
 
     Operators of chosen cases are also planned by the methods of the source (Cui et al., 2025).
@@ -254,20 +250,20 @@ def _solved_cases(
     to_solve = variants(hardware, peaks)
     limits = {(m, phase): limit_of(hardware, m, phase, peaks) for m, _ in peaks for phase in PHASES}
     measured = measured_on(
-        user_facts,
+        inputs.user_facts,
         [variant.gpu.name for variant in to_solve],
         timing=options.kernels,
         interference=options.interference,
     )
-    lengths = {}
+    lengths, seed = {}, inputs.scenario.seed
     for (m, r), peak in peaks.items():
         names = hardware.models[m].name, hardware.regions[r].name
-        lengths[m, r] = peak_hour_lengths(hardware, traffic, names, peak, scenario.seed)
+        lengths[m, r] = peak_hour_lengths(hardware, traffic, names, peak, seed)
     settings = SolveSettings(
         rules=options.rules,
         images=Images(options.images, options.image_tokens),
         by_profile=options.speeds == "profile",
-        seed=scenario.seed,
+        seed=seed,
     )
     cases = choose_variants(
         solve_variants(

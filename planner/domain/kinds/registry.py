@@ -36,9 +36,8 @@ SPREAD = ("compare", "backtest", "outlook")
 class Kind:
     """A kind of run: its options and its function.
 
-    The function takes a scenario, its traces and the options. Its keywords are ``user_facts`` (the
-    user's hardware) and ``progress``. If the run can be divided among workers (``spread``), it also
-    takes ``parts``.
+    The function takes ``inputs``, ``options`` and ``progress``. If the run can be divided among
+    workers (``spread``), it also takes ``parts``.
     """
 
     options: type[RunOptions]

@@ -14,7 +14,7 @@ import polars as pl
 from pydantic import Field
 
 from planner.domain.options import RunOptions
-from planner.domain.outcome import Outcome, Traces
+from planner.domain.outcome import Inputs, Outcome
 from planner.domain.placement.simulation import busiest_load
 from planner.domain.progress import Progress, part
 from planner.domain.serialise import as_json
@@ -31,9 +31,7 @@ from planner.domain.traffic.traffic import traffic_and_window
 from planner.domain.traffic.window import words_of
 from planner.errors import ScenarioError
 from planner.inputs.scenario.build import Hardware, build_hardware
-from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import settings_of
-from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from planner.optimizer.sharing import MOST_EXACT
 from simulation.fleet import HOUR_S
 from simulation.performance.specs import Provenance
@@ -99,23 +97,16 @@ class ShareResult:
     seconds: float
 
 
-def run(
-    scenario: Scenario,
-    traces: Traces,
-    options: Options,
-    *,
-    user_facts: UserFacts = NO_USER_FACTS,
-    progress: Progress,
-) -> Outcome:
+def run(inputs: Inputs, options: Options, progress: Progress) -> Outcome:
     """Pack the models of each region onto as few GPUs as meet every SLO in replays.
 
     Raises ScenarioError if no requests arrive, if no model has owned GPUs for whole replicas, or if
     there are too many models for the exact method.
     """
-    begun = time.perf_counter()
-    hardware = build_hardware(scenario, user_facts)
+    begun, scenario = time.perf_counter(), inputs.scenario
+    hardware = build_hardware(scenario, inputs.user_facts)
     progress(0.0, "Reading the traffic")
-    traffic, window = traffic_and_window(settings_of(scenario), traces)
+    traffic, window = traffic_and_window(settings_of(scenario), inputs.traces)
     load = busiest_load(traffic, window, scenario.seed, options.hours * HOUR_S, MOST_REQUESTS)
     if load is None:
         raise ScenarioError("traffic.sources: no request arrives in the window. Choose another.")

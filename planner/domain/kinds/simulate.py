@@ -8,7 +8,7 @@ from pydantic import Field
 from planner.domain.formats import figure
 from planner.domain.module_figures import ModuleFigures
 from planner.domain.options import PolicyKey, RunOptions, Seed
-from planner.domain.outcome import REQUESTS, Outcome, Traces
+from planner.domain.outcome import REQUESTS, Inputs, Outcome
 from planner.domain.preparation import study_of, with_seed
 from planner.domain.progress import Progress, part
 from planner.domain.replay.module_report import module_figures
@@ -22,8 +22,6 @@ from planner.domain.results.ranking import PolicyComparison, compare
 from planner.domain.serialise import COLUMNS, MERGED, OPTIONAL
 from planner.domain.study import PolicyRun
 from planner.errors import ScenarioError
-from planner.inputs.scenario.schema import Scenario
-from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 
 MOST_KEPT = 50_000_000  # most requests to keep a row of: all rows are in memory at once
 
@@ -54,21 +52,15 @@ class Options(RunOptions):
     """Keep a table with a row per request, at most 50 million."""
 
 
-def run(
-    scenario: Scenario,
-    traces: Traces,
-    options: Options,
-    *,
-    user_facts: UserFacts = NO_USER_FACTS,
-    progress: Progress,
-) -> Outcome:
+def run(inputs: Inputs, options: Options, progress: Progress) -> Outcome:
     """Return the figures of one policy, simulated on the scenario's requests.
 
     Arguments: see ``Kind`` in planner/domain/kinds/registry.py.
     """
     begun = time.perf_counter()
-    scenario = with_seed(scenario, options.seed)
-    study = study_of(scenario, traces, user_facts, part(progress, 0.0, 0.3))
+    inputs = with_seed(inputs, options.seed)
+    scenario = inputs.scenario
+    study = study_of(inputs, part(progress, 0.0, 0.3))
     if options.requests:
         _check_row_limit(len(study.trace))
     replay = run_policy(

@@ -12,7 +12,7 @@ import polars as pl
 from pydantic import Field, ValidationInfo, field_validator
 
 from planner.domain.options import RunOptions
-from planner.domain.outcome import Outcome, Traces
+from planner.domain.outcome import Inputs, Outcome
 from planner.domain.progress import Progress, part
 from planner.domain.results.basis import SizedReplica, facts_at, sized_replicas
 from planner.domain.serialise import MERGED, as_json, milliseconds
@@ -41,9 +41,7 @@ from planner.domain.verification.profile_error import (
 from planner.errors import PlannerError
 from planner.inputs.catalogue.measured_profiles import CONTRADICTED
 from planner.inputs.scenario.build import Hardware, build_hardware
-from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import settings_of
-from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from simulation.errors import SimulationError
 from simulation.performance.specs import Provenance
 from simulation.sizing.batch_queue import evaluate_pool, saturated_rps
@@ -155,14 +153,7 @@ class SizeResult:
     notes: tuple[str, ...]
 
 
-def run(
-    scenario: Scenario,
-    traces: Traces,
-    options: Options,
-    *,
-    user_facts: UserFacts = NO_USER_FACTS,
-    progress: Progress,
-) -> Outcome:
+def run(inputs: Inputs, options: Options, progress: Progress) -> Outcome:
     """Find the largest request rate of one replica within the SLO, for each model and GPU column.
 
     It is also found with profiles that are slower and faster by their error. The table "curve" has
@@ -171,10 +162,8 @@ def run(
     """
     progress(0.0, "Reading the traffic")
     notes: list[str] = []
-    assumed = _assumed_requests(
-        scenario, build_hardware(scenario, user_facts), traces, options, notes
-    )
-    hardware, seed = assumed.hardware, scenario.seed
+    assumed = _assumed_requests(inputs, options, notes)
+    hardware, seed = assumed.hardware, inputs.scenario.seed
     sizes = size(
         hardware, assumed.lengths, seed, part(progress, 0.1, 0.4), assumed.arrivals, assumed.shared
     )
@@ -192,7 +181,7 @@ def run(
     )  # fmt: skip
     return Outcome(
         SizeResult(
-            scenario=scenario.name,
+            scenario=inputs.scenario.name,
             pools=tuple(pools),
             splits=splits,
             sized_by=_method_words(options, assumed),
@@ -217,18 +206,17 @@ class _AssumedRequests:
     words: str  # the lengths in words
 
 
-def _assumed_requests(
-    scenario: Scenario, hardware: Hardware, traces: Traces, options: Options, notes: list[str]
-) -> _AssumedRequests:
+def _assumed_requests(inputs: Inputs, options: Options, notes: list[str]) -> _AssumedRequests:
     """Return the requests to size for: those that the options state, else the scenario's traffic.
 
     The traffic is read only if the options leave out lengths or arrivals. Notes on it are appended
     to ``notes``. Raises PlannerError if stated lengths exceed the context of a model.
     """
+    hardware = build_hardware(inputs.scenario, inputs.user_facts)
     models, stated_variation = len(hardware.models), variation_of(options.burstiness)
     traffic: Traffic | None = None
     if options.lengths is None or stated_variation is None:
-        traffic = traffic_before_plan(settings_of(scenario), traces)
+        traffic = traffic_before_plan(settings_of(inputs.scenario), inputs.traces)
     arrivals = arrivals_of(traffic, stated_variation, models)
     if stated_variation is not None:
         variation = [stated_variation] * models

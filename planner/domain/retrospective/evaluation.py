@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from forecasting.demand import SeriesKey
-from planner.domain.outcome import Traces
+from planner.domain.outcome import Inputs
 from planner.domain.planning.inputs import Load
 from planner.domain.planning.planning import forecast_load, plan_load
 from planner.domain.preparation import study_of
@@ -28,8 +28,6 @@ from planner.domain.study import PolicyRun, Study
 from planner.domain.traffic.forecasts import SeriesForecast
 from planner.errors import Infeasible
 from planner.inputs.live.replica_speed import ServedSpeed
-from planner.inputs.scenario.schema import Scenario
-from planner.inputs.scenario.user_facts import UserFacts
 from planner.optimizer.pools import pool_capacity
 from planner.policies.builtin.forecast_plan import Planned as PlannedPolicy
 from planner.policies.context import BuiltPolicy
@@ -43,22 +41,20 @@ Forecast = Mapping[tuple[SeriesKey, float], ForecastBin]  # by series and start 
 
 
 def evaluate_plan(
-    scenario: Scenario,
-    traces: Traces,
-    user_facts: UserFacts,
+    inputs: Inputs,
     held: Sequence[HeldPool],
     forecast: Forecast,
     progress: Progress,
     *,
     served: Sequence[ServedSpeed] = (),
 ) -> PlanEvaluation:
-    """Compare a plan with the traffic that came in the window of ``scenario``.
+    """Compare a plan with the traffic that came in the window of the scenario.
 
     ``held`` are the replicas that the plan requested, ``forecast`` is the forecast that it was made
     for, and ``served`` has live measurements of the replicas' speed. The window must lie within the
     scenario's traffic. Raises ScenarioError if the scenario lacks a pool of the plan.
     """
-    study = study_of(scenario, traces, user_facts, part(progress, 0.0, 0.3))
+    study = study_of(inputs, part(progress, 0.0, 0.3))
     window, hardware = study.window, study.hardware
     times_s, counts = requested_counts(hardware, held, window.start_s, window.end_s)
     study = _with_running_replicas(study, counts[0])
@@ -85,7 +81,7 @@ def evaluate_plan(
         needed_usd=None,
         planned_usd=_usd_per_hour(study, ready) * hours,
         short_hours=_short_periods(study, ready, perfect.load) * hours,
-        lengths=length_drift(study.traffic, window, scenario.seed),
+        lengths=length_drift(study.traffic, window, inputs.scenario.seed),
         speed=speed,
         hours=_period_rows(study, perfect.forecasts, forecast, ready, needed),
         notes=(*notes, *speed_notes),

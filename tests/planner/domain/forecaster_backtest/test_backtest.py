@@ -22,6 +22,7 @@ from planner.domain.forecaster_backtest.oracle import (
 )
 from planner.domain.forecaster_backtest.replay import Driver, height_at
 from planner.domain.kinds import backtest
+from planner.domain.outcome import Inputs
 from planner.domain.planning.period_solver import Periods
 from planner.domain.progress import silent
 from planner.domain.replay.replay import prepare
@@ -146,7 +147,7 @@ def test_a_forecaster_of_the_truth_covers_all_that_it_plans_for(stored: StoredTr
 def document(stored: StoredTrace) -> dict[str, Any]:
     options = backtest.Options(methods=("seasonal-naive",), by_coverage=True)
     study_scenario = scenario(horizon=HORIZON, traffic__sources=[source(scale=40)])
-    return backtest.run(study_scenario, {"t": stored}, options, progress=silent).document
+    return backtest.run(Inputs(study_scenario, {"t": stored}), options, silent).document
 
 
 def test_it_says_which_forecaster_pays_at_equal_attainment(document: dict[str, Any]) -> None:
@@ -171,14 +172,14 @@ def test_too_many_requests_are_replayed_for_what_the_verdict_names(
     done: list[float] = []
     ran = [
         backtest.run(
-            study_scenario, {"t": stored}, options, progress=lambda far, _: done.append(far)
+            Inputs(study_scenario, {"t": stored}), options, lambda far, _: done.append(far)
         ).document
     ]
     # What goes on side by side tells how far all of it is: time left is reckoned from that.
     assert len(set(done)) > 5 and done == sorted(done)
     ran.append(
         backtest.run(
-            study_scenario, {"t": stored}, options, progress=silent, parts=OneByOne()
+            Inputs(study_scenario, {"t": stored}), options, silent, parts=OneByOne()
         ).document
     )
     for document in ran:
@@ -197,7 +198,7 @@ def test_a_window_that_is_yet_to_come_is_replaced_by_the_last_of_the_traffic(
 ) -> None:
     options = backtest.Options(methods=("last-value",), by_coverage=True)
     ahead = scenario(horizon={"start": "end", **HORIZON})
-    result = backtest.run(ahead, {"t": stored}, options, progress=silent).document
+    result = backtest.run(Inputs(ahead, {"t": stored}), options, silent).document
     assert result["window"]["end"] == "2024-05-15T12:00:00Z"
 
 
@@ -206,12 +207,10 @@ def test_traffic_that_may_all_wait_has_nothing_to_judge(stored: StoredTrace) -> 
         {"name": "chat", "ttft_ms": 1000},
         {"name": "batch", "e2e_ms": 3_600_000, "deferrable": True},
     ]
+    sources = [source(tiers={"batch": 1})]
+    waiting = scenario(horizon=HORIZON, tiers=tiers, traffic__sources=sources)
     with pytest.raises(ScenarioError, match="nothing is forecast"):
-        backtest.run(
-            scenario(horizon=HORIZON, tiers=tiers, traffic__sources=[source(tiers={"batch": 1})]),
-            {"t": stored},
-            backtest.Options(by_coverage=True), progress=silent,
-        )  # fmt: skip
+        backtest.run(Inputs(waiting, {"t": stored}), backtest.Options(by_coverage=True), silent)
 
 
 # The verdict in a sentence

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from planner.domain.kinds import simulate, size
+from planner.domain.outcome import Inputs
 from planner.domain.progress import silent
 from planner.domain.traffic.sources import StoredTrace
 from planner.errors import ScenarioError
@@ -46,7 +47,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
 
 def test_every_division_is_there_and_the_best_carries_most(stored: StoredTrace) -> None:
     options = size.Options(isl=600, osl=40)
-    document = size.run(asked(**APART), {"t": stored}, options, progress=silent).document
+    document = size.run(Inputs(asked(**APART), {"t": stored}), options, silent).document
     rows = document["splits"]
     assert [(row["attention"], row["ffn"]) for row in rows] == [(1, 3), (2, 2), (3, 1)]
     best = next(row for row in rows if row["best"])
@@ -59,7 +60,7 @@ def test_every_division_is_there_and_the_best_carries_most(stored: StoredTrace) 
 
 def test_it_is_replayed_and_paid_as_all_of_its_gpus(stored: StoredTrace) -> None:
     options = simulate.Options(policy="today")
-    document = simulate.run(asked(**APART), {"t": stored}, options, progress=silent).document
+    document = simulate.run(Inputs(asked(**APART), {"t": stored}), options, silent).document
     assert document["completed"] == document["arrived"] > 0
     hours = document["after_gpu_hours"] + (2 * 1 + 1 * 4) * 300 / 3600
     assert document["gpu_hours"] == pytest.approx(hours, rel=1e-6)
@@ -69,7 +70,7 @@ def test_it_is_replayed_and_paid_as_all_of_its_gpus(stored: StoredTrace) -> None
 def test_what_cannot_be_divided_is_refused(stored: StoredTrace) -> None:
     scenario = asked(attention_ffn={"attention": 2, "ffn": 256})
     with pytest.raises(ScenarioError, match="one GPU per expert"):
-        size.run(scenario, {"t": stored}, size.Options(isl=600, osl=40), progress=silent)
+        size.run(Inputs(scenario, {"t": stored}), size.Options(isl=600, osl=40), silent)
 
 
 @pytest.mark.parametrize(

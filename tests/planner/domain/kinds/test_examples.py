@@ -11,6 +11,7 @@ import pytest
 
 from planner.domain.formats import figure
 from planner.domain.kinds import compare
+from planner.domain.outcome import Inputs
 from planner.domain.progress import silent
 from planner.domain.reports.registry import REPORTS
 from planner.domain.traffic.sources import StoredTrace
@@ -73,7 +74,7 @@ def carried_out(
             "traffic": scenario.traffic.model_copy(update={"sources": sources}),
         }
         scenario = scenario.model_copy(update=changes)
-        return compare.run(scenario, traces, compare.Options(), progress=silent).document
+        return compare.run(Inputs(scenario, traces), compare.Options(), silent).document
 
     return made
 

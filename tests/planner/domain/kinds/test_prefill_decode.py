@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from planner.domain.kinds import compare, plan
-from planner.domain.outcome import Outcome
+from planner.domain.outcome import Inputs, Outcome
 from planner.domain.pd.service_pools import PairColumns, todays_instances
 from planner.domain.progress import silent
 from planner.domain.traffic.sources import StoredTrace
@@ -48,7 +48,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
 
 @pytest.fixture(scope="module")
 def compared(stored: StoredTrace) -> Outcome:
-    return compare.run(apart(PREFILL, DECODE), {"t": stored}, ONCE, progress=silent)
+    return compare.run(Inputs(apart(PREFILL, DECODE), {"t": stored}), ONCE, silent)
 
 
 def targets(outcome: Outcome) -> dict[str, int]:
@@ -92,10 +92,10 @@ def test_requests_go_through_both_pools_and_none_is_lost(compared: Outcome) -> N
 
 
 def test_the_plan_takes_what_costs_least_of_both_ways(stored: StoredTrace) -> None:
-    three = plan.run(apart(MIXED, PREFILL, DECODE), {"t": stored}, plan.Options(), progress=silent)
+    three = plan.run(Inputs(apart(MIXED, PREFILL, DECODE), {"t": stored}), plan.Options(), silent)
     usd = {}
     for name, profiles in (("mixed", (MIXED,)), ("apart", (PREFILL, DECODE))):
-        outcome = plan.run(apart(*profiles), {"t": stored}, plan.Options(), progress=silent)
+        outcome = plan.run(Inputs(apart(*profiles), {"t": stored}), plan.Options(), silent)
         usd[name] = outcome.document["fleet_cost"]
     assert three.document["fleet_cost"] <= min(usd.values()) + 1e-9
     assert targets(three).keys() == ROLES
@@ -104,7 +104,7 @@ def test_the_plan_takes_what_costs_least_of_both_ways(stored: StoredTrace) -> No
 def test_two_variants_of_one_model_share_the_gpus_of_a_type(stored: StoredTrace) -> None:
     fast = SPEED | {"tp": 2, "alpha_ms": 7, "beta_ms": 0.15, "gamma_ms": 7, "delta_ms": 0.03}
     scenario = apart(MIXED, fast)
-    outcome = compare.run(scenario, {"t": stored}, ONCE, progress=silent)
+    outcome = compare.run(Inputs(scenario, {"t": stored}), ONCE, silent)
     rows = outcome.document["plan"]["decisions"]
     assert {row["arrangement"] for row in rows} == {"1 x G", "2 x G"}
     gpus = outcome.tables["plan"].group_by("period_start").agg(pl.col("gpus").sum())["gpus"]
@@ -120,7 +120,7 @@ def test_a_timetable_keeps_a_ratio_where_both_roles_share_a_gpu_type(stored: Sto
     ]
     timed = [{"name": "periodic", "timetable": rows}]
     outcome = compare.run(
-        apart(PREFILL, DECODE, policies=timed), {"t": stored}, ONCE, progress=silent
+        Inputs(apart(PREFILL, DECODE, policies=timed), {"t": stored}), ONCE, silent
     )
     pools = outcome.document["policies"]["periodic"]["pools"]
     assert [pool["peak_instances"] for pool in pools] == pytest.approx([6.0, 2.0])

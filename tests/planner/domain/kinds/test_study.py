@@ -10,7 +10,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from planner.domain.kinds import compare, forecast, plan, simulate
-from planner.domain.outcome import Outcome
+from planner.domain.outcome import Inputs, Outcome
 from planner.domain.progress import silent
 from planner.domain.run_parts import InProcess
 from planner.domain.serialise import as_json
@@ -52,7 +52,7 @@ def compared(stored: StoredTrace, seen: list[tuple[float, str]]) -> Outcome:
     def watch(fraction: float, stage: str) -> None:
         seen.append((fraction, stage))
 
-    return compare.run(small(), {"t": stored}, compare.Options(), progress=watch)
+    return compare.run(Inputs(small(), {"t": stored}), compare.Options(), watch)
 
 
 def untimed(value: Any) -> Any:
@@ -81,7 +81,7 @@ def test_one_seed_gives_the_same_bytes_twice_and_shows_its_first_answer_before_s
             shown.append(as_json(preview))
 
     outcome = compare.run(
-        small(), {"t": stored}, compare.Options(), progress=silent, parts=Watched()
+        Inputs(small(), {"t": stored}), compare.Options(), silent, parts=Watched()
     )
     again = outcome.document
     assert calls[0] == "show" and calls.count("show") > 2
@@ -179,12 +179,12 @@ def test_tables_hold_what_the_document_says(compared: Outcome) -> None:
 
 def test_forecast_plan_and_simulate_are_the_parts_of_the_whole(stored: StoredTrace) -> None:
     scenario, traces = small(), {"t": stored}
-    forecasts = forecast.run(scenario, traces, forecast.Options(), progress=silent)
-    planned = plan.run(scenario, traces, plan.Options(), progress=silent)
+    forecasts = forecast.run(Inputs(scenario, traces), forecast.Options(), silent)
+    planned = plan.run(Inputs(scenario, traces), plan.Options(), silent)
     # A load factor of the scenario is not tuned.
     fixed = small(policies=[{"name": "lt-i", "load_factor": 1.1}])
-    simulated = simulate.run(fixed, traces, simulate.Options(policy="lt-i"), progress=silent)
-    plain = compare.run(fixed, traces, compare.Options(), progress=silent)
+    simulated = simulate.run(Inputs(fixed, traces), simulate.Options(policy="lt-i"), silent)
+    plain = compare.run(Inputs(fixed, traces), compare.Options(), silent)
     expected = untimed(plain.document)
     assert untimed(forecasts.document["series"]) == expected["forecast"]["series"]
     figures = untimed(planned.document["plan"])
@@ -221,17 +221,16 @@ def test_a_study_stops_when_its_progress_says_so(stored: StoredTrace, until: flo
             raise Stopped
 
     with pytest.raises(Stopped):
-        compare.run(small(), {"t": stored}, compare.Options(), progress=stop)
+        compare.run(Inputs(small(), {"t": stored}), compare.Options(), stop)
 
 
 def test_gaps_in_the_window_are_said_first(tmp_path: Path) -> None:
     values: list[float | None] = [600.0] * 60
     values[45:48] = [None] * 3
     outcome = compare.run(
-        small(policies=["flat-peak"]),
-        {"t": make.demand_file(tmp_path, {"a": values})},
+        Inputs(small(policies=["flat-peak"]), {"t": make.demand_file(tmp_path, {"a": values})}),
         compare.Options(),
-        progress=silent,
+        silent,
     )
     assert outcome.document["notes"][0] == (
         "3 of the 20 bins of the window were not observed in full. They are "
@@ -248,11 +247,11 @@ def test_only_deferrable_traffic_can_be_studied(stored: StoredTrace) -> None:
     ]
     source = make.source(tiers={"batch": 1}, **LENGTHS)
     scenario = small(tiers=tiers, traffic={"sources": [source]}, policies=["flat-peak", "lt-i"])
-    outcome = compare.run(scenario, {"t": stored}, compare.Options(), progress=silent)
+    outcome = compare.run(Inputs(scenario, {"t": stored}), compare.Options(), silent)
     assert outcome.tables["forecast"].height == 0
     assert outcome.document["policies"]["lt-i"]["arrived"] > 0
     with pytest.raises(ScenarioError, match="nothing to forecast"):
-        forecast.run(scenario, {"t": stored}, forecast.Options(), progress=silent)
+        forecast.run(Inputs(scenario, {"t": stored}), forecast.Options(), silent)
 
 
 def test_the_day_after_azures_week_is_planned_on_its_forecast(azure_week: StoredTrace) -> None:
@@ -263,7 +262,7 @@ def test_the_day_after_azures_week_is_planned_on_its_forecast(azure_week: Stored
         forecast={"method": "arima"},
         policies=["flat-peak", "flat-min", "lt-i"],
     )
-    outcome = compare.run(scenario, {"t": azure_week}, compare.Options(), progress=silent)
+    outcome = compare.run(Inputs(scenario, {"t": azure_week}), compare.Options(), silent)
     window, forecast = outcome.document["window"], outcome.tables["forecast"]
     assert window["replay"] == FORECAST
     assert forecast["actual"].null_count() == forecast.height == 48
@@ -275,5 +274,7 @@ def test_the_day_after_azures_week_is_planned_on_its_forecast(azure_week: Stored
     assert tokens == pytest.approx(expected, rel=0.08)
     with pytest.raises(ScenarioError, match="lt-i-perfect"):
         compare.run(
-            scenario, {"t": azure_week}, compare.Options(policies=["lt-i-perfect"]), progress=silent
+            Inputs(scenario, {"t": azure_week}),
+            compare.Options(policies=["lt-i-perfect"]),
+            silent,
         )

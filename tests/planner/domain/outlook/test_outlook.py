@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from planner.domain.kinds import outlook
+from planner.domain.outcome import Inputs
 from planner.domain.outlook.calendar import WEEK_S, Month, months_of, weights
 from planner.domain.outlook.commitments import GpuUse, choose_commitment, usage_steps
 from planner.domain.outlook.figures import gpu_uses, month_figures
@@ -100,7 +101,7 @@ def test_an_outlook_grows_by_month_and_says_what_to_commit_to() -> None:
         "carbon_g_per_kwh": 400, "pue": 1.2, "committed": {"G": {"one_year": 1.2}},
     }  # fmt: skip
     scenario = described(1, regions=[east], traffic__growth={"per_month": 0.4}, seed=1)
-    answer = outlook.run(scenario, {}, outlook.Options(horizon="quarter"), progress=silent).document
+    answer = outlook.run(Inputs(scenario), outlook.Options(horizon="quarter"), silent).document
     costs = [row["cost_usd"] / row["days"] for row in answer["months"]]
     june, july = costs[1:3]  # whole ones: parts of a month have their own share of weekends
     assert july > 1.05 * june

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from planner.domain.kinds import simulate
+from planner.domain.outcome import Inputs
 from planner.domain.placement.placing_policy import PlacingPolicy
 from planner.domain.progress import silent
 from planner.domain.traffic.sources import StoredTrace
@@ -91,6 +92,6 @@ def test_a_replay_is_slower_across_switches(stored: StoredTrace) -> None:
             policies=["today"], placement={"across_s1": across, "across_s2": across}
         )
         options = simulate.Options(policy="today")
-        document = simulate.run(scenario, {"t": stored}, options, progress=silent).document
+        document = simulate.run(Inputs(scenario, {"t": stored}), options, silent).document
         mean_ms[across] = document["policies"]["today"]["e2e_ms"]["mean"]
     assert mean_ms[0.25] > mean_ms[1.0]

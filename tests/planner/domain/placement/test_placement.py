@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from planner.domain.kinds import place
+from planner.domain.outcome import Inputs
 from planner.domain.placement.services import disaggregated_scenario, placed_services
 from planner.domain.placement.simulation import placed_fleet
 from planner.domain.progress import silent
@@ -70,7 +71,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
 
 @pytest.fixture(scope="module")
 def placements(stored: StoredTrace) -> dict[str, Any]:
-    outcome = place.run(disaggregated(), {"t": stored}, place.Options(), progress=silent)
+    outcome = place.run(Inputs(disaggregated(), {"t": stored}), place.Options(), silent)
     return {**outcome.document, "tables": outcome.tables}
 
 
@@ -139,7 +140,7 @@ def test_what_does_not_fit_is_named(stored: StoredTrace) -> None:
     today = [row("prefill", "G", 6), row("decode", "H", 24)]
     scenario = disaggregated(fleet={"minimum": 0, "today": today})
     document = place.run(
-        scenario, {"t": stored}, place.Options(method="algorithm4"), progress=silent
+        Inputs(scenario, {"t": stored}), place.Options(method="algorithm4"), silent
     ).document
     grown = document["methods"]["algorithm4"]["grown"]
     assert grown["unplaced_units"] > 0
@@ -155,12 +156,14 @@ def test_mixed_pools_apart_by_a_ratio(stored: StoredTrace) -> None:
         fleet={"today": [{"model": "m", "region": "east", "gpu": "G", "replicas": 9}]},
     )
     plain = place.run(
-        mixed, {"t": stored}, place.Options(method="algorithm4", grow=0), progress=silent
+        Inputs(mixed, {"t": stored}), place.Options(method="algorithm4", grow=0), silent
     ).document
     assert plain["methods"]["algorithm4"]["affinity_honoured"] is None
     assert plain["methods"]["algorithm4"]["simulated"] is None
     document = place.run(
-        mixed, {"t": stored}, place.Options(method="algorithm4", ratio=(1, 2)), progress=silent
+        Inputs(mixed, {"t": stored}),
+        place.Options(method="algorithm4", ratio=(1, 2)),
+        silent,
     ).document
     roles = document["services"][0]["roles"]
     assert [(role["role"], role["instances"]) for role in roles] == [("prefill", 3), ("decode", 6)]
@@ -175,12 +178,12 @@ def test_without_today_the_plan_says_how_many(stored: StoredTrace) -> None:
         regions=[MIXED_REGION], traffic=TRAFFIC, horizon={"period_s": 300, "duration_s": 600}
     )
     document = place.run(
-        scenario, {"t": stored}, place.Options(method="blind", grow=0), progress=silent
+        Inputs(scenario, {"t": stored}), place.Options(method="blind", grow=0), silent
     ).document
     assert document["counts_from"].startswith("the plan's largest period, from 13 May 2024")
     assert document["methods"]["blind"]["units"] > 0
     with pytest.raises(ScenarioError, match=r"fleet\.today"):
-        place.run(scenario, {"t": stored}, place.Options(counts="today"), progress=silent)
+        place.run(Inputs(scenario, {"t": stored}), place.Options(counts="today"), silent)
 
 
 def services(**rules: Any) -> Any:
@@ -260,5 +263,5 @@ def test_what_requests_do_not_notice_is_said_first(tmp_path: Path) -> None:
     """The simple alternative is said first where requests do not notice."""
     stored = make.demand_file(tmp_path, {"a": [20.0] * 40})
     scenario = disaggregated(serving=[{"kv_transfer": {"gb_s": 400}}])
-    document = place.run(scenario, {"t": stored}, place.Options(grow=0), progress=silent).document
+    document = place.run(Inputs(scenario, {"t": stored}), place.Options(grow=0), silent).document
     assert "E2E p95" in document["warnings"][0]

@@ -10,7 +10,7 @@ import pytest
 
 from planner.domain.kinds import compare, pareto, plan, simulate, size
 from planner.domain.options import options_of
-from planner.domain.outcome import REQUESTS
+from planner.domain.outcome import REQUESTS, Inputs
 from planner.domain.progress import silent
 from planner.domain.replay import power_caps
 from planner.domain.traffic.sources import StoredTrace
@@ -48,7 +48,7 @@ def asked(**changes: Any) -> Any:
 
 
 def planned(stored: dict[str, StoredTrace], **changes: Any) -> dict[str, Any]:
-    document = plan.run(asked(**changes), stored, plan.Options(), progress=silent).document
+    document = plan.run(Inputs(asked(**changes), stored), plan.Options(), silent).document
     plan_document: dict[str, Any] = document["plan"]
     return plan_document
 
@@ -128,10 +128,9 @@ def test_deferrable_work_waits_for_the_cheap_hours(stored: dict[str, StoredTrace
 
 def test_moved_work_is_done_in_its_hours_and_in_time(stored: dict[str, StoredTrace]) -> None:
     batch = SHIFT["tiers"][1] | {"e2e_ms": 21_600_000}
-    run = simulate.run(
-        asked(**SHIFT | {"tiers": [TIERS[0], batch]}, objective=FOLLOWS),
-        stored, simulate.Options(policy="lt-i", requests=True), progress=silent,
-    )  # fmt: skip
+    scenario = asked(**SHIFT | {"tiers": [TIERS[0], batch]}, objective=FOLLOWS)
+    options = simulate.Options(policy="lt-i", requests=True)
+    run = simulate.run(Inputs(scenario, stored), options, silent)
     row = run.document["policies"]["lt-i"]
     assert row["arrived"] == row["completed"] + row["rejected"] + row["unfinished"]
     assert row["slo_attainment"]["batch"] == 1.0
@@ -295,7 +294,7 @@ def test_two_variants_split_the_load(stored: dict[str, StoredTrace]) -> None:
 
 def test_a_front_of_cost_and_carbon(stored: dict[str, StoredTrace]) -> None:
     front = pareto.run(
-        asked(), stored, pareto.Options(of="carbon,cost", points=4), progress=silent
+        Inputs(asked(), stored), pareto.Options(of="carbon,cost", points=4), silent
     ).document
     assert front["of"] == ["carbon", "cost"]
     points = front["points"]
@@ -353,9 +352,9 @@ def test_what_the_plan_lends_is_lent_in_its_replay(stored: dict[str, StoredTrace
         policies=[{"name": "lt-h", "load_factor": 1.0001}],  # not tuned: the plan itself
         test_days=[],
     )
-    document = compare.run(either, stored, compare.Options(), progress=silent).document
+    document = compare.run(Inputs(either, stored), compare.Options(), silent).document
     replayed = document["policies"]["lt-h"]["donated_gpu_hours"]
-    planned_alone = plan.run(either, stored, plan.Options(), progress=silent).document["plan"]
+    planned_alone = plan.run(Inputs(either, stored), plan.Options(), silent).document["plan"]
     assert planned_alone["lent_gpu_hours"] > 1
     # It drains first, and what the next period wants comes back before it.
     assert (
@@ -417,7 +416,7 @@ def test_free_gpus_are_sized_but_not_planned(stored: dict[str, StoredTrace]) -> 
     regions = [WEST, EAST | free]
     with pytest.raises(ScenarioError, match=r"regions\[1\]\.usd_per_gpu_hour\.G"):
         planned(stored, regions=regions)
-    sized = size.run(asked(regions=regions), stored, size.Options(), progress=silent).document
+    sized = size.run(Inputs(asked(regions=regions), stored), size.Options(), silent).document
     assert sized["pools"]
 
 
@@ -438,7 +437,7 @@ def test_gpu_prices_by_hour_move_work_and_are_paid_by_the_hour(
     hours = planned(stored, **given, objective=FOLLOWS | {"reserve": None})["shift"]["hours"]
     assert sum(row["planned"] for row in hours[:2]) < hours[2]["planned"]
     run = simulate.run(
-        asked(**given), stored, simulate.Options(policy="today"), progress=silent
+        Inputs(asked(**given), stored), simulate.Options(policy="today"), silent
     ).document["policies"]["today"]
     # Two hours of the window cost $4, two cost $1. Work after the window has the mean price.
     inside = run["gpu_hours"] - run["after_gpu_hours"]

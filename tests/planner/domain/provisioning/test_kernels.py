@@ -8,6 +8,7 @@ import pytest
 
 from planner.domain.kinds import provision
 from planner.domain.kinds.provision import IMAGE_TOKENS, Options
+from planner.domain.outcome import Inputs
 from planner.domain.progress import silent
 from planner.domain.provisioning.levels import interference_table, measured_on, problem_of
 from planner.domain.provisioning.pools import Images
@@ -50,9 +51,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> UserFacts:
 
 
 def provisioned(stored: StoredTrace, known: UserFacts, **asked: Any) -> Any:
-    return provision.run(
-        small(), {"t": stored}, Options(**asked), user_facts=known, progress=silent
-    )
+    return provision.run(Inputs(small(), {"t": stored}, known), Options(**asked), silent)
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +126,7 @@ def test_encoders_work_on_the_images_that_requests_bring(stored: StoredTrace) ->
     seen, times = {}, set()
     for images in (0.0, 2.0):
         options = Options(level="operator", images=images)
-        outcome = provision.run(scenario, {"t": stored}, options, progress=silent)
+        outcome = provision.run(Inputs(scenario, {"t": stored}), options, silent)
         (prefill, _) = outcome.document["pools"]
         assert prefill["images"] == images
         seen[images] = prefill["levels"]["operator"]["gpus"]

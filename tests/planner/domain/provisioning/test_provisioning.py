@@ -11,7 +11,7 @@ import pytest
 
 from planner.domain.kinds import provision
 from planner.domain.kinds.provision import Options
-from planner.domain.outcome import Outcome
+from planner.domain.outcome import Inputs, Outcome
 from planner.domain.progress import silent
 from planner.domain.provisioning.load import Peak, limit_of, peak_hours
 from planner.domain.traffic.sources import StoredTrace
@@ -54,7 +54,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
 @pytest.fixture(scope="module")
 def all_levels(stored: StoredTrace) -> Outcome:
     tiers = [{"name": "chat", "ttft_ms": 2000}, {"name": "never", "ttft_ms": 1, "tbt_ms": 1}]
-    return provision.run(small(tiers=tiers), {"t": stored}, provision.Options(), progress=silent)
+    return provision.run(Inputs(small(tiers=tiers), {"t": stored}), provision.Options(), silent)
 
 
 def test_the_load_is_that_of_the_busiest_hour_in_the_window(stored: StoredTrace) -> None:
@@ -144,14 +144,13 @@ def test_tables_tell_what_stands_where(all_levels: Outcome) -> None:
 
 def test_one_level_and_the_exact_method(stored: StoredTrace) -> None:
     document = provision.run(
-        small(),
-        {"t": stored},
+        Inputs(small(), {"t": stored}),
         Options(
             level="operator",
             method="exact",
             speeds="operators",
         ),
-        progress=silent,
+        silent,
     ).document
     assert list(document["levels"]) == ["operator", "model"] and list(document["savings"]) == [
         "operator"
@@ -171,7 +170,7 @@ def test_one_level_and_the_exact_method(stored: StoredTrace) -> None:
             assert 0 <= row["attainment"] <= 1 and row["mean_ms"] > 0
         assert level["request_j"] == pytest.approx(level["energy_w"] / pool["requests_s"])
     by_profile = Options(level="model")
-    alone = provision.run(small(), {"t": stored}, by_profile, progress=silent).document
+    alone = provision.run(Inputs(small(), {"t": stored}), by_profile, silent).document
     assert alone["savings"] == {} and not alone["pays"]
     # As fast as plans and sizes have it: a typical pass takes what the scenario's profile says.
     notes = [note for note in alone["notes"] if "are multiplied by" in note]
@@ -188,7 +187,7 @@ def test_one_level_and_the_exact_method(stored: StoredTrace) -> None:
 
 def test_algorithm_1_answers_with_its_own_plan(stored: StoredTrace) -> None:
     options = Options(level="operator", method="algorithm1")
-    document = provision.run(small(), {"t": stored}, options, progress=silent).document
+    document = provision.run(Inputs(small(), {"t": stored}), options, silent).document
     for pool in document["pools"]:
         level, (own, *_) = pool["levels"]["operator"], pool["methods"]
         assert "replicas" not in level and level["bottleneck"]
@@ -214,7 +213,7 @@ def test_every_precision_on_a_gpu_type_stands_for_itself(stored: StoredTrace) ->
             ],
         )  # fmt: skip
     document = provision.run(
-        scenario, {"t": stored}, Options(level="model"), progress=silent
+        Inputs(scenario, {"t": stored}), Options(level="model"), silent
     ).document
     # A prompt's first iteration begins as late as plans and sizes have it, within the same limit.
     starts = {0.0} | {1e3 * speed.start_s for speed in build_hardware(scenario).profiles.values()}
@@ -237,7 +236,7 @@ def test_every_precision_on_a_gpu_type_stands_for_itself(stored: StoredTrace) ->
 
 def test_what_does_not_pay_is_said_first(tmp_path: Any) -> None:
     stored = make.demand_file(tmp_path, {"a": [6.0] * 300})
-    document = provision.run(small(), {"t": stored}, provision.Options(), progress=silent).document
+    document = provision.run(Inputs(small(), {"t": stored}), provision.Options(), silent).document
     assert document["headline"] and not document["pays"]
     assert document["levels"]["operator"]["gpus"] == document["levels"]["model"]["gpus"]
 
@@ -245,16 +244,15 @@ def test_what_does_not_pay_is_said_first(tmp_path: Any) -> None:
 def test_what_cannot_be_is_said_with_the_reason(stored: StoredTrace) -> None:
     with pytest.raises(Infeasible, match=r"one pass of 1,0\d\d tokens takes"):
         provision.run(
-            small(tiers=[{"name": "chat", "ttft_ms": 1, "tbt_ms": 100}]),
-            {"t": stored},
+            Inputs(small(tiers=[{"name": "chat", "ttft_ms": 1, "tbt_ms": 100}]), {"t": stored}),
             provision.Options(),
-            progress=silent,
+            silent,
         )
     unknown = make.scenario(
         traffic={"sources": [make.source(**LENGTHS)]}, horizon=BUILT_IN["horizon"]
     )
     with pytest.raises(ScenarioError, match="what m computes"):
-        provision.run(unknown, {"t": stored}, provision.Options(), progress=silent)
+        provision.run(Inputs(unknown, {"t": stored}), provision.Options(), silent)
 
 
 def test_the_headline_begins_with_a_model_that_is_left_out(stored: StoredTrace) -> None:
@@ -272,7 +270,7 @@ def test_the_headline_begins_with_a_model_that_is_left_out(stored: StoredTrace) 
         ],
     )
     options = provision.Options(level="model")
-    document = provision.run(scenario, {"t": stored}, options, progress=silent).document
+    document = provision.run(Inputs(scenario, {"t": stored}), options, silent).document
     assert {pool["model"] for pool in document["pools"] if pool["chosen"]} == {names[0]}
     assert document["headline"].startswith(names[1]) and "prefill 1 ms" in document["headline"]
     assert str(document["levels"]["model"]["gpus"]) in document["headline"]
@@ -281,7 +279,7 @@ def test_the_headline_begins_with_a_model_that_is_left_out(stored: StoredTrace) 
 def test_a_window_without_interactive_requests_is_refused(tmp_path: Any) -> None:
     stored = make.demand_file(tmp_path, {"a": [600.0] * 180 + [0.0] * 120})
     with pytest.raises(ScenarioError, match="no request of an interactive tier"):
-        provision.run(small(), {"t": stored}, provision.Options(), progress=silent)
+        provision.run(Inputs(small(), {"t": stored}), provision.Options(), silent)
 
 
 def test_cached_prompt_tokens_need_no_prefill(stored: StoredTrace) -> None:
@@ -290,7 +288,7 @@ def test_cached_prompt_tokens_need_no_prefill(stored: StoredTrace) -> None:
     for caching in (False, True):
         scenario = small(traffic={"sources": sources}, serving=[{"prefix_caching": caching}])
         options = provision.Options(level="model")
-        found = provision.run(scenario, {"t": stored}, options, progress=silent).document["pools"]
+        found = provision.run(Inputs(scenario, {"t": stored}), options, silent).document["pools"]
         pools.append({pool["phase"]: pool for pool in found})
     plain, cached = pools
     whole = plain["prefill"]["isl"]

@@ -6,6 +6,7 @@ import pytest
 
 from planner.domain.kinds import provision
 from planner.domain.kinds.provision import Options
+from planner.domain.outcome import Inputs
 from planner.domain.progress import silent
 from planner.domain.traffic.sources import StoredTrace
 from tests.planner.domain import builders as make
@@ -19,7 +20,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
 
 def test_what_services_need_together_is_beside_what_they_need_apart(stored: StoredTrace) -> None:
     document = provision.run(
-        small(), {"t": stored}, Options(level="operator"), progress=silent
+        Inputs(small(), {"t": stored}), Options(level="operator"), silent
     ).document
     (service,) = document["sharing"]["services"]
     assert service["ways"]["apart"]["gpus"] == sum(
@@ -51,7 +52,7 @@ def test_models_of_a_region_may_share_gpus(stored: StoredTrace) -> None:
         traffic={"sources": sources},
     )
     document = provision.run(
-        scenario, {"t": stored}, Options(level="operator"), progress=silent
+        Inputs(scenario, {"t": stored}), Options(level="operator"), silent
     ).document
     (shared,) = document["sharing"]["models"]
     assert shared["models"] == ["llama-3.1-8b", "qwen2-7b"]
@@ -61,7 +62,7 @@ def test_models_of_a_region_may_share_gpus(stored: StoredTrace) -> None:
 def test_batches_that_fill_are_part_of_the_latency(tmp_path: Path) -> None:
     slow = make.demand_file(tmp_path, {"a": [30.0] * 300})  # one request in two seconds
     free, counted = (
-        provision.run(small(), {"t": slow}, Options(level="model", batch_wait=how), progress=silent)
+        provision.run(Inputs(small(), {"t": slow}), Options(level="model", batch_wait=how), silent)
         for how in ("free", "counted")
     )
     notes = counted.document["notes"]
@@ -75,7 +76,9 @@ def test_batches_that_fill_are_part_of_the_latency(tmp_path: Path) -> None:
 def test_gpus_of_one_stream_share_nothing(stored: StoredTrace) -> None:
     many, lone = (
         provision.run(
-            small(), {"t": stored}, Options(level="module", single_stream=single), progress=silent
+            Inputs(small(), {"t": stored}),
+            Options(level="module", single_stream=single),
+            silent,
         ).document
         for single in (False, True)
     )

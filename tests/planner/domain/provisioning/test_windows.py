@@ -8,7 +8,7 @@ import pytest
 
 from planner.domain.kinds import provision
 from planner.domain.kinds.provision import Options
-from planner.domain.outcome import Outcome
+from planner.domain.outcome import Inputs, Outcome
 from planner.domain.progress import silent
 from planner.domain.traffic.sources import StoredTrace
 from planner.errors import ScenarioError
@@ -27,7 +27,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
 
 def course(stored: StoredTrace, known: str, level: str = "operator", **changes: Any) -> Outcome:
     asked = Options(level=level, over_time=known)
-    return provision.run(small(**(SHORT | changes)), {"t": stored}, asked, progress=silent)
+    return provision.run(Inputs(small(**(SHORT | changes)), {"t": stored}), asked, silent)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def test_a_forecast_without_history_is_refused_before_anything_is_planned(
     whole = small(horizon={"period_s": 300, "duration_s": 6600})
     with pytest.raises(ScenarioError, match="horizon"):
         provision.run(
-            whole, {"t": stored}, Options(level="module", over_time="forecast"),
-            progress=lambda done, stage: stages.append(stage),
+            Inputs(whole, {"t": stored}), Options(level="module", over_time="forecast"),
+            lambda done, stage: stages.append(stage),
         )  # fmt: skip
     assert len(stages) == 1

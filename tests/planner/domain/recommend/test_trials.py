@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from planner.domain.outcome import Inputs
 from planner.domain.preparation import study_of
 from planner.domain.progress import silent
 from planner.domain.recommend.rule import Candidate
@@ -23,7 +24,6 @@ from planner.domain.run_parts import IN_PROCESS
 from planner.domain.study import Study
 from planner.domain.traffic.changes import busier, longer_outputs
 from planner.inputs.scenario.schema import Scenario
-from planner.inputs.scenario.user_facts import NO_USER_FACTS
 from planner.policies.choice import policy_of
 from simulation.arrays import FloatArray
 from simulation.bisection import bisect_first
@@ -60,7 +60,7 @@ def study_of_counts(
         test_days=test_days,
         fleet={"startup_s": 60, **fleet},
     )
-    return scenario, study_of(scenario, {"t": stored}, NO_USER_FACTS, silent)
+    return scenario, study_of(Inputs(scenario, {"t": stored}), silent)
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from planner.domain.outcome import Inputs
 from planner.domain.planning.planning import plan_window
 from planner.domain.preparation import study_of
 from planner.domain.progress import silent
@@ -13,7 +14,6 @@ from planner.domain.replay import cells
 from planner.domain.replay.cells import cells_of
 from planner.domain.replay.replay import run_policy
 from planner.domain.results.basis import frame_of
-from planner.inputs.scenario.user_facts import NO_USER_FACTS
 from planner.policies.choice import policy_of
 from tests.planner.domain import builders as make
 
@@ -40,7 +40,7 @@ def test_the_plan_is_of_all_and_the_replay_of_one_cell_that_stands_for_all(
                 "carbon_g_per_kwh": 400,
             }],
         )  # fmt: skip
-        study = study_of(scenario, {"t": stored}, NO_USER_FACTS, silent)
+        study = study_of(Inputs(scenario, {"t": stored}), silent)
         plan = plan_window(study.plan_input, silent).plan
         run = run_policy(study, policy_of("flat-peak"), seed=0, progress=silent)
         return study, plan, run
@@ -79,7 +79,7 @@ def test_cells_keep_pools_to_speak_of(folder: Path) -> None:
             "carbon_g_per_kwh": 400,
         }],
     )  # fmt: skip
-    study = study_of(scenario, {"t": stored}, NO_USER_FACTS, silent)
+    study = study_of(Inputs(scenario, {"t": stored}), silent)
     assert study.pools(study.peak).sum() // study.cells >= 8
 
 
@@ -100,7 +100,7 @@ def test_a_small_dear_pool_beside_a_large_one_does_not_fill_the_fleet(folder: Pa
         horizon={"duration_s": 600, "period_s": 300},
         regions=regions,
     )
-    study = study_of(scenario, {"t": stored}, NO_USER_FACTS, silent)
+    study = study_of(Inputs(scenario, {"t": stored}), silent)
     peak = study.pools(study.peak)
     rounded_up = -(-peak // study.cells) * study.cells
     assert peak.min() < 3 < peak.max() / 20

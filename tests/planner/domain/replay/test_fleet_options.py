@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from planner.domain.kinds import simulate
-from planner.domain.outcome import Outcome
+from planner.domain.outcome import Inputs, Outcome
 from planner.domain.progress import silent
 from planner.domain.traffic.sources import StoredTrace
 from tests.planner.domain import builders as make
@@ -34,7 +34,7 @@ def simulated(stored: StoredTrace, policy: str, **changes: Any) -> Outcome:
         horizon={"period_s": 300, "duration_s": 1800},
         **changes,
     )
-    return simulate.run(scenario, {"t": stored}, simulate.Options(policy=policy), progress=silent)
+    return simulate.run(Inputs(scenario, {"t": stored}), simulate.Options(policy=policy), silent)
 
 
 def adds_up(document: dict[str, Any]) -> bool:

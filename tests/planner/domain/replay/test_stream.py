@@ -6,7 +6,7 @@ from polars.testing import assert_frame_equal
 
 from planner.domain.kinds import simulate
 from planner.domain.kinds.simulate import Options
-from planner.domain.outcome import Outcome
+from planner.domain.outcome import Inputs, Outcome
 from planner.domain.progress import silent
 from planner.domain.traffic.sources import StoredTrace
 from planner.errors import ScenarioError
@@ -26,7 +26,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
 
 def run(stored: StoredTrace, policy: str, **options: bool) -> Outcome:
     scenario = make.scenario(policies=[policy], horizon={"duration_s": 600, "period_s": 300})
-    return simulate.run(scenario, {"t": stored}, Options(policy=policy, **options), progress=silent)
+    return simulate.run(Inputs(scenario, {"t": stored}), Options(policy=policy, **options), silent)
 
 
 @pytest.mark.parametrize("policy", ["flat-min", "reactive"])

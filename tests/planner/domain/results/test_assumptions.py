@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from planner.domain.kinds import plan
-from planner.domain.outcome import Outcome
+from planner.domain.outcome import Inputs, Outcome
 from planner.domain.preparation import study_of
 from planner.domain.progress import silent
 from planner.domain.results.assumptions import REQUESTS, Assumption, assumptions_of
 from planner.domain.traffic.sources import StoredTrace
-from planner.inputs.scenario.user_facts import NO_USER_FACTS
 from tests.planner.domain import builders as make
 
 LENGTHS = {"input_tokens": {"mean": 600}, "output_tokens": {"mean": 40, "cv": 0.5}}
@@ -28,7 +27,7 @@ def assumptions_in(stored: StoredTrace, **changes: Any) -> dict[str, Assumption]
         "traffic": {"sources": [make.source(**LENGTHS)]},
         "horizon": {"period_s": 300, "duration_s": 300},
     }
-    study = study_of(make.scenario(**(fields | changes)), {"t": stored}, NO_USER_FACTS, silent)
+    study = study_of(Inputs(make.scenario(**(fields | changes)), {"t": stored}), silent)
     return {assumption.what: assumption for assumption in assumptions_of(study)}
 
 
@@ -80,7 +79,7 @@ def _planned(stored: StoredTrace, **options: Any) -> Outcome:
         traffic={"sources": [make.source(**LENGTHS)]},
         horizon={"period_s": 300, "duration_s": 300},
     )
-    return plan.run(scenario, {"t": stored}, plan.Options(**options), progress=silent)
+    return plan.run(Inputs(scenario, {"t": stored}), plan.Options(**options), silent)
 
 
 def test_a_plan_recommends_itself_and_claims_no_attainment_that_nobody_saw(

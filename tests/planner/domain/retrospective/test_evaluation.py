@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from forecasting.demand import SeriesKey
+from planner.domain.outcome import Inputs
 from planner.domain.progress import silent
 from planner.domain.retrospective.drift import speed_drift
 from planner.domain.retrospective.evaluation import evaluate_plan
 from planner.domain.retrospective.figures import ForecastBin, HeldPool
 from planner.errors import ScenarioError
 from planner.inputs.live.replica_speed import ServedSpeed
-from planner.inputs.scenario.user_facts import NO_USER_FACTS
 from tests.planner.domain import builders as make
 from tests.simulation.performance.fitting.test_kalman import TRUE, profile, watched
 
@@ -45,7 +45,7 @@ def judged(stored, replicas, times: float = 1.0, served=(), **changes):
     counts = np.max([np.array(replicas)[hours.clip(0)] for hours in hour_of], axis=0)
     held = HeldPool("m", "east", "G", None, "mixed", None, None, BEGINS + times, counts)
     return evaluate_plan(
-        scenario, {"t": stored}, NO_USER_FACTS, [held], forecast_bins, silent, served=served
+        Inputs(scenario, {"t": stored}), [held], forecast_bins, silent, served=served
     )
 
 
@@ -99,7 +99,7 @@ def test_a_pool_that_the_scenario_lost_is_named(stored):
     held = HeldPool("m", "west", "G", 1, "mixed", None, None, np.zeros(1), np.ones(1, int))
     scenario = make.scenario(horizon={"duration_s": HOUR, "period_s": HOUR})
     with pytest.raises(ScenarioError, match="held m on G in west"):
-        evaluate_plan(scenario, {"t": stored}, NO_USER_FACTS, [held], {}, silent)
+        evaluate_plan(Inputs(scenario, {"t": stored}), [held], {}, silent)
 
 
 @pytest.mark.parametrize(("slower", "flagged"), [(1.0, False), (1.3, True)])

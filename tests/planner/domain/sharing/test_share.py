@@ -5,6 +5,7 @@ from functools import cache
 import pytest
 
 from planner.domain.kinds.share import Options, ShareResult, run
+from planner.domain.outcome import Inputs
 from planner.domain.progress import silent
 from planner.domain.reports.registry import REPORTS
 from planner.domain.sharing.pools import host_of
@@ -44,7 +45,7 @@ def document_text(names=MODELS, **changes):
 
 @cache
 def result(**options) -> ShareResult:
-    return run(document(), {}, Options(**options), progress=silent).result
+    return run(Inputs(document()), Options(**options), silent).result
 
 
 @pytest.mark.parametrize("by", ["best", "memory", "time"])
@@ -76,7 +77,7 @@ def test_the_exact_packing_needs_no_more_gpus():
 
 
 def test_a_model_alone_needs_what_it_needs_anyway():
-    alone = run(document("a"), {}, Options(), progress=silent).result
+    alone = run(Inputs(document("a")), Options(), silent).result
     assert alone.shared == alone.dedicated
     assert alone.models[0].shared == alone.models[0].alone
     assert [row.way for row in alone.gpus] == ["alone"]
@@ -90,11 +91,11 @@ def test_the_scenario_says_whether_loads_overlap_computing():
 
 def test_slow_loads_keep_models_apart_by_time():
     slow = document(**{"fleet.sharing": {"host_gb_s": 1, "host_memory_gb": 0, "disk_gb_s": 0.1}})
-    assert run(slow, {}, Options(by="time"), progress=silent).result.saving == 0
+    assert run(Inputs(slow), Options(by="time"), silent).result.saving == 0
 
 
 def test_its_report_shows_every_gpu_and_model():
-    outcome = run(document(), {}, Options(), progress=silent)
+    outcome = run(Inputs(document()), Options(), silent)
     report = REPORTS["share"].of(outcome.document, lambda _: None)
     tables = [table for section in report.sections for table in section.tables]
     assert [len(table.rows) for table in tables[:2]] == [len(outcome.result.gpus), len(MODELS)]
@@ -107,7 +108,7 @@ def test_a_model_with_prefill_and_decode_pools_shares_as_one_replica():
     speed = {key: value for key, value in profiles[0].items() if key != "model"}
     profiles += [{"model": "d", "role": role, **speed} for role in ("prefill", "decode")]
     serving = [{"kv_transfer": {"gb_s": 25}}]
-    split = run(document(profiles=profiles, serving=serving), {}, Options(), progress=silent).result
+    split = run(Inputs(document(profiles=profiles, serving=serving)), Options(), silent).result
     # The decode profile has the speed of the others, so the packing is the same.
     assert (split.shared, split.gpus) == (result().shared, result().gpus)
     assert len(split.warnings) == len(result().warnings) + 1
@@ -116,4 +117,4 @@ def test_a_model_with_prefill_and_decode_pools_shares_as_one_replica():
 
 def test_without_owned_gpus_there_is_an_error():
     with pytest.raises(ScenarioError, match="regions"):
-        run(document(**{"regions.0.capacity": {"G": 0}}), {}, Options(), progress=silent)
+        run(Inputs(document(**{"regions.0.capacity": {"G": 0}})), Options(), silent)

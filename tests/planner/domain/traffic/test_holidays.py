@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from planner.domain.kinds import forecast
+from planner.domain.outcome import Inputs
 from planner.domain.progress import silent
 from planner.errors import ScenarioError
 from planner.inputs.scenario.holidays import holidays_in_words, holidays_of
@@ -41,9 +42,9 @@ def test_series_of_a_scenario_know_its_holidays(tmp_path: Path) -> None:
         horizon={"start": "2024-05-27T00:00:00Z", "duration_s": 86_400, "period_s": 3600},
     )
     trace = {"t": stored(tmp_path)}
-    (plain,) = forecast.run(holiday, trace, forecast.Options(), progress=silent).document["series"]
+    (plain,) = forecast.run(Inputs(holiday, trace), forecast.Options(), silent).document["series"]
     options = forecast.Options(holidays=("US", "2024-05-22"))
-    result = forecast.run(holiday, trace, options, progress=silent).document
+    result = forecast.run(Inputs(holiday, trace), options, silent).document
     (with_holidays,) = result["series"]
     assert with_holidays["wape"] < 0.05 < plain["wape"]
     assert any("Memorial Day" in note for note in result["notes"])

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from planner.domain.outcome import Inputs
 from planner.domain.preparation import study_of
 from planner.domain.progress import silent
 from planner.domain.sizing.sizing import Sizes, size_over_time
@@ -16,7 +17,6 @@ from planner.domain.traffic.known_lengths import (
 from planner.domain.traffic.sources import StoredTrace
 from planner.domain.traffic.traffic import Traffic
 from planner.domain.traffic.window import Window
-from planner.inputs.scenario.user_facts import NO_USER_FACTS
 from tests.planner.domain import builders as make
 
 HOUR = 3600.0
@@ -151,7 +151,7 @@ def test_a_model_keeps_the_limits_of_tiers_that_it_has_traffic_of(tmp_path: Path
             tiers=[chat, slow, {"name": "never", "ttft_ms": 300, "tbt_ms": 30}],
             traffic={"sources": [make.source(model=None, tiers=None)]}, horizon=HORIZON,
         )  # fmt: skip
-        study = study_of(asked, {"t": stored}, NO_USER_FACTS, silent)
+        study = study_of(Inputs(asked, {"t": stored}), silent)
         by = [study.sizes.capacity[m, 0][0] for m in range(2)]
         return by, [note for note in study.traffic.notes if "none was known before" in note]
 

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from planner.domain.kinds import plan
+from planner.domain.outcome import Inputs
 from planner.domain.progress import silent
 from planner.domain.results.basis import unused_traffic_warning
 from planner.domain.traffic.sources import StoredTrace
@@ -225,7 +226,7 @@ def test_a_series_counts_as_zero_outside_its_own_bins(tmp_path: Path) -> None:
         counts = np.isin(np.arange(120), list(span)) * 10.0
         assert traffic.demand.requests[0].tolist() == counts.tolist()
         assert len(everything(traffic)) == counts.sum()
-        planned = plan.run(make.scenario(**changes), {"t": stored}, plan.Options(), progress=silent)
+        planned = plan.run(Inputs(make.scenario(**changes), {"t": stored}), plan.Options(), silent)
         assert planned.document["status"] == "optimal"
 
 

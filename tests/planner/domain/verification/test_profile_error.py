@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from planner.domain.kinds import plan
+from planner.domain.outcome import Inputs
 from planner.domain.progress import silent
 from planner.domain.traffic.sources import StoredTrace
 from planner.domain.verification.profile_error import stated_error
@@ -67,7 +68,7 @@ def test_the_error_is_that_of_rows_not_seen_inside_the_range() -> None:
 
 def test_slower_profiles_need_more_replicas_and_faster_ones_fewer(stored: StoredTrace) -> None:
     known = UserFacts(profiles={"mine": profile(seen(0.4, f"{LEFT_OUT}, {INSIDE}"))})
-    outcome = plan.run(kept(), {"t": stored}, plan.Options(), user_facts=known, progress=silent)
+    outcome = plan.run(Inputs(kept(), {"t": stored}, known), plan.Options(), silent)
     (row,) = outcome.document["profile_error"]
     assert (row["model"], row["gpu"], row["tp"], row["error"]) == ("m", "G", 1, 0.4)
     assert row["replicas"] == max(d["target"] for d in outcome.document["decisions"])
@@ -76,7 +77,7 @@ def test_slower_profiles_need_more_replicas_and_faster_ones_fewer(stored: Stored
 
 def test_an_unknown_error_is_said_and_nothing_is_planned_again(stored: StoredTrace) -> None:
     known = UserFacts(profiles={"mine": profile()})
-    outcome = plan.run(kept(), {"t": stored}, plan.Options(), user_facts=known, progress=silent)
+    outcome = plan.run(Inputs(kept(), {"t": stored}, known), plan.Options(), silent)
     (row,) = outcome.document["profile_error"]
     assert row["error"] is None
     assert row["replicas_if_slower"] is None
@@ -87,9 +88,7 @@ def test_no_plan_when_slower_is_no_failure(stored: StoredTrace) -> None:
     """A profile four times slower cannot keep the limit: that is said, the plan stands."""
     known = UserFacts(profiles={"mine": profile(seen(9.0, f"{LEFT_OUT}, {INSIDE}"))})
     tiers = [{"name": "chat", "ttft_ms": 400, "tbt_ms": 40}]
-    outcome = plan.run(
-        kept(tiers=tiers), {"t": stored}, plan.Options(), user_facts=known, progress=silent
-    )
+    outcome = plan.run(Inputs(kept(tiers=tiers), {"t": stored}, known), plan.Options(), silent)
     (row,) = outcome.document["profile_error"]
     assert row["replicas_if_slower"] is None
     assert "slower" in row["note"]
@@ -98,16 +97,14 @@ def test_no_plan_when_slower_is_no_failure(stored: StoredTrace) -> None:
 
 def test_a_profile_that_is_not_kept_here_is_named(stored: StoredTrace) -> None:
     with pytest.raises(ScenarioError, match="'mine'"):
-        plan.run(kept(), {"t": stored}, plan.Options(), progress=silent)
+        plan.run(Inputs(kept(), {"t": stored}), plan.Options(), silent)
 
 
 def test_a_kept_profile_of_another_gpu_is_refused(stored: StoredTrace, tmp_path: Path) -> None:
     other = kept(profiles=[{"model": "m", "gpu": "G", "tp": 2, "name": "mine"}])
     with pytest.raises(ScenarioError, match="mine is of m on 1 x G"):
         plan.run(
-            other,
-            {"t": stored},
+            Inputs(other, {"t": stored}, UserFacts(profiles={"mine": profile()})),
             plan.Options(),
-            user_facts=UserFacts(profiles={"mine": profile()}),
-            progress=silent,
+            silent,
         )
