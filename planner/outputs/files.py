@@ -42,34 +42,24 @@ class File:
     content: bytes
 
 
-def _csv(run: Run, options: ExportOptions, now: datetime) -> bytes:
-    """Return a table of a run as CSV: the table of the options, or the main table."""
-    return run_csv(run, options.table or main_table(run)).encode()
-
-
-def _json(run: Run, options: ExportOptions, now: datetime) -> bytes:
-    """Return the whole result as JSON."""
-    return json_text(run).encode()
-
-
 def _manifest(kind: str, run: Run, options: ExportOptions, now: datetime) -> bytes:
     """Return the plan of a run as Kubernetes objects in YAML, in the manifest format ``kind``."""
     return manifest_text(run, kind, options, now).encode()
 
 
-def _html(run: Run, options: ExportOptions, now: datetime) -> bytes:
+def _html(run: Run, _: ExportOptions, now: datetime) -> bytes:
     """Return the report of a run as HTML."""
     return html_of(run_report(run), cover_of(run, now)).encode()
 
 
-def _pdf(run: Run, options: ExportOptions, now: datetime) -> bytes:
+def _pdf(run: Run, _: ExportOptions, now: datetime) -> bytes:
     """Return the report of a run as PDF."""
     from planner.outputs.render.pdf import pdf_of  # slow to import and rarely used
 
     return pdf_of(run_report(run), cover_of(run, now))
 
 
-def _xlsx(run: Run, options: ExportOptions, now: datetime) -> bytes:
+def _xlsx(run: Run, _: ExportOptions, now: datetime) -> bytes:
     """Return the report of a run as an Excel workbook."""
     from planner.outputs.render.xlsx import xlsx_of  # slow to import and rarely used
 
@@ -83,8 +73,14 @@ FORMATS: dict[str, Format] = {
     "pdf": Format("PDF", REPORT, "pdf", "application/pdf", _pdf),
     "html": Format("HTML, one file", REPORT, "html", "text/html; charset=utf-8", _html),
     "xlsx": Format("Excel (XLSX)", REPORT, "xlsx", SHEETS, _xlsx),
-    "csv": Format("CSV", FIGURES, "csv", "text/csv; charset=utf-8", _csv),
-    "json": Format("All figures (JSON)", FIGURES, "json", "application/json", _json),
+    "csv": Format(
+        "CSV", FIGURES, "csv", "text/csv; charset=utf-8",
+        lambda run, options, _: run_csv(run, options.table or main_table(run)).encode(),
+    ),
+    "json": Format(
+        "All figures (JSON)", FIGURES, "json", "application/json",
+        lambda run, *_: json_text(run).encode(),
+    ),
     **{
         kind: Format(
             manifest.label, TAKES_EFFECT, "yaml", "application/yaml", partial(_manifest, kind)
@@ -94,7 +90,7 @@ FORMATS: dict[str, Format] = {
     "modelclaim": Format(
         "AIBrix ModelClaim", SHARED_GPUS, "yaml", "application/yaml", model_claims
     ),
-}
+}  # fmt: skip
 
 
 def formats_of(run: Run) -> dict[str, list[tuple[str, str]]]:

@@ -47,6 +47,12 @@ def account_data(user: User, *, by: User | None) -> dict[str, Any]:
             for row in _rows_of_user(field, user)
             if getattr(row, "workspace_id", None) in visible
         ]
+    is_about_user = Q(action__startswith="user.") & (Q(name=user.username) | Q(key=user.username))
+    records = AuditRecord.objects.filter(
+        Q(actor=user.username) | is_about_user,
+        workspace__in=["", *(workspace.slug for workspace in user.workspaces)],
+    )
+    columns = ("number", "at", "actor", "action", "name", "details")
     return {
         "account": {
             "user": user.username,
@@ -59,22 +65,8 @@ def account_data(user: User, *, by: User | None) -> dict[str, Any]:
         },
         "about": about,
         "made": made,
-        "audit_log": _audit_records(user),
+        "audit_log": list(records.order_by("number").values(*columns)),
     }
-
-
-def _audit_records(user: User) -> list[Any]:
-    """Return the audit records by or about a person, in order, of workspaces they may enter.
-
-    Each is a mapping of columns.
-    """
-    is_about_user = Q(action__startswith="user.") & (Q(name=user.username) | Q(key=user.username))
-    records = AuditRecord.objects.filter(
-        Q(actor=user.username) | is_about_user,
-        workspace__in=["", *(workspace.slug for workspace in user.workspaces)],
-    )
-    columns = ("number", "at", "actor", "action", "name", "details")
-    return list(records.order_by("number").values(*columns))
 
 
 def owned_row_count(person: User) -> int:

@@ -180,11 +180,17 @@ def _read_kernel_calibration(
     """Return the columns of the Calibration, and the tables to store, of a file of kernels."""
     format = AUTO if options.format == KERNELS else options.format
     kernels = read_kernel_file(path, file_name, format, options.gpu or "")
+    notes = [f"{count:,} rows set aside: {why}." for why, count in kernels.set_aside.items()]
+    notes += map(_sharing_sentence, kernels.sharing)
+    report = {
+        "format": kernels.format, "rows": kernels.rows, "columns": ["gpu", "operator"],
+        "notes": notes, "gpus": sorted(kernels.by_gpu), "arrangements": [],
+    }  # fmt: skip
     columns = {
         "kind": Calibration.Kind.KERNELS,
         "format": kernels.format,
         "rows": kernels.rows,
-        "report": _kernel_report(kernels),
+        "report": report,
     }
     return columns, {ROWS: _kernel_table(kernels)}
 
@@ -328,14 +334,6 @@ def _kernel_table(file: KernelFile) -> pl.DataFrame:
     columns = {"gpu": pl.String, "operator": pl.String, "measurements": pl.Int64}
     table = pl.DataFrame(rows, schema=columns, orient="row")
     return table.group_by("gpu", "operator", maintain_order=True).sum()
-
-
-def _kernel_report(file: KernelFile) -> dict[str, Any]:
-    """Return the summary of a kernel file that pages and the API show."""
-    notes = [f"{count:,} rows set aside: {why}." for why, count in file.set_aside.items()]
-    notes += [_sharing_sentence(sharing) for sharing in file.sharing]
-    return {"format": file.format, "rows": file.rows, "columns": ["gpu", "operator"],
-            "notes": notes, "gpus": sorted(file.by_gpu), "arrangements": []}  # fmt: skip
 
 
 def _sharing_sentence(sharing: Sharing) -> str:

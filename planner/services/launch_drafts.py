@@ -75,7 +75,17 @@ def launch_draft(described: LaunchDescription) -> str:
         "horizon": {"start": "end", "duration_s": described.horizon.replayed_s},
     }
     # The size of the region follows from the draft itself: its profile and its traffic.
-    data["regions"][0]["capacity"][gpu] = _region_gpus(described, data)
+    hardware = build_hardware(parse(dump_mapping(data)), own_hardware())
+    profile = next(iter(hardware.profiles.values()))
+    replica_rps, _ = largest_rate(profile, described.input_tokens, described.output_tokens)
+    by_hour = shapes()[described.day].by_hour if isinstance(described.day, str) else described.day
+    mean_rps = described.requests_per_day / DAY_S
+    peak_to_mean = max(by_hour) / max(sum(by_hour) / 24, 1e-9)
+    growth = max(1.0, (1 + described.growth_per_month) ** described.horizon.months)
+    peak_rps = peak_to_mean * WEEKDAY_TO_MEAN * mean_rps * growth
+    data["regions"][0]["capacity"][gpu] = region_gpus(
+        peak_rps, replica_rps, data["profiles"][0]["tp"]
+    )
     return dump_mapping(data)
 
 
@@ -180,20 +190,3 @@ def _profile(model: str, gpu: str) -> Row:
                 "model": model, "gpu": gpu, "tp": tp, "kind": "roofline", "precision": precision,
             }  # fmt: skip
     raise ScenarioError(f"{model} does not fit on any number of {gpu}. Choose a larger GPU.")
-
-
-def _region_gpus(described: LaunchDescription, data: Row) -> int:
-    """Return the number of GPUs for the region: enough for the peak at the end of the horizon.
-
-    ``data`` is the draft so far. The capacity of a replica is that of the fluid model
-    (simulation.sizing.queueing).
-    """
-    hardware = build_hardware(parse(dump_mapping(data)), own_hardware())
-    profile = next(iter(hardware.profiles.values()))
-    replica_rps, _ = largest_rate(profile, described.input_tokens, described.output_tokens)
-    by_hour = shapes()[described.day].by_hour if isinstance(described.day, str) else described.day
-    mean_rps = described.requests_per_day / DAY_S
-    peak_to_mean = max(by_hour) / max(sum(by_hour) / 24, 1e-9)
-    growth = max(1.0, (1 + described.growth_per_month) ** described.horizon.months)
-    peak_rps = peak_to_mean * WEEKDAY_TO_MEAN * mean_rps * growth
-    return region_gpus(peak_rps, replica_rps, data["profiles"][0]["tp"])

@@ -209,7 +209,16 @@ def _account(idp: IdentityProvider, claims: Document) -> User:
 
     The first sign-in creates the account. Raises NotAllowed if no group grants a role.
     """
-    role_of = _granted_roles(idp, claims)
+    # The highest role that the groups grant, by workspace.
+    claimed_groups = claims.get(idp.claim)
+    if isinstance(claimed_groups, str):
+        claimed_groups = [claimed_groups]
+    groups = {str(name) for name in claimed_groups or ()}
+    role_of: dict[str, str] = {}
+    for grant in idp.grants:
+        if grant.group in groups:
+            roles = (grant.role, role_of.get(grant.workspace, ROLES[0]))
+            role_of[grant.workspace] = max(roles, key=ROLES.index)
     subject = str(claims["sub"])[:255]
     identity = ExternalIdentity.objects.filter(issuer=idp.issuer, subject=subject).first()
     if identity is None and not role_of:
@@ -220,20 +229,6 @@ def _account(idp: IdentityProvider, claims: Document) -> User:
     changed = _sync_memberships(user, idp, role_of)
     record("user.provided", user, by=user, issuer=idp.issuer, changed=changed)
     return user
-
-
-def _granted_roles(idp: IdentityProvider, claims: Document) -> dict[str, str]:
-    """Return the highest role that the groups in ``claims`` grant, by workspace."""
-    claimed_groups = claims.get(idp.claim)
-    if isinstance(claimed_groups, str):
-        claimed_groups = [claimed_groups]
-    groups = {str(name) for name in claimed_groups or ()}
-    role_of: dict[str, str] = {}
-    for grant in idp.grants:
-        if grant.group in groups:
-            roles = (grant.role, role_of.get(grant.workspace, ROLES[0]))
-            role_of[grant.workspace] = max(roles, key=ROLES.index)
-    return role_of
 
 
 def _create_account(idp: IdentityProvider, claims: Document, subject: str) -> User:

@@ -150,7 +150,19 @@ def _judge(
     """Return the outcome of ``plan`` in the period, from the traffic that is known of it."""
     kernel_compilation.wait_until_compiled(progress)
     assert plan.run is not None
-    scenario = text.parse(_scenario_document(plan.run, begins, ends), plan.scenario)
+    outline = text.outline(plan.run.document)
+    changes: dict[str, object] = {
+        "traffic.until": None,
+        "horizon.start": begins.astimezone(UTC).isoformat(),
+        "horizon.duration_s": (ends - begins).total_seconds(),
+    }
+    if "growth" in outline["traffic"]:
+        changes["traffic.growth"] = None
+    for index, source in enumerate(outline["traffic"]["sources"]):
+        if source.get("trace") is not None:
+            changes[f"traffic.sources[{index}].trace"] = live_trace_name(source["trace"])
+    document = text.edit(plan.run.document, changes)
+    scenario = text.parse(document, plan.scenario)
     inputs = Inputs(scenario, stored_traces(scenario), stored_hardware(plan.run.resolved))
     return evaluate_plan(
         inputs,
@@ -172,22 +184,6 @@ def end_of_traffic(run: Run) -> datetime | None:
             return None
         ends.append(trace.end_at)
     return min(ends, default=None)
-
-
-def _scenario_document(run: Run, begins: datetime, ends: datetime) -> str:
-    """Return the run's scenario, changed to the period and to the traffic that came in it."""
-    outline = text.outline(run.document)
-    changes: dict[str, object] = {
-        "traffic.until": None,
-        "horizon.start": begins.astimezone(UTC).isoformat(),
-        "horizon.duration_s": (ends - begins).total_seconds(),
-    }
-    if "growth" in outline["traffic"]:
-        changes["traffic.growth"] = None
-    for index, source in enumerate(outline["traffic"]["sources"]):
-        if source.get("trace") is not None:
-            changes[f"traffic.sources[{index}].trace"] = live_trace_name(source["trace"])
-    return text.edit(run.document, changes)
 
 
 def _forecast_of(run: Run) -> Forecast:

@@ -13,7 +13,6 @@ import numpy as np
 
 from planner.errors import EXPECTED
 from planner.inputs.scenario import document as text
-from planner.inputs.scenario.schema import Scenario
 from planner.models import ActivePlan, Run, User
 from planner.outputs.plan_guard import guards_of
 from planner.outputs.proposal_changes import REPLAYED
@@ -80,9 +79,17 @@ def _replay(plan: ActivePlan, run: Run, name: str, by: User | None) -> Run | Non
         window = stored_result(run).window
         assert window is not None  # runs with a plan have one
         schedule = list(periodic_rows(plan, window.start, window.end))
-        if not (_has_unique_pools(plan, scenario) and 0 < len(schedule) <= MOST_STEPS):
+        # The policy names a pool by model, region, GPU type and role. Spot GPUs have equal ones.
+        pools = [(pool.model, pool.region, pool.gpu, pool.role) for pool in pools_of(plan)]
+        profiles = [(profile.model, profile.gpu, profile.role) for profile in scenario.profiles]
+        has_spot = any(region.spot for region in scenario.regions)
+        has_duplicates = len(set(pools)) < len(pools) or len(set(profiles)) < len(profiles)
+        has_unique_pools = bool(pools or profiles) and not has_spot and not has_duplicates
+        if not (has_unique_pools and 0 < len(schedule) <= MOST_STEPS):
             return None
-        policy = {"name": REPLAYED, "timetable": schedule, "guard": _has_guard(plan)}
+        policies = stored_result(plan.run).policies if plan.run else {}
+        has_guard = plan.policy in policies and bool(guards_of(policies[plan.policy].settings))
+        policy = {"name": REPLAYED, "timetable": schedule, "guard": has_guard}
         document = text.edit(run.document, {"policies": [policy]}, run.name)
         text.parse(document, run.name)
     except EXPECTED:
@@ -107,24 +114,6 @@ def _have_same_inputs(base: Run, run: Run, policy: str) -> bool:
         return False
     comparison = compare_runs([base, run], policy_per_run=[policy, ""])
     return all(row.key.startswith(IGNORED_SETTINGS) for row in comparison.differences)
-
-
-def _has_guard(plan: ActivePlan) -> bool:
-    """Return whether a plan is exported with a guard, which then also runs in its replay."""
-    policies = stored_result(plan.run).policies if plan.run else {}
-    return plan.policy in policies and bool(guards_of(policies[plan.policy].settings))
-
-
-def _has_unique_pools(plan: ActivePlan, scenario: Scenario) -> bool:
-    """Return whether the policy ``periodic`` can name each pool of a plan.
-
-    Model, region, GPU type and role must identify it. A scenario with spot GPUs has two pools each.
-    """
-    pools = [(pool.model, pool.region, pool.gpu, pool.role) for pool in pools_of(plan)]
-    profiles = [(profile.model, profile.gpu, profile.role) for profile in scenario.profiles]
-    has_spot = any(region.spot for region in scenario.regions)
-    has_duplicates = len(set(pools)) < len(pools) or len(set(profiles)) < len(profiles)
-    return bool(pools or profiles) and not has_spot and not has_duplicates
 
 
 def periodic_rows(plan: ActivePlan, begins: datetime, ends: datetime) -> Iterator[dict[str, Any]]:

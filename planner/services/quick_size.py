@@ -268,7 +268,10 @@ def _fewest_gpus(question: SizeQuestion, profiled: Collection[int]) -> _Fit:
         if isinstance(answer, Refused):
             continue
         if answer.ttft_ms <= question.ttft_ms and answer.tbt_ms <= question.tbt_ms:
-            replicas = _replicas_needed(question, row["concurrency"], answer)
+            if question.users is not None:
+                replicas = ceil(question.users / row["concurrency"])
+            else:
+                replicas = ceil((question.rps or 0.0) * question.osl / answer.tokens_per_s)
             fits.append(_Fit(replicas * row["tp"], row["tp"], answer))
     if not fits:
         raise PlannerError(
@@ -276,13 +279,6 @@ def _fewest_gpus(question: SizeQuestion, profiled: Collection[int]) -> _Fit:
             f"{_nearest(answers, question)}"
         )
     return min(fits, key=lambda fit: fit[:2])
-
-
-def _replicas_needed(question: SizeQuestion, load: int, answer: EstimateAnswer) -> int:
-    """Return how many replicas serve the question if each has ``load`` requests in flight."""
-    if question.users is not None:
-        return ceil(question.users / load)
-    return ceil((question.rps or 0.0) * question.osl / answer.tokens_per_s)
 
 
 def _nearest(answers: Sequence[EstimateAnswer | Refused], question: SizeQuestion) -> str:

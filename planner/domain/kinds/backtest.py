@@ -123,7 +123,9 @@ def run(inputs: Inputs, options: Options, progress: Progress, parts: Parts = IN_
     rows = _forecasters(outcomes)
     if not rows:
         raise Infeasible(" ".join(_reasons(outcomes)))
-    best = _cheapest(rows)
+    # A perfect forecast cannot be deployed.
+    costs = {name: row.usd for name, row in rows.items() if row.usd is not None and name != PERFECT}
+    best = min(costs, key=lambda name: costs[name], default=None)
     if not options.by_coverage:
         # By coverage, nothing is simulated yet: confirm the two plans that the verdict compares.
         to_confirm = () if by_replay else (best, SAME_AS_NOW)
@@ -182,12 +184,6 @@ def _forecasters(outcomes: Sequence[Forecaster | Baseline | str]) -> dict[str, F
 def _reasons(outcomes: Sequence[Forecaster | Baseline | str]) -> list[str]:
     """Return the sentences among the outcomes, on what is left out."""
     return [outcome for outcome in outcomes if isinstance(outcome, str)]
-
-
-def _cheapest(rows: Mapping[str, Forecaster]) -> str | None:
-    """Return the forecaster with the cheapest plan that can be deployed; None without any cost."""
-    costs = {name: row.usd for name, row in rows.items() if row.usd is not None and name != PERFECT}
-    return min(costs, key=lambda name: costs[name], default=None)
 
 
 def _simulations(

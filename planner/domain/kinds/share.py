@@ -35,7 +35,7 @@ from planner.inputs.scenario.settings import settings_of
 from planner.optimizer.sharing import MOST_EXACT
 from simulation.fleet import HOUR_S
 from simulation.performance.specs import Provenance
-from simulation.sharing.replay import ModelReplay, replay_gpu
+from simulation.sharing.replay import replay_gpu
 from simulation.trace import Trace
 
 MOST_REQUESTS = 300_000  # of the replayed time, so that a run takes minutes at most
@@ -129,7 +129,8 @@ def run(inputs: Inputs, options: Options, progress: Progress) -> Outcome:
     models: list[figures.ModelFigures] = []
     gpus: list[figures.GpuFigures] = []
     for pool, planned in zip(pools, plans, strict=True):
-        alone = _replays_alone(pool)
+        on_dedicated_gpus = replace(pool.host, by_memory=True)
+        alone = [replay_gpu([replica], on_dedicated_gpus).models[0] for replica in pool.parts]
         models += figures.model_figures(pool, planned, load.duration_s, alone)
         gpus += figures.gpu_figures(pool, planned, load.duration_s)
     facts = [fact for fact in hardware.provenance if fact[0].startswith(("Memory of", "Speed of"))]
@@ -177,12 +178,6 @@ def _plan_pool(
     # Packing calls this now and then, which reports progress and may cancel the run.
     report = partial(progress, 0.0, f"Packing {pool.gpu} in {pool.region}")
     return Sharing(pool, rules, report).plan(options.method)
-
-
-def _replays_alone(pool: SharingPool) -> list[ModelReplay]:
-    """Return the replay of each replica of the pool on dedicated GPUs, for comparison."""
-    host = replace(pool.host, by_memory=True)
-    return [replay_gpu([replica], host).models[0] for replica in pool.parts]
 
 
 def _models_without_pool(

@@ -231,6 +231,7 @@ def comparison_report(
     replicas = replicas_chart(tables, frame, view.key)
     if replicas is not None and schedule is not None and (ratios := schedule.ratios):
         replicas = replace(replicas, title=f"{replicas.title} · {ratios} scheduled")
+    replayed = frame.replayed.sentence if frame.replayed else ""
     why = ""
     if recommendation is not None and recommendation.policy == view.key:
         why = recommendation.why or recommendation.sentence
@@ -242,13 +243,13 @@ def comparison_report(
         why=why,
         about=window_title(frame.window),
         facts=tuple(_deciding_facts(view, schedule)),
-        warnings=(
-            *_missed_slo_warning(view),
-            *(() if meets_slo else _shortfall_warning(load)),
-            *_idle_warning(view, load),
-            *comparison.warnings,
+        warnings=(*_load_warnings(view, load), *comparison.warnings),
+        sections=(
+            *_sections(view, schedule),
+            *more,
+            *capacity_section(frame),
+            *notes_and_sources_section(frame, [replayed] if replayed else []),
         ),
-        sections=(*_sections(view, schedule), *more, *_basis(view)),
         clock=frame.window.clock,
         alternatives=tuple(_alternatives(view)),
         charts=tuple(chart for chart in (over_time, replicas) if chart is not None),
@@ -619,22 +620,31 @@ def _plan_note(view: ComparisonView, plan: Plan) -> str:
     return " · ".join(filter(None, (recommended, untested, redundancy)))
 
 
-def _missed_slo_warning(view: ComparisonView) -> Iterator[str]:
-    """Yield a warning if the plan misses an SLO target in this window."""
+def _load_warnings(view: ComparisonView, load: Load | None) -> Iterator[str]:
+    """Yield warnings if the plan misses an SLO target in this window, or is mostly idle.
+
+    With missed targets, also yield how long, and by how much at most, demand exceeds capacity. With
+    deferrable tiers, no plan counts as idle: the demand of ``load`` lacks them.
+    """
     missed = [tier for tier, met in view.plan.outcome.slo_met.items() if not met]
-    if not missed:
+    if missed:
+        qualifies = view.plan.level is not None and view.plan.level.qualifies
+        tested = " It passes every required test day." if qualifies else ""
+        yield f"{view.plan.outcome.label} misses its SLO target for {' and '.join(missed)}.{tested}"
+    if load is None:
         return
-    qualifies = view.plan.level is not None and view.plan.level.qualifies
-    tested = " It passes every required test day." if qualifies else ""
-    yield f"{view.plan.outcome.label} misses its SLO target for {' and '.join(missed)}.{tested}"
-
-
-def _shortfall_warning(load: Load | None) -> Iterator[str]:
-    """Yield a warning if demand exceeds the plan's capacity: how long, and by how much at most."""
-    if load is not None and load.hours_short:
+    if missed and load.hours_short:
         yield (
             f"Demand exceeds {load.capacity_words} for {duration(3600 * load.hours_short)}, "
             f"by up to {percent(load.largest_share, 0)}."
+        )
+    pairs = zip(load.demand, load.capacity, strict=True)
+    uses = [demand / capacity for demand, capacity in pairs if capacity > 0]
+    highest_use = max(uses, default=1.0)
+    if highest_use < MOSTLY_IDLE and not view.frame.deferrable:
+        yield (
+            f"Demand uses at most {percent(highest_use, 0)} of capacity. "
+            "Replicas on smaller GPUs may cost less."
         )
 
 
@@ -651,23 +661,6 @@ def _queue_note(load: Load | None) -> str:
     )
 
 
-def _idle_warning(view: ComparisonView, load: Load | None) -> Iterator[str]:
-    """Yield a warning if demand never uses more than a small share of the plan's capacity.
-
-    With deferrable tiers there is none: the demand of ``load`` lacks them.
-    """
-    if load is None or view.frame.deferrable:
-        return
-    pairs = zip(load.demand, load.capacity, strict=True)
-    uses = [demand / capacity for demand, capacity in pairs if capacity > 0]
-    highest_use = max(uses, default=1.0)
-    if highest_use < MOSTLY_IDLE:
-        yield (
-            f"Demand uses at most {percent(highest_use, 0)} of capacity. "
-            "Replicas on smaller GPUs may cost less."
-        )
-
-
 def _sections(view: ComparisonView, schedule: Schedule | None) -> Iterator[Section]:
     """Yield the sections in the order in which a reader decides."""
     if schedule is not None:
@@ -679,13 +672,6 @@ def _sections(view: ComparisonView, schedule: Schedule | None) -> Iterator[Secti
     yield from _test_days(view)
     yield from assumptions_section(view.frame)
     yield from _policies(view)
-
-
-def _basis(view: ComparisonView) -> Iterator[Section]:
-    """Yield the sections on the capacity of a replica, on notes and on sources."""
-    yield from capacity_section(view.frame)
-    replayed = view.frame.replayed.sentence if view.frame.replayed else ""
-    yield from notes_and_sources_section(view.frame, [replayed] if replayed else [])
 
 
 def _reasons(view: ComparisonView) -> Iterator[Fact]:

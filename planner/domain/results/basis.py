@@ -35,7 +35,6 @@ from planner.domain.traffic.window_rank import ALL as EVERYTHING
 from planner.domain.traffic.window_rank import WindowRank, window_rank
 from planner.domain.verification.profile_error import stated_error
 from planner.inputs.scenario.build import Hardware
-from simulation.sizing.capacity import Capacity
 from simulation.trace_replay import percentile_error
 
 # Source that is listed if the scenario does not state the fleet.
@@ -350,10 +349,25 @@ def growth_note(window: Window) -> list[str]:
 
 def sized_replicas(sizes: Sizes, hardware: Hardware) -> tuple[SizedReplica, ...]:
     """Return the capacity of a replica of each model and GPU column that was sized."""
-    return tuple(
-        _sized_replica(hardware, model_column, tier, capacity, sizes)
-        for model_column, (tier, capacity) in sizes.capacity.items()
-    )
+    replicas = []
+    for model_column, (tier, capacity) in sizes.capacity.items():
+        profile = hardware.profiles[model_column]
+        source = provenance_at(profile, sizes.extrapolated_share(model_column))
+        replicas.append(
+            SizedReplica(
+                replica=replica_of(hardware, *model_column),
+                max_rps=capacity.max_rps,
+                input_tps=capacity.input_tps,
+                ttft_ms=milliseconds(capacity.ttft_s),
+                tbt_ms=milliseconds(capacity.tbt_s),
+                bound_by=capacity.bound_by,
+                tier=tier,
+                pool_tps=tuple(float(tps) for tps in sizes.pool_tps[model_column]),
+                provenance=source.kind,
+                source=source.source,
+            )
+        )
+    return tuple(replicas)
 
 
 def facts_at(hardware: Hardware, sizes: Sizes) -> tuple[Fact, ...]:
@@ -371,29 +385,6 @@ def facts_at(hardware: Hardware, sizes: Sizes) -> tuple[Fact, ...]:
                 speeds[what, profile.provenance] = provenance
     # Other figures than speeds, and speeds that were not sized, keep their source.
     return facts_of((what, speeds.get((what, own), own)) for what, own in hardware.provenance)
-
-
-def _sized_replica(
-    hardware: Hardware, model_column: tuple[int, int], tier: str, capacity: Capacity, sizes: Sizes
-) -> SizedReplica:
-    """Return the capacity of a replica as figures of a result.
-
-    ``model_column`` is (number of the model, number of the GPU column). ``tier`` is the tier that
-    limits the capacity most.
-    """
-    source = provenance_at(hardware.profiles[model_column], sizes.extrapolated_share(model_column))
-    return SizedReplica(
-        replica=replica_of(hardware, *model_column),
-        max_rps=capacity.max_rps,
-        input_tps=capacity.input_tps,
-        ttft_ms=milliseconds(capacity.ttft_s),
-        tbt_ms=milliseconds(capacity.tbt_s),
-        bound_by=capacity.bound_by,
-        tier=tier,
-        pool_tps=tuple(float(tps) for tps in sizes.pool_tps[model_column]),
-        provenance=source.kind,
-        source=source.source,
-    )
 
 
 def _sources_of_figures(study: Study, *, simulated: bool) -> tuple[Fact, ...]:

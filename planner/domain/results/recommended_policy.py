@@ -149,6 +149,18 @@ def recommended_of(
         )
         for pool in run.fleet.pools
     ]
+    oracles = [
+        OracleBaseline(
+            policy=other.name,
+            label=other.label,
+            word=oracle_words(other),
+            cost_usd=other.summary.cost_usd,
+            gpu_hours=other.summary.gpu_hours,
+            meets_slo=other.meets_slo,
+        )
+        for other in runs
+        if other.traits.uses_future_data
+    ]
     return Recommended(
         policy=run.name,
         label=run.label,
@@ -165,19 +177,7 @@ def recommended_of(
         attainment=run.summary.slo_attainment,
         meets_slo=run.meets_slo,
         equal_slo_saving=None,
-        yardsticks=tuple(_oracle(other) for other in runs if other.traits.uses_future_data),
-    )
-
-
-def _oracle(run: PolicyRun) -> OracleBaseline:
-    """Return the results of a policy that uses future data."""
-    return OracleBaseline(
-        policy=run.name,
-        label=run.label,
-        word=oracle_words(run),
-        cost_usd=run.summary.cost_usd,
-        gpu_hours=run.summary.gpu_hours,
-        meets_slo=run.meets_slo,
+        yardsticks=tuple(oracles),
     )
 
 

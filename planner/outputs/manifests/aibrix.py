@@ -91,22 +91,7 @@ def _by_metric(export: common.Export, pool: Pool, rule: Rule, policy: Aibrix) ->
         unit = "s" if field.endswith("_s") else ""
         annotations[f"{AIBRIX}{name}"] = f"{getattr(policy, field):g}{unit}"
     source = _metric_source(METRICS[policy.metric], f"{target:.6g}")
-    spec = {
-        "scalingStrategy": policy.name.removeprefix("aibrix-").upper(),
-        "minReplicas": max(pool.min_replicas, policy.min_replicas),
-        "maxReplicas": max(pool.max_replicas, 1),
-        "observeWindowSeconds": round(policy.stable_window_s),
-        "panicWindowSeconds": round(policy.panic_window_s),
-        "scaleTargetRef": common.scale_target(common.deployment(pool)),
-        "metricsSources": [source],
-        "schedules": _limits_by_time(policy) or None,
-    }
-    return common.pool_document(export, pool, API, KIND, "aibrix", spec, annotations=annotations)
-
-
-def _limits_by_time(policy: Aibrix) -> list[common.Fields]:
-    """Return the policy's limits on replicas by time of the week, as AIBrix schedules."""
-    return [
+    schedules = [
         {
             "name": f"from-{number}",
             "timezone": "UTC",
@@ -118,6 +103,17 @@ def _limits_by_time(policy: Aibrix) -> list[common.Fields]:
         }
         for number, limits in enumerate(policy.schedules, start=1)
     ]
+    spec = {
+        "scalingStrategy": policy.name.removeprefix("aibrix-").upper(),
+        "minReplicas": max(pool.min_replicas, policy.min_replicas),
+        "maxReplicas": max(pool.max_replicas, 1),
+        "observeWindowSeconds": round(policy.stable_window_s),
+        "panicWindowSeconds": round(policy.panic_window_s),
+        "scaleTargetRef": common.scale_target(common.deployment(pool)),
+        "metricsSources": [source],
+        "schedules": schedules or None,
+    }
+    return common.pool_document(export, pool, API, KIND, "aibrix", spec, annotations=annotations)
 
 
 def _metric_source(metric: str, target: str) -> dict[str, str]:

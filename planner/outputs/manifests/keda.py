@@ -122,7 +122,14 @@ def triggers(export: common.Export, pool: Pool) -> list[common.Fields]:
     """Return the triggers of a pool: the query of a rule, or the plan's schedule and load guard."""
     rule = export.plan.rule
     if rule is None:
-        return [*_schedule_triggers(export.plan, pool), *_guard_triggers(export, pool)]
+        # No result is no load: no pod runs, or no requests are queued.
+        guard_triggers = [
+            common.prometheus_trigger(
+                export, load.name, load.query, load.threshold, no_result_is_zero=True
+            )
+            for load in loads_of(pool, pods=f'pod=~"{pool.name}-.*"')
+        ]
+        return [*_schedule_triggers(export.plan, pool), *guard_triggers]
     if isinstance(rule.policy, TokenVelocity):
         query, threshold = velocity_query(pool, rule, rule.policy.target)
     else:
@@ -141,17 +148,6 @@ def _schedule_triggers(plan: Plan, pool: Pool) -> list[common.Fields]:
         all_day = Slot((), 0, length_minutes=MINUTES_PER_DAY - 1, replicas=max(minimum, 1))
         return [_cron(plan.zone, all_day, "always")]
     return [_cron(plan.zone, slot, f"from-{i}") for i, slot in enumerate(slots, start=1)]
-
-
-def _guard_triggers(export: common.Export, pool: Pool) -> list[common.Fields]:
-    """Return a trigger for each load that the guard of a pool watches."""
-    # No result is no load: no pod runs, or no requests are queued.
-    return [
-        common.prometheus_trigger(
-            export, load.name, load.query, load.threshold, no_result_is_zero=True
-        )
-        for load in loads_of(pool, pods=f'pod=~"{pool.name}-.*"')
-    ]
 
 
 def _cron(zone: str, slot: Slot, name: str) -> common.Fields:

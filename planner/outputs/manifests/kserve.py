@@ -1,7 +1,7 @@
 """Write a plan for KServe: an LLMInferenceService whose replicas KEDA's triggers set."""
 
 from planner.outputs.manifests import common, keda
-from planner.outputs.manifests.groups import Service, services
+from planner.outputs.manifests.groups import services
 from planner.outputs.plans import pool_text
 from planner.outputs.pools import Pool
 
@@ -18,18 +18,15 @@ def documents(export: common.Export) -> list[common.Document]:
     ]
     if not all(pool.min_replicas for pool in plan.pools):
         notes.append("KServe keeps one replica if the plan has none, so minReplicas is 1.")
-    documents = [_service(export, service) for service in services(plan.pools, "kserve")]
+    documents = []
+    for service in services(plan.pools, "kserve"):
+        spec = _role(export, service.decode)
+        if service.prefill:
+            spec["prefill"] = _role(export, service.prefill)
+        fields = common.metadata(export, service.decode, service.name)
+        body = common.kubernetes_object(API, KIND, fields, spec=spec)
+        documents.append(common.Document(body, "kserve", tuple(map(pool_text, service.pools))))
     return common.with_file_comment(export, documents, *notes)
-
-
-def _service(export: common.Export, service: Service) -> common.Document:
-    """Return the LLMInferenceService of a service."""
-    spec = _role(export, service.decode)
-    if service.prefill:
-        spec["prefill"] = _role(export, service.prefill)
-    fields = common.metadata(export, service.decode, service.name)
-    body = common.kubernetes_object(API, KIND, fields, spec=spec)
-    return common.Document(body, "kserve", tuple(map(pool_text, service.pools)))
 
 
 def _role(export: common.Export, pool: Pool) -> common.Fields:

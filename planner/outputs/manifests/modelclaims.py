@@ -104,10 +104,16 @@ def _claim(
     args = {"--max-model-len": str(model.longest_tokens)}
     if gpu.gpus > 1:  # AIBrix requires as many as its Pods have
         args["--tensor-parallel-size"] = str(gpu.gpus)
+    repository_id = repository(model.model)
+    if "/" not in repository_id:
+        raise NotReady(
+            f"{model.model} has no Hugging Face id, which a ModelClaim needs. Name the model by "
+            "its id."
+        )
     spec = {
         "modelName": model.model,
         "podSelector": {"matchLabels": {POOL: pool}},
-        "artifactURL": f"huggingface://{_repository(model.model)}",
+        "artifactURL": f"huggingface://{repository_id}",
         "engine": "vllm",
         "engineConfig": {"args": args},
         "replicas": 1,
@@ -125,16 +131,6 @@ def _mebibytes(gib: float) -> str:
     """Return a Kubernetes quantity in whole Mi, rounded up."""
     rounding_error = 1e-9  # of the conversion, which must not add another Mi
     return f"{ceil(gib * 1024 - rounding_error)}Mi"
-
-
-def _repository(model: str) -> str:
-    """Return the Hugging Face id of a model; raise NotReady if it is not known."""
-    repository_id = repository(model)
-    if "/" not in repository_id:
-        raise NotReady(
-            f"{model} has no Hugging Face id, which a ModelClaim needs. Name the model by its id."
-        )
-    return repository_id
 
 
 def _gpu_comment(run: Run, gpu: GpuFigures, needed_gib: float, now: datetime) -> tuple[str, ...]:

@@ -121,7 +121,10 @@ def loads_of(pool: Pool, pods: str) -> Iterator[Load]:
     piled_up = _piled_up_query(guard, pods, staffing.loss, most)
     metric, query = f"headroom_guard_in_flight_over_{most}", _maximum_over_time(piled_up, guard)
     yield _load_in_replicas(Load("piled-up", metric, query, usual_in_flight), staffing.loss, pool)
-    late = _late_query(guard, pods)
+    limits_s = ((TTFT, guard.ttft_limit_s), (TPOT, guard.tpot_limit_s))
+    late = " + ".join(
+        _late_share(latency, limit_s, pods) for latency, limit_s in limits_s if np.isfinite(limit_s)
+    )
     if late and np.isfinite(guard.allowed_late_share):
         replicas = _replicas_for_late(guard, late, pods, staffing.scale)
         # Requests that pile up are late for another reason, which the load above covers. "> 0"
@@ -164,17 +167,6 @@ def _token_loads(guard: Guard, pods: str, scale: float) -> Iterator[Load]:
             rate = f"sum(rate({counter}{{{pods}}}[{RATE_S}s]))"
             lasting = _maximum_over_time(_minimum_over_time(rate, guard), guard)
             yield Load(name, metric, lasting, threshold=tokens_per_s * scale)
-
-
-def _late_query(guard: Guard, pods: str) -> str:
-    """Return the query of late requests per request, added up over TTFT and TPOT.
-
-    Return "" if the guard has no limit of latency.
-    """
-    limits_s = ((TTFT, guard.ttft_limit_s), (TPOT, guard.tpot_limit_s))
-    return " + ".join(
-        _late_share(latency, limit_s, pods) for latency, limit_s in limits_s if np.isfinite(limit_s)
-    )
 
 
 def _late_share(metric: str, limit_s: float, pods: str) -> str:

@@ -194,18 +194,15 @@ def _facts(facts: tuple[Fact, ...]) -> platypus.Flowable:
 
 
 def _fact(fact: Fact) -> Any:
-    """Return the cell of a fact: its label, its value, its change and note."""
-    value = _text(fact.text, _value_style(fact))
-    return [_text(fact.label, SMALL), value, _text(fact.change_and_note, SMALL)]
+    """Return the cell of a fact: label, value, change and note.
 
-
-def _value_style(fact: Fact) -> ParagraphStyle:
-    """Return the style of a fact's value: coloured by its meaning, large if it is short."""
+    The value is coloured by its meaning, and large if it is short.
+    """
     style = BIG if len(fact.text) <= SHORT else BODY
-    colour = COLOURS.get(fact.meaning)
-    if colour is None:
-        return style
-    return ParagraphStyle("meaning", style, textColor=colors.HexColor(colour))
+    if colour := COLOURS.get(fact.meaning):
+        style = ParagraphStyle("meaning", style, textColor=colors.HexColor(colour))
+    value, note = _text(fact.text, style), _text(fact.change_and_note, SMALL)
+    return [_text(fact.label, SMALL), value, note]
 
 
 def _section(section: Section, clock: str) -> list[platypus.Flowable]:

@@ -36,18 +36,17 @@ def xlsx_of(report: Report, cover: Cover) -> bytes:
     )
     book.set_properties({"title": f"{report.title} · run {cover.run}", "author": "Headroom"})
     bold = book.add_format({"bold": True, "text_wrap": True, "valign": "top", "bottom": 1})
-    forms = {form: _format(book, form) for form in Form}
+    forms = {
+        form: book.add_format(
+            {"num_format": form.value, "text_wrap": form is Form.TEXT, "valign": "top"}
+        )
+        for form in Form
+    }
     _answer(book, report, cover, bold, forms[Form.TEXT])
     for section in sorted(report.sections, key=lambda section: section.order):
         _sheet(book, section, bold, forms)
     book.close()
     return out.getvalue()
-
-
-def _format(book: Any, form: Form) -> Any:
-    """Return the workbook's cell format for a form of values, such as dollars or percent."""
-    text = form is Form.TEXT
-    return book.add_format({"num_format": form.value, "text_wrap": text, "valign": "top"})
 
 
 def _answer(book: Any, report: Report, cover: Cover, bold: Any, text: Any) -> None:
