@@ -153,7 +153,7 @@ def _answer(facts: Sequence[Fact], headline: str) -> str:
     if compared.startswith(WORSE):
         return f"Plan on {naive}) instead. This forecast is off by {error}."
     if compared.startswith(NO_BETTER):
-        return f"Plan on this forecast{off}, as good as {naive})."
+        return f"No better than {naive}){off}. Plan with the Safe level."
     return f"Plan on this forecast{off}. {compared}".strip()
 
 

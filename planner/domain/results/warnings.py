@@ -152,7 +152,7 @@ def _refused_starts_sentence(run: PolicyRun) -> str:
     starts = counted(run.refused_starts, "start")
     return (
         f". No GPU or power was available for {starts}: raise the capacity of the regions, or cap "
-        "running replicas (Power cap of today's fleet)"
+        "running replicas (Power cap of the fleet before the plan)"
     )
 
 

@@ -124,7 +124,7 @@ TITLES = {
         "Traffic",
         ("Traces by model and region, with shares such as “east 60 %, west 40 %”."),
     ),
-    "today": ("Today's fleet", "Current replicas. They are the baseline of savings."),
+    "today": ("Fleet before the plan", "Current replicas. They are the baseline of savings."),
     "test_days": (
         "Test days",
         "The recommended policy passes every required day. Weights set its expected cost.",

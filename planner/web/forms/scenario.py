@@ -116,7 +116,7 @@ class StudyForm(forms.Form):
     baseline = forms.ChoiceField(
         label=SCALARS["baseline"].label,
         required=False,
-        choices=lambda: [("", "today's fleet, or flat at peak"), *_policies()],
+        choices=lambda: [("", "fleet before the plan, or flat at peak"), *_policies()],
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

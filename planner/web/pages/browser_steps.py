@@ -8,7 +8,7 @@ STEPS = {
     "plan-tomorrow": """\
 1. Open a trace of [Traces](web:traces), and choose *Make a scenario from this trace*. *Plan ahead*,
    *A day* is chosen, and every field has a value.
-2. Check the assumptions. Enter today's fleet, so that savings are known.
+2. Check the assumptions. Enter the fleet before the plan, so that savings are known.
 3. Choose *Plan and compare*. After some minutes the result has the replicas of each hour, the
    cost and the risk.
 4. Choose *Propose change*.""",
@@ -82,7 +82,7 @@ STEPS = {
 1. Open [Live sources](web:sources), and choose *New source*.
 2. Choose the kind, enter the address, and preview what is read.""",
     "import-your-fleet": """\
-1. Open one of the [Scenarios](web:scenarios), and choose *Import today's fleet*.
+1. Open one of the [Scenarios](web:scenarios), and choose *Import your fleet*.
 2. Paste or upload the manifests of your cluster.""",
     "use-your-measurements": """\
 1. Open [Measurements](web:calibrations), and upload the file of a benchmark.

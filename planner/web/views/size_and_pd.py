@@ -44,6 +44,23 @@ SCENARIOS = 100
 OWN_FIELDS = ("service",)  # chosen together with the scenario
 # Options in the form of a kind, where not all. The page of a result offers all.
 OFFERED = {Run.Kind.PROVISION: USUAL}
+OUTLINES = {  # input, answer and next step of each kind, shown before its first result
+    Run.Kind.SIZE: (
+        ("1. Scenario", "Its models, GPUs, SLO and traffic.", ""),
+        ("2. Capacity", "Requests/s of a replica, and replicas for the peak of each region.", ""),
+        ("3. Plan", "Plans use these capacities.", ""),
+    ),
+    Run.Kind.PD_RATIO: (
+        ("1. Service", "A model with its GPUs, SLO and traffic.", ""),
+        ("2. Ratio", "The best split, its gain over aggregated serving, and its neighbours.", ""),
+        ("3. Plan", "Keep the split of the scenario, or change it.", ""),
+    ),
+    Run.Kind.PROVISION: (
+        ("1. Scenario", "A whole replica has GPUs for its slowest operator. The others wait.", ""),
+        ("2. Levels", "GPUs within the SLO if operators or modules scale alone.", ""),
+        ("3. Decision", "Keep whole replicas, unless a level saves GPUs.", ""),
+    ),
+}
 BURSTY = "bursty"  # arrivals whose variation is in the field of that name
 ARRIVALS = {TRACE: "As in the traffic", POISSON: "Poisson", BURSTY: "Bursty"}
 
@@ -137,6 +154,7 @@ def _page(request: Request, kind: Run.Kind, template: str) -> HttpResponse:
         "title": "The request could not be carried out",
         "sentences": str(problem).splitlines() if problem else [],
         "runs": runs,
+        "outline": OUTLINES[kind],
         "seconds": usual_seconds().get(kind),
     }
     if kind == Run.Kind.PD_RATIO:
