@@ -80,23 +80,21 @@ def _bucket_store(
 def local_path(store: str) -> Path:
     """Return the path of a store for reading, in the newest version of any machine."""
     path = folder(store)
-    store_bucket = bucket()
-    if store_bucket is not None:
+    if store_bucket := bucket():
         store_bucket.fetch(store)
     return path
 
 
 def keep(store: str) -> None:
     """Upload a store that was written here, if there is a bucket, for other machines."""
-    store_bucket = bucket()
-    if store_bucket is not None:
+    if store_bucket := bucket():
         store_bucket.keep(store)
 
 
 def stores_below(name: str) -> list[str]:
     """Return the names of the stores below ``name``, a folder of the data directory."""
-    path, store_bucket = folder(name), bucket()
-    if store_bucket is not None:
+    path = folder(name)
+    if store_bucket := bucket():
         return store_bucket.stores(name)
     entries = path.iterdir() if path.is_dir() else ()
     return [f"{name}/{entry.name}" for entry in entries]
@@ -104,8 +102,8 @@ def stores_below(name: str) -> list[str]:
 
 def bytes_of(stores: Iterable[str]) -> int:
     """Return the total bytes of ``stores``, each counted once; missing ones count as 0."""
-    distinct, store_bucket = set(stores), bucket()
-    if store_bucket is not None:
+    distinct = set(stores)
+    if store_bucket := bucket():
         return store_bucket.bytes_of(distinct)
     total = 0
     for path in map(folder, distinct):
@@ -118,16 +116,14 @@ def bytes_of(stores: Iterable[str]) -> int:
 
 def send(stores: Iterable[str]) -> None:
     """Upload the content of stores to the bucket; readers see no change before ``renew``."""
-    store_bucket = bucket()
-    if store_bucket is not None:
+    if store_bucket := bucket():
         for store in stores:
             store_bucket.send(store)
 
 
 def renew(stores: Collection[str], before: Iterable[str]) -> None:
     """Publish ``stores`` as they are here, and remove those that are only in ``before``."""
-    store_bucket = bucket()
-    if store_bucket is not None:
+    if store_bucket := bucket():
         for store in stores:
             store_bucket.keep(store)
         for store in set(before) - set(stores):
@@ -199,8 +195,7 @@ def remove(store: str) -> None:
         path.unlink(missing_ok=True)
     else:
         shutil.rmtree(path, ignore_errors=True)
-    store_bucket = bucket()
-    if store_bucket is not None:
+    if store_bucket := bucket():
         store_bucket.remove(store)
 
 
@@ -274,7 +269,6 @@ def _report_damage(store: str, path: Path) -> Iterator[None]:
         with damage_reported(f"The stored table {path.stem!r}", AGAIN, errors):
             yield
     except DamagedFile:
-        store_bucket = bucket()
-        if store_bucket is not None:
+        if store_bucket := bucket():
             store_bucket.forget(store)  # the next reader fetches it from the bucket again
         raise

@@ -102,12 +102,12 @@ def contradictions(known: Mapping[ProfileKey, LinearProfile]) -> dict[ProfileKey
     """
     sentences: dict[ProfileKey, str] = {}
     for few, many in combinations(sorted(known), 2):  # the key with fewer GPUs is the first
-        model, gpu, few_gpus = few
+        (model, gpu, few_gpus), (other_model, other_gpu, many_gpus) = few, many
         on_many, on_few = capacity_rps(known[many]), capacity_rps(known[few])
-        if (model, gpu) != many[:2] or on_many >= on_few:
+        if (model, gpu) != (other_model, other_gpu) or on_many >= on_few:
             continue
         words = (
-            f"{CONTRADICTED}: {model} serves {on_many:.1f} requests/s on {many[2]} x {gpu} by "
+            f"{CONTRADICTED}: {model} serves {on_many:.1f} requests/s on {many_gpus} x {gpu} by "
             f"{_source(known[many])} and {on_few:.1f} on {few_gpus} by {_source(known[few])} "
             f"({ISL:,.0f} input and {OSL:,.0f} output tokens), though more GPUs should serve "
             "more. Engines or set-ups differ: measure your own"

@@ -1,10 +1,9 @@
 """Look up GPU prices, and combine price, carbon and PUE of cloud regions."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from types import MappingProxyType
-from typing import Any
 
 from planner.inputs.catalogue import carbon
 from planner.inputs.catalogue.carbon import Grid
@@ -71,74 +70,52 @@ def regions() -> Mapping[str, CatalogueRegion]:
     offers: dict[tuple[str, str], list[Price]] = {}
     for price in prices():
         offers.setdefault((price.provider, price.region), []).append(price)
-    by_name = {
-        entry["name"]: _region_from_entry(entry, document["sources"])
-        for entry in document["regions"]
-    }
-    for grid in carbon.grids():
-        if (grid.provider, grid.name) in offers and grid.name not in by_name:
-            by_name[grid.name] = _region_of_grid(grid, document)
-    return MappingProxyType(
-        {
-            name: _with_offers(region, offers.get((region.provider, name), []))
-            for name, region in by_name.items()
-        }
-    )
+    found = []
+    for entry in document["regions"]:
+        grid = replace(carbon.grid(entry["name"], entry["provider"]), location=entry["location"])
+        figures = {name: entry[name] for name in ("carbon_g_per_kwh", "pue")}
+        found.append((grid, figures | entry["usd_per_gpu_hour"]))
+    listed = {grid.name for grid, _ in found}
+    for grid in carbon.grids():  # others have the PUE of their provider
+        if (grid.provider, grid.name) in offers and grid.name not in listed:
+            pue = document["pue_of"].get(grid.name) or document["pue_of"][grid.provider]
+            found.append((grid, {"pue": pue}))
+    by_name = {}
+    for grid, figures in found:
+        values = {name: float(figure["value"]) for name, figure in figures.items()}
+        sources = {"carbon_g_per_kwh": grid.provenance}
+        for name, figure in figures.items():
+            sources[name] = Provenance(figure["kind"], document["sources"][figure["source"]])
+        offers_there = offers.get((grid.provider, grid.name), [])
+        by_name[grid.name] = _region(grid, values, sources, offers_there)
+    return MappingProxyType(by_name)
 
 
-def _region_from_entry(entry: dict[str, Any], texts: dict[str, str]) -> CatalogueRegion:
-    """Return a region from its ``entry`` in regions.yaml; ``texts`` has sources by their names."""
-    figures = {name: entry[name] for name in ("carbon_g_per_kwh", "pue")}
-    figures |= entry["usd_per_gpu_hour"]
-    values = {name: float(figure["value"]) for name, figure in figures.items()}
-    mean, pue = values.pop("carbon_g_per_kwh"), values.pop("pue")
-    grid = carbon.grid(entry["name"], entry["provider"])
-    return CatalogueRegion(
-        name=entry["name"],
-        provider=entry["provider"],
-        location=entry["location"],
-        carbon_g_per_kwh=mean,
-        pue=pue,
-        usd_per_gpu_hour=values,
-        sources={
-            name: Provenance(figure["kind"], texts[figure["source"]])
-            for name, figure in figures.items()
-        },
-        carbon_hourly=_hourly(grid, mean),
-        cycle=grid.cycle,
-    )
+def _region(
+    grid: Grid, values: dict[str, float], sources: dict[str, Provenance], offers: Iterable[Price]
+) -> CatalogueRegion:
+    """Return the region of ``grid`` with stated ``values``, and with ``offers`` for other GPUs.
 
-
-def _region_of_grid(grid: Grid, document: dict[str, Any]) -> CatalogueRegion:
-    """Return a region that has only a carbon factor, with the PUE of its provider."""
-    pue = document["pue_of"].get(grid.name) or document["pue_of"][grid.provider]
-    source = Provenance(pue["kind"], document["sources"][pue["source"]])
-    return CatalogueRegion(
-        name=grid.name,
-        provider=grid.provider,
-        location=grid.location,
-        carbon_g_per_kwh=grid.carbon_g_per_kwh,
-        pue=float(pue["value"]),
-        usd_per_gpu_hour={},
-        sources={"carbon_g_per_kwh": grid.provenance, "pue": source},
-        carbon_hourly=_hourly(grid, grid.carbon_g_per_kwh),
-        cycle=grid.cycle,
-    )
-
-
-def _hourly(grid: Grid, mean: float) -> tuple[float, ...] | None:
-    """Return the carbon by UTC hour with the yearly ``mean`` (g/kWh); None without a cycle."""
-    return None if grid.cycle is None else carbon.carbon_by_hour(grid.cycle, mean)
-
-
-def _with_offers(region: CatalogueRegion, offers: list[Price]) -> CatalogueRegion:
-    """Return the region with the prices of ``offers``; its own on-demand prices stay."""
-    usd, spot, sources = dict(region.usd_per_gpu_hour), {}, dict(region.sources)
+    ``values`` are the PUE, prices on demand by GPU type, and the carbon if it is not the grid's.
+    """
+    mean, pue = values.pop("carbon_g_per_kwh", grid.carbon_g_per_kwh), values.pop("pue")
+    spot = {}
     for price in offers:
-        if price.usd_per_gpu_hour is not None and price.gpu not in usd:
-            usd[price.gpu] = price.usd_per_gpu_hour
+        if price.usd_per_gpu_hour is not None and price.gpu not in values:
+            values[price.gpu] = price.usd_per_gpu_hour
             sources[price.gpu] = price.provenance
         if price.spot_usd_per_gpu_hour is not None:
             spot[price.gpu] = price.spot_usd_per_gpu_hour
             sources[f"spot {price.gpu}"] = price.provenance
-    return replace(region, usd_per_gpu_hour=usd, spot_usd_per_gpu_hour=spot, sources=sources)
+    return CatalogueRegion(
+        name=grid.name,
+        provider=grid.provider,
+        location=grid.location,
+        carbon_g_per_kwh=mean,
+        pue=pue,
+        usd_per_gpu_hour=values,
+        sources=sources,
+        spot_usd_per_gpu_hour=spot,
+        carbon_hourly=carbon.carbon_by_hour(grid.cycle, mean) if grid.cycle else None,
+        cycle=grid.cycle,
+    )

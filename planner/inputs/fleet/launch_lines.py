@@ -150,6 +150,9 @@ def engine_facts(
     tp = whole_number(flags.get("tp", "1"))
     model = model_of_path(flags.get("model") or first, flags.get("served", ""))
     expert = "expert" in flags or (whole_number(flags, "ep") or 1) > 1
+    # The precision of the flag, else that in the model's name.
+    quantization = flags.get("precision", "").lower()
+    precision = next((PRECISION[part] for part in PRECISION if part in quantization), None)
     return RunningPool(
         model=model,
         tp=tp,
@@ -157,7 +160,7 @@ def engine_facts(
         dp=whole_number(flags, "dp"),
         expert_parallel=expert or None,
         attention_dp="attention" in flags or None,
-        precision=_precision(flags.get("precision", ""), model),
+        precision=precision or stated_precision(model) or "",
         kv_precision="fp8" if "fp8" in flags.get("kv", "") else "",
         engine=engine,
         engine_version=version_of_image(_image(command)),
@@ -209,12 +212,6 @@ def is_catalogue_model(name: str) -> bool:
         return bool(name and model_name(name))
     except CatalogueError:
         return False
-
-
-def _precision(quantization: str, model: str) -> str:
-    """Return the precision in the flag ``quantization``, else in the model's name; "" if none."""
-    precision = next((PRECISION[part] for part in PRECISION if part in quantization.lower()), "")
-    return precision or stated_precision(model) or ""
 
 
 def _role(flags: Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ import polars as pl
 
 from planner.inputs.ingest.demand import demand_figures
 from planner.inputs.ingest.file_content import Content, Reading
-from planner.inputs.ingest.grid import AMOUNTS, Grid, lay_out, number_keys
+from planner.inputs.ingest.grid import AMOUNTS, Grid, grids_of, number_keys
 from planner.inputs.ingest.options import LABELS
 from planner.inputs.ingest.requests import read_request_file
 from planner.inputs.ingest.source import base_name
@@ -40,10 +40,8 @@ def read_arrivals(reading: Reading) -> Content:
     for labels in keys.select(LABELS).iter_rows(named=True):
         name = " / ".join(filter(None, labels.values())) or base_name(reading.name)
         identities.append({"name": name, **labels})
-    rates: list[dict[str, int]] = [{} for _ in identities]
-    grids, _ = lay_out(
-        cells, identities, BIN_NS, reading.name, reading.table.unit, zero=True, rates=rates
-    )
+    cells = cells.sort("number", "ns")
+    grids = grids_of(cells, identities, BIN_NS, reading.name, zero=True)
     write_demand(reading.folder, grids)
     _sample(prompts, keys, grids).write_parquet(reading.folder / LENGTHS)
     note = (
@@ -61,7 +59,7 @@ def read_arrivals(reading: Reading) -> Content:
 
 
 def _cells(requests: pl.LazyFrame) -> pl.DataFrame:
-    """Return the amounts of requests by labels and bin, as the rows that ``lay_out`` takes."""
+    """Return the amounts of requests by labels and bin, as the rows that ``grids_of`` takes."""
     bins = requests.group_by(*LABELS, "ns", maintain_order=True).agg(
         requests=pl.len().cast(pl.Float64), input_tokens=pl.col("tokens").sum().cast(pl.Float64)
     )

@@ -116,7 +116,7 @@ def token_counts(
         exact = series.cast(pl.Int64, strict=False)
         if exact.is_between(minimum, limit).all(ignore_nulls=False):
             return exact.to_numpy(), {}
-    number, blank = numbers(series, whole=True)
+    number, blank = numbers_and_blanks(series, whole=True)
     is_whole = np.floor(number) == number  # False for NaN
     good = is_whole & (number >= minimum) & (number <= limit)
     refused = {
@@ -136,7 +136,7 @@ def amounts(
     """Return amounts ``[rows]`` (NaN if empty) and refused rows; ``points``: 1.700 is 1700."""
     if points and series.dtype == pl.String:
         series = series.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
-    number, blank = numbers(series)
+    number, blank = numbers_and_blanks(series)
     refused = {
         f"{field} not a number": np.isnan(number) & ~blank,
         f"{field} above {MAX_AMOUNT:g}": number > MAX_AMOUNT,
@@ -145,7 +145,13 @@ def amounts(
     return number, refused
 
 
-def numbers(series: pl.Series, *, whole: bool = False) -> tuple[FloatArray, BoolArray]:
+def numbers(series: pl.Series, *, whole: bool = False) -> FloatArray:
+    """Return the cells of a column as floats; NaN and ``whole`` as in ``numbers_and_blanks``."""
+    values, _ = numbers_and_blanks(series, whole=whole)
+    return values
+
+
+def numbers_and_blanks(series: pl.Series, *, whole: bool = False) -> tuple[FloatArray, BoolArray]:
     """Return the cells of a column as floats, and a mask of blank rows (empty, null or NaN).
 
     A cell without a number is NaN. With ``whole``, all numbers are whole, so the point of 1.700

@@ -519,35 +519,27 @@ def _first_row_in_other_unit(
     """
     if len(clock.columns) > 1 or not number.size or clock.form == EXCEL:
         return None
-    (unit,) = clock.units
+    (unit,), is_epoch = clock.units, clock.kind == UTC
     low, end = _epoch_range(unit)
-    is_epoch = clock.kind == UTC
     if number.max() < low or (is_epoch and low <= number.min() and number.max() < end):
         return None
-    first_rows = _first_rows_of_units(number if is_epoch else np.where(number >= low, number, 0))
-    if is_epoch:
-        first_rows.pop(unit, None)
-    if not first_rows:
+    unit_of_row = {}  # the first row in each other unit
+    for other, _ in _EPOCHS:
+        begin, after = _epoch_range(other)
+        least = begin if is_epoch else max(begin, low)
+        rows = np.flatnonzero((number >= least) & (number < after))
+        if rows.size and not (is_epoch and other == unit):
+            unit_of_row[int(rows[0])] = other
+    if not unit_of_row:
         return None
-    other = min(first_rows, key=lambda each: (first_rows[each], each))
-    row = first_rows[other]
+    row = min(unit_of_row)
+    other = unit_of_row[row]
     moment = moment_text(round(number[row] * UNITS_NS[other]), UTC)
     return row, (
         f"column {clock.columns[0]} mixes units of time. The first rows are in "
         f"{_UNIT_WORDS[unit]}, but {str(column[row]).strip()} is {moment} in {_UNIT_WORDS[other]} "
         "since 1970. Convert the column to one unit."
     )
-
-
-def _first_rows_of_units(number: FloatArray) -> dict[str, int]:
-    """Return the first row that is an epoch time in a unit, by unit; a unit may have none."""
-    first_rows = {}
-    for unit, _ in _EPOCHS:
-        first, last = _epoch_range(unit)
-        rows = np.flatnonzero((number >= first) & (number < last))
-        if rows.size:
-            first_rows[unit] = int(rows[0])
-    return first_rows
 
 
 def _epoch_range(unit: str) -> tuple[float, float]:

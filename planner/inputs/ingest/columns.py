@@ -16,7 +16,7 @@ from planner.inputs.ingest.checks import numbers
 from planner.inputs.ingest.clock import UNITS_NS, time_numbers
 from planner.inputs.ingest.grid import AMOUNTS
 from planner.inputs.ingest.names import DECLARED, NAMED, SYNONYMS, WIDE, compact_name
-from planner.inputs.ingest.options import LABELS, REQUEST_FIELDS, IngestOptions
+from planner.inputs.ingest.options import LABELS, OPTIONAL_FIELDS, IngestOptions
 from simulation.arrays import FloatArray
 
 _MOST_LISTED = 20  # columns in a message
@@ -71,7 +71,7 @@ class Expression:
 
     def values(self, frame: pl.DataFrame) -> FloatArray:
         """Return the field as numbers, ``[rows]``; NaN for a row without a number."""
-        return numbers(self.series(frame))[0]
+        return numbers(self.series(frame))
 
     def series(self, frame: pl.DataFrame) -> pl.Series:
         """Return the values of each row: cells of the single column as they are, or sums (floats).
@@ -84,8 +84,8 @@ class Expression:
             column = frame[self.single]
             if self.factor == 1:
                 return column
-            return pl.Series(numbers(column)[0] * self.factor).round().fill_nan(None)
-        values = {column: numbers(frame[column], whole=True)[0] for column in self.columns}
+            return pl.Series(numbers(column) * self.factor).round().fill_nan(None)
+        values = {column: numbers(frame[column], whole=True) for column in self.columns}
         sums = []
         for parts in self.alternatives:
             has_value = pl.any_horizontal(pl.col(part).is_not_null() for part in parts)
@@ -323,7 +323,7 @@ def request_layout(
         arrival = columns_of_moment(arrival, probe)
     tokens = _prompt_and_answer(find, probe, answers=answers)
     fields: dict[str, str] = {}
-    for field in REQUEST_FIELDS[3:]:
+    for field in OPTIONAL_FIELDS:
         expression = find.expression(field)
         if expression is None or (field in LABELS and options.constant(field) is not None):
             continue

@@ -42,7 +42,7 @@ RESTART = 0.25  # largest share of the value before that a counter has after a r
 ENOUGH_ROWS = 30  # of an hour; with fewer, its neighbours may differ by chance
 BUSY_ROWS = 10  # of hours next to one that has none by chance once in 22,000 times
 NEAR_HOURS = 12
-TWICE = (1.6, 2.5)  # requests of a repeated hour against its neighbours
+LEAST_TWICE, MOST_TWICE = 1.6, 2.5  # requests of a repeated hour against its neighbours
 COUNTER_NAMES = ("_total", "_sum", "_bucket", "counter")
 
 
@@ -154,7 +154,8 @@ def _is_double_hour(hour: int, rows: Mapping[int, int]) -> bool:
     """Return whether an hour has about twice the rows of each hour next to it."""
     neighbours = [rows.get(hour - 1, 0), rows.get(hour + 1, 0)]
     ratios = [rows[hour] / max(other, 1) for other in neighbours]
-    return min(neighbours) >= ENOUGH_ROWS and TWICE[0] <= min(ratios) <= max(ratios) <= TWICE[1]
+    is_double = all(LEAST_TWICE <= ratio <= MOST_TWICE for ratio in ratios)
+    return is_double and min(neighbours) >= ENOUGH_ROWS
 
 
 def _absent_hours(hours: Mapping[int, int], least: int) -> list[int]:

@@ -31,8 +31,9 @@ from planner.inputs.ingest.grid import (
     AMOUNTS,
     Grid,
     bin_width,
-    lay_out,
+    grids_of,
     number_keys,
+    rows_on_grid,
 )
 from planner.inputs.ingest.names import NAMED, SYNONYMS, compact_name
 from planner.inputs.ingest.options import AUTO, COUNTER, LABELS, RATES
@@ -254,15 +255,12 @@ class _Reader:
         missing = reading.options.missing
         if missing == AUTO:
             missing = reading.format.missing or AUTO
-        grids, faults = lay_out(
-            table,
-            list(map(self._identity, keys.rows(named=True), sources)),
-            width,
-            reading.name,
-            reading.table.unit,
-            zero=missing == "zero",
-            rates=[source.rates for source in sources],
-        )
+        identities = list(map(self._identity, keys.rows(named=True), sources))
+        names = [str(identity["name"]) for identity in identities]
+        place = f"{reading.name}: {reading.table.unit}s"
+        rows, faults = rows_on_grid(table, names, width, place)
+        rates = [source.rates for source in sources]
+        grids = grids_of(rows, identities, width, reading.name, zero=missing == "zero", rates=rates)
         for fault in faults:
             reading.tally.add(fault)
         reading.tally.close_batch()
@@ -345,22 +343,15 @@ class _Reader:
         is_repeated = ~table.select(*_COUNTER, "ns").to_struct("key").is_first_distinct()
         repeated_ns = ns.filter(is_repeated).unique().to_list()
         if not when.zone:
-            self._check_zone(when, ns, repeated_ns)
+            column = when.columns[0]
+            hours = dict((ns // HOUR_NS).value_counts().sort("ns").rows())
+            change = consistency.clock_change(when, jump_ns=repeated_ns, hours=hours, bins=True)
+            self._reading.check("clock_change", change, column)
+            self._reading.check("twelve_hours", consistency.twelve_hours(when, hours), column)
             return table
         first_pass_ns = [each for each in repeated_ns if clock.is_first_pass(each, when.zone)]
         in_second_pass = is_repeated & ns.is_in(first_pass_ns)
         return table.with_columns(ns + clock.UNITS_NS["h"] * in_second_pass.cast(pl.Int64))
-
-    def _check_zone(self, when: clock.Clock, ns: pl.Series, repeated_ns: list[int]) -> None:
-        """Check local times for a change of clocks, and for 12-hour times without AM and PM.
-
-        ``ns`` are the times of all rows, and ``repeated_ns`` those that one counter has twice.
-        """
-        hours = dict((ns // HOUR_NS).value_counts().sort("ns").rows())
-        change = consistency.clock_change(when, jump_ns=repeated_ns, hours=hours, bins=True)
-        self._reading.check("clock_change", change, when.columns[0])
-        twelve_hours = consistency.twelve_hours(when, hours)
-        self._reading.check("twelve_hours", twelve_hours, when.columns[0])
 
     def _amounts_per_bin(self, table: pl.DataFrame) -> pl.DataFrame:
         """Return the table with counters as growth per bin, and rows of one bin added up."""

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from planner.errors import IngestError
-from planner.inputs.ingest.checks import cell_unit, numbers
+from planner.inputs.ingest.checks import cell_unit, numbers, numbers_and_blanks
 from planner.inputs.ingest.columns import (
     DATE,
     MOMENT,
@@ -180,7 +180,7 @@ def _has_names(cells: pl.Series) -> bool:
     """Return whether a column has several texts that are neither times nor numbers."""
     if cells.dtype != pl.String or cells.n_unique() <= 1:
         return False
-    is_numeric = not np.isnan(numbers(cells)[0]).any()
+    is_numeric = not np.isnan(numbers(cells)).any()
     return not is_numeric and not all_match(cells, f"{DATE}|{MOMENT}")
 
 
@@ -298,7 +298,7 @@ def panel_like(probe: pl.DataFrame) -> bool:
     if any(map(find.expression, fields)):
         return False
     for column in series:  # all must have numbers that can be counts or rates
-        number, blank = numbers(probe[column])
+        number, blank = numbers_and_blanks(probe[column])
         unread = np.isnan(number)
         if NAMED["no_count"].search(column) or unread.all() or (unread & ~blank).any():
             return False

@@ -6,6 +6,7 @@ All series are laid out together, since a file may have ten thousand series with
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -131,25 +132,15 @@ def _off_grid(number: IntArray, ns: IntArray, width: int) -> BoolArray:
     return (pairs["remainder"] != usual).to_numpy()
 
 
-def lay_out(
-    rows: pl.DataFrame,
-    identities: Sequence[Mapping[str, str | None]],
-    width: int,
-    name: str,
-    unit: str,
-    *,
-    zero: bool,
-    rates: Sequence[Mapping[str, int]],
-) -> tuple[list[Grid], list[RefusedRows]]:
-    """Return the grid of every series, and the refused rows that do not fit on a grid.
+def rows_on_grid(
+    rows: pl.DataFrame, names: Sequence[str], width: int, place: str
+) -> tuple[pl.DataFrame, list[RefusedRows]]:
+    """Return the rows that fit on bins of ``width`` ns, at most one per bin, and the others.
 
-    ``rows`` has the columns number (the index of the row's series), line, ns and AMOUNTS. Each
-    series has an entry in ``identities`` (name, model, region, tier) and in ``rates`` (seconds of
-    the unit, of fields that are rates). ``width`` is that of a bin, in ns. A bin without a row is a
-    gap, or 0 with ``zero``. A cell without a value is always a gap. A row that repeats another
-    exactly is refused. ``name`` is the file's, and ``unit`` the word for a row, in errors.
-
-    Raises IngestError for two rows that contradict each other, and for far more bins than rows.
+    ``rows`` has the columns number (the index of the row's series, of which ``names`` has the
+    names), line, ns and AMOUNTS. They return by series and time. A row that repeats another exactly
+    is refused. Raise IngestError, which begins with ``place``, for two rows of one bin that
+    contradict each other.
     """
     is_off_grid = _off_grid(rows["number"].to_numpy(), rows["ns"].to_numpy(), width)
     reason = f"time off the grid of {width / 1e9:g} s bins"
@@ -158,42 +149,36 @@ def lay_out(
     is_repeat = (rows["number"] == rows["number"].shift(1)) & (rows["ns"] == rows["ns"].shift(1))
     is_repeat = is_repeat.fill_null(False)
     if is_repeat.any():
-        _check_repeats(rows, is_repeat, identities, f"{name}: {unit}s")
+        for field in AMOUNTS:
+            differs = is_repeat & rows[field].ne_missing(rows[field].shift(1))
+            if differs.any():
+                second = int(differs.arg_max() or 0)
+                first_line, last_line = rows["line"][second - 1], rows["line"][second]
+                raise IngestError(
+                    f"{place} {first_line} and {last_line} give series "
+                    f"{names[rows['number'][second]]} different {field} for the same bin. Remove "
+                    "one, or choose the column that tells them apart as series."
+                )
         refused.append(rows.filter(is_repeat).with_columns(reason=pl.lit("bin repeated")))
         rows = rows.filter(~is_repeat)
-    return _grids(rows, identities, width, name, zero, rates), _distinct_faults(pl.concat(refused))
+    return rows, _distinct_faults(pl.concat(refused))
 
 
-def _check_repeats(
+def grids_of(
     rows: pl.DataFrame,
-    is_repeat: pl.Series,
-    identities: Sequence[Mapping[str, str | None]],
-    place: str,
-) -> None:
-    """Raise IngestError for a row that repeats the bin of the row before with another amount."""
-    for field in AMOUNTS:
-        differs = is_repeat & rows[field].ne_missing(rows[field].shift(1))
-        if differs.any():
-            second = int(differs.arg_max() or 0)
-            first, last = rows["line"][second - 1], rows["line"][second]
-            raise IngestError(
-                f"{place} {first} and {last} give series "
-                f"{identities[rows['number'][second]]['name']} different {field} for the same "
-                "bin. Remove one, or choose the column that tells them apart as series."
-            )
-
-
-def _grids(
-    rows: pl.DataFrame,
-    identities: Sequence[Mapping[str, str | None]],
+    identities: Sequence[Mapping[str, Any]],
     width: int,
-    name: str,
+    file_name: str,
+    *,
     zero: bool,
-    rates: Sequence[Mapping[str, int]],
+    rates: Sequence[Mapping[str, int]] | None = None,
 ) -> list[Grid]:
-    """Return the grid of every series from sorted ``rows``, at most one per bin.
+    """Return the grid of every series, with bins of ``width`` ns.
 
-    The arguments are those of ``lay_out``. Raises IngestError for far more bins than rows.
+    ``rows`` are as of ``rows_on_grid``, by series and time and at most one per bin. Each series has
+    an entry in ``identities`` (name, model, region, tier) and in ``rates`` (seconds of the unit, of
+    fields that are rates; None: no field is). A bin without a row is a gap, or 0 with ``zero``. A
+    cell without a value is always a gap. Raises IngestError for far more bins than rows.
     """
     series = rows["number"].to_numpy().astype(np.int64)  # of each row
     ns = rows["ns"].to_numpy()
@@ -207,7 +192,7 @@ def _grids(
     most_bins = np.minimum(MAX_BINS - begins, np.maximum(FREE_BINS, SPARSE * row_count))
     for i in np.flatnonzero(bins > most_bins)[:1]:
         raise IngestError(
-            f"{name}: series {identities[i]['name']} would have {bins[i]:,} bins of "
+            f"{file_name}: series {identities[i]['name']} would have {bins[i]:,} bins of "
             f"{width / 1e9:g} s, and at most {max(0, most_bins[i]):,} for {row_count[i]:,} rows. "
             "Check the times, or give bin_s."
         )
@@ -219,9 +204,10 @@ def _grids(
         if zero:  # an amount that a series never has stays unknown in the bins without a row
             has_amount = np.logical_or.reduceat(~np.isnan(column), first_row)
             amounts[field][np.repeat(has_amount, bins)] = 0.0
-        # A rate is multiplied by the units of time in a bin.
-        units = np.array([width / 1e9 / each[field] if field in each else 1.0 for each in rates])
-        amounts[field][bin_of_row] = column * units[series]
+        amounts[field][bin_of_row] = column
+        if rates:  # a rate is multiplied by the units of time in a bin
+            units = [width / 1e9 / each[field] if field in each else 1.0 for each in rates]
+            amounts[field][bin_of_row] *= np.array(units)[series]
     grids = []
     for identity, start, begin, end in zip(identities, start_ns, begins, ends, strict=True):
         of_series = {field: values[begin:end] for field, values in amounts.items()}

@@ -14,6 +14,8 @@ from planner.inputs.numbers import finite_number
 
 AUTO = "auto"  # the format is detected from the columns
 REQUEST_FIELDS = tuple(DECLARED["fields"]["requests"].split())
+NEEDED_FIELDS = ("arrival", "input_tokens", "output_tokens")  # of a file of requests
+OPTIONAL_FIELDS = tuple(field for field in REQUEST_FIELDS if field not in NEEDED_FIELDS)
 DEMAND_FIELDS = tuple(DECLARED["fields"]["demand"].split())
 LABELS = ("model", "region", "tier")
 ALIASES = {"bin_start": "time"}  # other names of fields in mappings

@@ -65,9 +65,10 @@ def ingest_file(
     with replace_folder(store) as work:
         try:
             with refusals_of_libraries(source.name):
-                report = _read(source, work, options, progress or (lambda _: None), began)
+                report = _read(source, work, options, progress or (lambda _: None))
         except Question as question:
             raise _with_figures(question, path, options) from None
+        report = replace(report, seconds=time.perf_counter() - began)
         write_report(work, report)
     return report
 
@@ -112,16 +113,11 @@ def _figures(report: IngestReport) -> str:
 
 
 def _read(
-    source: Source,
-    work: Path,
-    options: IngestOptions,
-    progress: Callable[[float], None],
-    began: float,
+    source: Source, work: Path, options: IngestOptions, progress: Callable[[float], None]
 ) -> IngestReport:
-    """Read the file into the folder ``work`` and return its report.
+    """Read the file into the folder ``work`` and return its report, without its duration.
 
-    ``progress`` receives the share that has been read. ``began`` is the ``perf_counter`` time at
-    which reading started.
+    ``progress`` receives the share that has been read.
     """
     scratch = work / "scratch"
     table = open_table(source, options, scratch)
@@ -143,9 +139,8 @@ def _read(
         problem.args = (" ".join((str(problem), *left_out)),)
         raise
     shutil.rmtree(scratch, ignore_errors=True)
-    report = _report(content, reading, source.bytes)
     notes = (*content.notes, *_unused_labels(table, options), *left_out)
-    return replace(report, notes=notes, seconds=time.perf_counter() - began)
+    return replace(_report(content, reading, source.bytes), notes=notes)
 
 
 def _report(content: Content, reading: Reading, size: int) -> IngestReport:

@@ -7,15 +7,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC as UTC_ZONE
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 UTC = "utc"  # times are calendar times
 Z_95 = 1.96  # standard deviations of a normal distribution that hold 95%
 RELATIVE = "relative"  # times count from the start of the trace: epoch 0 is its origin
 
 
-@dataclass(frozen=True, slots=True)
-class Reject:
+class Reject(NamedTuple):
     """One refused row, kept as an example of its reason."""
 
     line: int  # line in the file, the header being line 1; the row number in Parquet
@@ -100,11 +99,8 @@ class IngestReport(Figures):
         return self.end_ns / 1e9
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON; ``reject_samples`` as [line, reason, text]."""
-        out = {each.name: getattr(self, each.name) for each in fields(self)}
-        out["series"] = list(map(asdict, self.series))
-        out["reject_samples"] = [[s.line, s.reason, s.text] for s in self.reject_samples]
-        return out
+        """Return plain data for JSON; ``reject_samples`` as (line, reason, text)."""
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> IngestReport:

@@ -88,7 +88,7 @@ def _check_tokens(reading: Reading, layout: RequestLayout) -> None:
         grow = grow or only_grows(turns["before"].to_numpy(), turns["after"].to_numpy())
     reading.check("growing_tokens", grow)
     if layout.weight and "sample_rate" not in layout.fields and not options.sample:
-        several = unsure and consistency.row_weights(numbers(probe[layout.weight])[0])
+        several = unsure and consistency.row_weights(numbers(probe[layout.weight]))
         reading.check("row_weights", several, layout.weight)
     if layout.total and "input_tokens" not in options.mapping:
         beyond_prompt = layout.total.values(probe) - tokens["input_tokens"]
@@ -183,7 +183,7 @@ def _check_latency(reading: Reading, when: clock.Clock) -> None:
         return
     column = columns[0]
     unit_s = clock.UNITS_NS[clock.unit_of(column) or "s"] / 1e9
-    latency_s = numbers(probe[column])[0] * unit_s
+    latency_s = numbers(probe[column]) * unit_s
     times = clock.read(probe, when)
     good = times.good & np.isfinite(latency_s)
     start_s = (times.ns[good] - times.ns.min(initial=2**62)) / 1e9
@@ -279,7 +279,7 @@ class _Reader:
                 {
                     "turn": probe[self._fields[self._links[0]]].cast(pl.String),
                     "at": clock.read(probe, self._clock).ns / 1e9,
-                    "think": numbers(probe[column])[0],
+                    "think": numbers(probe[column]),
                 }
             )
             turns = turns.with_columns(gap=pl.col("at").diff().over("turn"))
@@ -323,8 +323,8 @@ class _Reader:
             # 10%, or 1/100, 1:100 or 1 in 100, or a number.
             text = batch.frame[column].cast(pl.String, strict=False).str.strip_chars()
             one_in = text.str.extract(r"^1 ?(?:/|:|in|of|out of) ?([\d,.]+)$")
-            share = numbers(text.str.extract(r"^([\d,.]+) ?%$"))[0] / 100
-            rates = np.where(np.isfinite(share), share, numbers(one_in.fill_null(text))[0])
+            share = numbers(text.str.extract(r"^([\d,.]+) ?%$")) / 100
+            rates = np.where(np.isfinite(share), share, numbers(one_in.fill_null(text)))
             self._totals.add_rates(rates)
         self._write(ns, tokens, batch.frame)
 
@@ -460,11 +460,11 @@ class _Reader:
             hashes = texts.hash(seed=0).reinterpret(signed=True)
             columns.append(hashes.set(texts.is_null() | (texts == ""), None).alias(name))
         if self._think:
-            think = numbers(frame[self._think])[0] * self._think_s
+            think = numbers(frame[self._think]) * self._think_s
             think = np.nan_to_num(np.maximum(think, 0.0), nan=0.0, posinf=0.0)
             columns.append(pl.Series(THINK, think, dtype=pl.Float32))
         if column := self._fields.get("utility"):
-            utility = pl.Series("utility", numbers(frame[column])[0])
+            utility = pl.Series("utility", numbers(frame[column]))
             utility = utility.set(~utility.is_finite(), None)
             self._totals.no_utility += utility.null_count()
             columns.append(utility)
@@ -488,8 +488,9 @@ class _Reader:
         self._check_hours()
         low_s, high_s = -np.inf, np.inf
         if (bounds := stray_bounds(self._totals.hours)) is not None:
-            low_s = (bounds[0] * HOUR_NS - self.first_ns) / 1e9
-            high_s = ((bounds[1] + 1) * HOUR_NS - self.first_ns) / 1e9
+            first_hour, last_hour = bounds
+            low_s = (first_hour * HOUR_NS - self.first_ns) / 1e9
+            high_s = ((last_hour + 1) * HOUR_NS - self.first_ns) / 1e9
             self._remove_stray_rows(low_s, high_s)
         merge_in_order(
             self.parts,
@@ -512,7 +513,7 @@ class _Reader:
             notes=self._notes(),
             cancelled=self._totals.cancelled,
             unanswered=self._totals.unanswered,
-            sample=self._sample(),
+            sample=self._reading.options.one_in or max(1.0, self._totals.weight / self.accepted),
             **tokens,
         )
 
@@ -533,13 +534,7 @@ class _Reader:
         sums = kept.select(tokens, rows=pl.len(), begin=arrival.min(), end=arrival.max())
         totals = sums.collect().row(0, named=True)
         self._totals.tokens = {name: totals[name] for name in self._totals.tokens}
-        self._leave_out_strays(self.accepted - totals["rows"], low_s, high_s)
-        self.accepted = totals["rows"]
-        self.start_ns = self.first_ns + round(totals["begin"] * 1e9)
-        self.latest_ns = self.first_ns + round(totals["end"] * 1e9)
-
-    def _leave_out_strays(self, count: int, low_s: float, high_s: float) -> None:
-        """Count ``count`` rows as left out, with the text of those that are known."""
+        count = self.accepted - totals["rows"]
         lines, texts = [], []
         for ns, line, text in self.ends:
             if not low_s <= (ns - self.first_ns) / 1e9 < high_s:
@@ -550,11 +545,9 @@ class _Reader:
         texts += texts[-1:] * (count - len(texts))
         stray_lines = np.array(lines[:count], dtype=np.int64)
         self._reading.tally.leave_out(RefusedRows(STRAY, stray_lines, texts.__getitem__))
-
-    def _sample(self) -> float:
-        """Return n if the file samples one in n requests; 1 for all requests."""
-        stated = self._reading.options.one_in
-        return stated or max(1.0, self._totals.weight / self.accepted)
+        self.accepted = totals["rows"]
+        self.start_ns = self.first_ns + round(totals["begin"] * 1e9)
+        self.latest_ns = self.first_ns + round(totals["end"] * 1e9)
 
     def _notes(self) -> tuple[str, ...]:
         """Return sentences on times, sorted rows, missing labels and sample rates."""

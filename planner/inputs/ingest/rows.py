@@ -27,11 +27,6 @@ class RefusedRows:
     lines: IntArray
     text: Callable[[int], str]
 
-    def select(self, mask: BoolArray) -> RefusedRows:
-        """Return only the refused rows in ``mask``."""
-        rows = np.flatnonzero(mask)
-        return RefusedRows(self.reason, self.lines[rows], lambda i: self.text(int(rows[i])))
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
@@ -48,7 +43,8 @@ class Batch:
 
     def refuse(self, reason: str, mask: BoolArray) -> RefusedRows:
         """Return the rows in ``mask`` as refused for ``reason``."""
-        return RefusedRows(reason, self.lines, self.text).select(mask)
+        rows, text = np.flatnonzero(mask), self.text
+        return RefusedRows(reason, self.lines[rows], lambda i: text(int(rows[i])))
 
     def select(self, mask: BoolArray) -> Batch:
         """Return only the rows in ``mask``, without the faults."""

@@ -11,7 +11,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -176,7 +176,9 @@ def _path_to_rows(head: bytes, name: str) -> tuple[bool, tuple[str, ...]] | None
 def _path_in_document(head: bytes, name: str) -> tuple[str, ...] | None:
     """Return the path to the rows in a JSON document that begins with ``head``; None if unknown."""
     is_array = head.lstrip()[:1] == b"["
-    values = list(itertools.islice(_values(head, name), 2))
+    values: list[object] = []
+    with suppress(IngestError):  # after a fault or an incomplete value
+        values.extend(itertools.islice(documents(iter([head]), name), 2))
     if is_array or values:
         is_one_object = not is_array and len(values) == 1
         return path_of(values[0] if values else None, document=is_one_object)
@@ -189,14 +191,6 @@ def _path_in_document(head: bytes, name: str) -> tuple[str, ...] | None:
         if path and all(f'"{key}"'.encode() in head for key in keys):
             return path
     return ()
-
-
-def _values(head: bytes, name: str) -> Iterator[object]:
-    """Yield the JSON values at the start of a file, up to a fault or an incomplete value."""
-    try:
-        yield from documents(iter([head]), name)
-    except IngestError:
-        return
 
 
 def _text_head(head: bytes, name: str) -> bytes:
@@ -337,13 +331,12 @@ class ParquetTable:
 
 def _batch(frame: pl.DataFrame, lines: IntArray, ids: str | None) -> Batch:
     """Return rows as a batch; rows with a null in their list of ``ids`` are faults."""
-    if ids is None:
-        return Batch(frame, lines, _row_text(frame))
-    frame = frame.with_columns(pl.col(ids).cast(pl.List(pl.Int64), strict=False))
-    bad, rows = has_null_id(frame[ids]), Batch(frame, lines, _row_text(frame))
-    if not bad.any():
-        return rows
-    return replace(rows.select(~bad), faults=(rows.refuse(BAD_IDS, bad),))
+    if ids is not None:
+        frame = frame.with_columns(pl.col(ids).cast(pl.List(pl.Int64), strict=False))
+    batch = Batch(frame, lines, _row_text(frame))
+    if ids is None or not (bad := has_null_id(frame[ids])).any():
+        return batch
+    return replace(batch.select(~bad), faults=(batch.refuse(BAD_IDS, bad),))
 
 
 Table = TextTable | ParquetTable

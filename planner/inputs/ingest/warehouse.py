@@ -14,14 +14,13 @@ import polars as pl
 
 from planner.errors import IngestError
 from planner.inputs.ingest.columns import Resolver
-from planner.inputs.ingest.options import LABELS, MAX_TOKENS, IngestOptions
+from planner.inputs.ingest.options import LABELS, MAX_TOKENS, NEEDED_FIELDS, IngestOptions
 
 try:
     import ibis
 except ModuleNotFoundError:  # engines are large, so an optional dependency
     ibis = None
 
-NEEDED = ("arrival", "input_tokens", "output_tokens")
 ENGINES = ("duckdb", "spark")
 DEMAND_ROWS = 20_000_000  # most bins of all series; more are no summary
 
@@ -59,8 +58,8 @@ def table_of(backend: Any, source: str) -> Any:
 def columns_of(table: Any, mapping: Mapping[str, str]) -> dict[str, str]:
     """Return the column of each field, by ``mapping`` or by a well-known name."""
     find = Resolver(table.columns, IngestOptions(mapping=mapping), "The table")
-    columns = {field: find.column(field) for field in (*NEEDED, *LABELS)}
-    if missing := [field for field in NEEDED if columns[field] is None]:
+    columns = {field: find.column(field) for field in (*NEEDED_FIELDS, *LABELS)}
+    if missing := [field for field in NEEDED_FIELDS if columns[field] is None]:
         raise find.missing(missing[0])
     return {field: column for field, column in columns.items() if column}
 
@@ -119,7 +118,8 @@ def _rows(table: Any, columns: Mapping[str, str], bin_s: int) -> Any:
     elif not arrival.type().is_numeric():
         arrival = arrival.cast("timestamp").epoch_seconds()
     bins = (arrival / bin_s).floor().cast("int64") * bin_s
-    tokens = {name: table[columns[name]].cast("int64") for name in NEEDED[1:]}
+    sides = ("input_tokens", "output_tokens")
+    tokens = {name: table[columns[name]].cast("int64") for name in sides}
     labels = {name: table[columns[name]].cast("string") for name in LABELS if name in columns}
     return table.select(bin=bins, **tokens, **labels)
 

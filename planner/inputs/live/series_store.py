@@ -82,7 +82,7 @@ class GrowingSeries:
         ]
         gauges = [pl.col(name).drop_nulls().last() for name in GAUGES]
         return (
-            _bins_before(_latest_bins(self._read("bins", BINS, since_s)), self.bin_s, until_s)
+            _latest_bins(self._read("bins", BINS, until_s, since_s))
             .group_by(*_BIN_KEYS)
             .agg(*amounts, *gauges)
             .sort(*_BIN_KEYS)
@@ -93,8 +93,7 @@ class GrowingSeries:
 
         They have many times more rows than the bins, so limit the time.
         """
-        latest = _latest_histograms(self._read("histograms", HISTOGRAMS, since_s))
-        histograms = _bins_before(latest, self.bin_s, until_s)
+        histograms = _latest_histograms(self._read("histograms", HISTOGRAMS, until_s, since_s))
         if histograms.is_empty():
             return no_histograms().drop("origin")
         return (
@@ -105,20 +104,28 @@ class GrowingSeries:
 
     def origins(self) -> pl.DataFrame:
         """Return the bins of each origin; ``whole``: the origin saw the complete bin."""
-        bins = _latest_bins(self._read("bins", BINS, None))
-        return bins.select(*_BIN_KEYS, "origin", "whole")
+        return _latest_bins(self._read("bins", BINS)).select(*_BIN_KEYS, "origin", "whole")
 
     def _parts(self, kind: str) -> list[Path]:
         return sorted(self.folder.glob(f"{kind}-*.parquet"), key=_stem)
 
     def _read(
-        self, kind: str, schema: dict[str, type[pl.DataType]], since_s: float | None
+        self,
+        kind: str,
+        schema: dict[str, type[pl.DataType]],
+        until_s: float | None = None,
+        since_s: float | None = None,
     ) -> pl.DataFrame:
-        """Return the rows of a ``kind`` of parts from ``since_s`` on, with their part's index."""
+        """Return the rows of a ``kind`` of parts with their part's index; limits as of ``read``."""
+        wanted = pl.lit(True)
+        if since_s is not None:
+            wanted &= pl.col("bin_start") >= since_s
+        if until_s is not None:
+            wanted &= pl.col("bin_start") + self.bin_s <= until_s
         for _ in range(TRIES):
             with suppress(FileNotFoundError):  # another process has just merged the parts
-                return _rows_of_parts(self._parts(kind), schema, since_s)
-        return _rows_of_parts(self._parts(kind), schema, since_s)
+                return _rows_of_parts(self._parts(kind), schema, wanted)
+        return _rows_of_parts(self._parts(kind), schema, wanted)
 
     def _compact(self) -> None:
         """Merge all parts into one.
@@ -134,7 +141,7 @@ class GrowingSeries:
             if len(parts) < 2:
                 continue
             _write(
-                latest(_rows_of_parts(parts, schema)).select(*schema),
+                latest(_rows_of_parts(parts, schema, pl.lit(True))).select(*schema),
                 # This name sorts after the parts that it replaces and before all later ones.
                 parts[-1].with_name(f"{_stem(parts[-1])}-all"),
             )
@@ -143,9 +150,9 @@ class GrowingSeries:
 
 
 def _rows_of_parts(
-    parts: list[Path], schema: dict[str, type[pl.DataType]], since_s: float | None = None
+    parts: list[Path], schema: dict[str, type[pl.DataType]], wanted: pl.Expr
 ) -> pl.DataFrame:
-    """Return the rows of ``parts`` from ``since_s`` on, with the index of their part in ``part``.
+    """Return the ``wanted`` rows of ``parts``, with the index of their part in ``part``.
 
     Raise FileNotFoundError if a part has gone, and DamagedFile if it cannot be read.
     """
@@ -154,9 +161,7 @@ def _rows_of_parts(
         if not path.exists():
             raise FileNotFoundError(path)
         with damage_reported(f"The stored file {path.name}", AGAIN):
-            rows = pl.scan_parquet(path)
-            if since_s is not None:
-                rows = rows.filter(pl.col("bin_start") >= since_s)
+            rows = pl.scan_parquet(path).filter(wanted)
             tables.append(rows.with_columns(part=pl.lit(i, pl.Int64)).collect())
     # A column that is newer than a file is null there.
     return pl.concat(tables, how="diagonal_relaxed").select(*schema, "part")
@@ -187,8 +192,3 @@ def _latest_histograms(parts: pl.DataFrame) -> pl.DataFrame:
     """Return the histograms of each origin and bin, each from the last part that has one."""
     keys = [*_BIN_KEYS, "origin", "what"]
     return parts.filter(pl.col("part") == pl.col("part").max().over(keys)).drop("part")
-
-
-def _bins_before(table: pl.DataFrame, bin_s: int, until_s: float | None) -> pl.DataFrame:
-    """Return the bins that end by ``until_s`` (epoch seconds); None: all."""
-    return table if until_s is None else table.filter(pl.col("bin_start") + bin_s <= until_s)

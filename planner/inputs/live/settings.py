@@ -25,6 +25,11 @@ def labelled_field(title: str, help: str = "", **more: Any) -> Any:
     return Field(title=title, description=help, **more)
 
 
+def optional_field(title: str, help: str = "") -> Any:
+    """Return a field that is None if left out, with its label in the form and its description."""
+    return labelled_field(title, help, default=None)
+
+
 class PrometheusSettings(Section):
     """Settings of a Prometheus source."""
 
@@ -42,29 +47,20 @@ class PrometheusSettings(Section):
     days: Annotated[float, Field(gt=0, le=MOST_DAYS)] = labelled_field(
         "Days of history", "Read when the source starts.", default=15.0
     )
-    model: Name | None = labelled_field(
-        "Model of all series", "Default: as the engine reports.", default=None
-    )
-    model_label: Label | None = labelled_field(
-        "Label of the model", "Default: the engine's.", default=None
-    )
-    region: Name | None = labelled_field("Region of all series", default=None)
-    region_label: Label | None = labelled_field(
-        "Label of the region", "Such as cluster.", default=None
-    )
-    tier: Name | None = labelled_field("Tier of all series", default=None)
-    tier_label: Label | None = labelled_field("Label of the tier", default=None)
-    token_env: Variable | None = labelled_field(
+    model: Name | None = optional_field("Model of all series", "Default: as the engine reports.")
+    model_label: Label | None = optional_field("Label of the model", "Default: the engine's.")
+    region: Name | None = optional_field("Region of all series")
+    region_label: Label | None = optional_field("Label of the region", "Such as cluster.")
+    tier: Name | None = optional_field("Tier of all series")
+    tier_label: Label | None = optional_field("Label of the tier")
+    token_env: Variable | None = optional_field(
         "Environment variable with the bearer token",
         "Its name begins with HEADROOM_SOURCE_. Do not enter the token itself.",
-        default=None,
     )
-    user_env: Variable | None = labelled_field(
-        "Environment variable with the user name", "For basic authentication.", default=None
+    user_env: Variable | None = optional_field(
+        "Environment variable with the user name", "For basic authentication."
     )
-    password_env: Variable | None = labelled_field(
-        "Environment variable with the password", default=None
-    )
+    password_env: Variable | None = optional_field("Environment variable with the password")
     delay_s: Annotated[int, Field(ge=0, le=86_400)] = 60  # wait until a bin counts as complete
     late_s: Annotated[int, Field(ge=0, le=7 * 86_400)] = 3600  # reread each time, for late data
 
@@ -76,11 +72,11 @@ class FileSettings(Section):
     mapping: dict[str, Annotated[str, Field(max_length=200)]] = labelled_field(
         "Columns", "One field=column a line, such as arrival=created:ms.", default={}
     )
-    model: Name | None = labelled_field("Model of every row", default=None)
-    region: Name | None = labelled_field("Region of every row", default=None)
-    tier: Name | None = labelled_field("Tier of every row", default=None)
-    timezone: Annotated[str, Field(max_length=60)] | None = labelled_field(
-        OFFERED["timezone"].label, OFFERED["timezone"].help, default=None
+    model: Name | None = optional_field("Model of every row")
+    region: Name | None = optional_field("Region of every row")
+    tier: Name | None = optional_field("Tier of every row")
+    timezone: Annotated[str, Field(max_length=60)] | None = optional_field(
+        OFFERED["timezone"].label, OFFERED["timezone"].help
     )
 
     @field_validator("timezone")
@@ -117,16 +113,13 @@ class BucketSettings(FileSettings):
         "Region of the bucket", "As its server calls it.", default="us-east-1"
     )
     # A public bucket has no credentials.
-    access_key_env: Variable | None = labelled_field(
+    access_key_env: Variable | None = optional_field(
         "Environment variable with the access key",
         "Its name begins with HEADROOM_SOURCE_. Do not enter the key itself.",
-        default=None,
     )
-    secret_key_env: Variable | None = labelled_field(
-        "Environment variable with the secret key", default=None
-    )
-    session_token_env: Variable | None = labelled_field(
-        "Variable of the session token", "Of temporary credentials.", default=None
+    secret_key_env: Variable | None = optional_field("Environment variable with the secret key")
+    session_token_env: Variable | None = optional_field(
+        "Variable of the session token", "Of temporary credentials."
     )
 
     @field_validator("prefix")

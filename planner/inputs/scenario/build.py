@@ -321,7 +321,9 @@ def build_hardware(
     usd_by_hour = on_offer.usd_by_hour[:, :, gpu_of_column]  # [24, r, g]
     limits = replica_limits(scenario, fleet, on_offer.capacity, _exact_mean(usd_by_hour))
     gate = scenario.fleet.registration
-    serving = _serving_of_models(scenario)
+    serving_of_model = {section.model: section for section in scenario.serving}
+    for_all = serving_of_model.get(None, Serving())  # models without a row of their own
+    serving = tuple(serving_of_model.get(model.name, for_all) for model in scenario.models)
     transfers = [settings.kv_transfer for settings in serving]
     return Hardware(
         models=models,
@@ -425,13 +427,6 @@ def _power_limits(scenario: Scenario, types: Sequence[GpuSpec]) -> dict[str, Any
             rack_kw[r] = power.rack_kw or np.inf
             per_rack[r] = power.gpus_per_rack or per_rack[r]
     return {"rack_kw": rack_kw, "gpus_per_rack": per_rack}
-
-
-def _serving_of_models(scenario: Scenario) -> tuple[Serving, ...]:
-    """Return the serving settings of each model: its own, or those for all models."""
-    serving_of_model = {section.model: section for section in scenario.serving}
-    for_all = serving_of_model.get(None, Serving())
-    return tuple(serving_of_model.get(model.name, for_all) for model in scenario.models)
 
 
 def _exact_mean(values: FloatArray) -> FloatArray:

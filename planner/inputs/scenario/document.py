@@ -450,7 +450,7 @@ def section_of(document: str, name: str) -> str:
     lines = document.splitlines(keepends=True)
     line_range = _line_range(lines, name)
     if line_range is not None:
-        return "".join(lines[line_range[0] : line_range[1]])
+        return "".join(lines[slice(*line_range)])
     if name not in document:
         return ""
     value = outline(document).get(name)
@@ -468,9 +468,10 @@ def with_section(document: str, name: str, other: str) -> str:
         own_range = len(lines), len(lines)  # a document in block style: append the section
     if own_range is None or other_range is None:
         return edit(document, {name: outline(other).get(name)})
-    parts = lines[: own_range[0]], other_lines[slice(*other_range)]
+    begin, end = own_range
+    parts = lines[:begin], other_lines[slice(*other_range)]
     ended = ("".join(part).removesuffix("\n") + "\n" for part in parts if part)
-    return "".join([*ended, *lines[own_range[1] :]])
+    return "".join([*ended, *lines[end:]])
 
 
 def _line_range(lines: list[str], name: str) -> tuple[int, int] | None:

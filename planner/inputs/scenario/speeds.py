@@ -254,10 +254,10 @@ def _stored_profile(section: Profile, user_facts: UserFacts) -> Speed:
             "profile, or alpha_ms to delta_ms."
         )
     profile = user_facts.profiles[name]
-    expected = (section.model, section.gpu, section.tp if section.tp > 1 else profile.tp)
-    if expected != (profile.model, profile.gpu, profile.tp):
+    tp = section.tp if section.tp > 1 else profile.tp
+    if (section.model, section.gpu, tp) != (profile.model, profile.gpu, profile.tp):
         raise ScenarioError(
             f"profiles: {name} is of {profile.model} on {profile.tp} x {profile.gpu}, not of "
-            f"{expected[0]} on {expected[2]} x {expected[1]}. Correct model, gpu and tp."
+            f"{section.model} on {tp} x {section.gpu}. Correct model, gpu and tp."
         )
     return profile

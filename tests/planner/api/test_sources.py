@@ -57,6 +57,7 @@ def test_what_is_refused_says_why(api, reader, settings):
         ([{"time": "2026-04-01T10:00:01Z", "requests": 1}], 422, "bin of 300 s"),
         ([{"time": "2026-04-01T10:00:00Z", "requests": -1}], 400, "requests"),
         ([{"time": "2026-04-01T10:00:00Z", "tokens": 1}], 400, "tokens"),
+        ([{"time": "2026-04-01T10:00:00Z", "kv_use": 1.5}], 400, "kv_use"),
         ([{"time": "2026-04-01T10:00:00Z", "requests": 1, "ttft": {"x": 1}}], 422, "no bucket"),
     ):
         answer = api.post(f"{url_of}samples/", {"samples": samples}, format="json")

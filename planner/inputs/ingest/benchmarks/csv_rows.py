@@ -20,7 +20,7 @@ from planner.inputs.ingest.csv_text import batch, read_header
 from planner.inputs.ingest.names import DECLARED, SYNONYMS, compact_name
 from planner.inputs.ingest.rows import Batch
 from simulation.arrays import FloatArray
-from simulation.performance.rows import BenchmarkRows, benchmark_rows
+from simulation.performance.rows import benchmark_rows
 
 COLUMNS: dict[str, tuple[str, ...]] = {  # field to its names; the first is documented
     field: (
@@ -59,8 +59,9 @@ def csv_rows(table: Batch, name: str, format: str) -> results.ToolRows:
     used = {*fields.values(), arrival}
     notes += results.unread_note(column for column in frame.columns if column not in used)
     if arrival is not None:
-        rows, notes_on_runs = _runs_of_log(frame[arrival], texts, numbers, name)
-        return results.ToolRows(kind, rows, notes_on_runs + notes, results.facts_of_log(rows))
+        _complete_log(frame[arrival], numbers, name)
+        rows = results.rows_of_requests(kind, texts, numbers)
+        return rows._replace(notes=rows.notes + notes)
     if "prefill_s" in numbers and not {"batch", "concurrency"} & numbers.keys():
         numbers["batch"] = np.ones(frame.height)
         notes.append("There is no batch column: each prefill was taken as one of a single prompt.")
@@ -83,7 +84,7 @@ def _read_cells(
         if field in results.TEXTS:
             texts[field] = stripped.to_list()
             continue
-        values, _ = numbers_of(cells)
+        values = numbers_of(cells)
         least = 1.0 if field in WHOLE else 0.0
         good = (values >= least) & np.isfinite(values) & ((values > 0) | (field not in TIMES))
         good |= (stripped == "").to_numpy()
@@ -160,16 +161,10 @@ def _convert_to_one_replica(kind: str, numbers: dict[str, FloatArray]) -> list[s
     return notes
 
 
-def _runs_of_log(
-    arrivals: pl.Series,
-    texts: dict[str, list[str]],
-    numbers: dict[str, FloatArray],
-    name: str,
-) -> tuple[BenchmarkRows, list[str]]:
-    """Return one row per run of a log with one row per request, and notes.
+def _complete_log(arrivals: pl.Series, numbers: dict[str, FloatArray], name: str) -> None:
+    """Add to ``numbers`` of requests their arrivals, and e2e_s or tbt_s if it follows from others.
 
-    ``numbers`` are changed: an end-to-end time or a time between tokens that follows from the other
-    columns is added. Raise IngestError if a column is missing.
+    Raise IngestError if a column is missing.
     """
     if {"osl", "ttft_s"} <= numbers.keys():
         gaps = np.maximum(numbers["osl"] - 1, 0)  # between the output tokens of a request
@@ -184,7 +179,6 @@ def _runs_of_log(
             "Add the columns, or upload one summary row per run."
         )
     numbers["arrival_s"] = results.arrivals_s(arrivals, name)
-    return results.rows_of_requests(texts, numbers)
 
 
 def read_table(text: str, name: str) -> Batch:

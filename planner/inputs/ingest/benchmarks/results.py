@@ -56,6 +56,10 @@ FACTS = ("engine", "engine_version", "ttft_statistic", "loop", "replicas")
 ENGINE_PATHS = ("engine", "backend", "framework", "report.backend")
 VERSION_PATHS = ("engine_version", "backend_version", "vllm_version", "sglang_version")
 Facts = dict[str, list[str]]  # of every row, by FACTS; "": not in the file
+# Columns of a log of requests, by the tool's field.
+OF_REQUESTS = {"isl": "isl", "osl": "osl"} | {
+    f"{time}_s": time for time in ("arrival", "e2e", "ttft", "tbt")
+}
 LISTED = 5  # names in a note
 REACHED = 0.5  # of a limit on requests in flight; with fewer in flight, the limit is no load
 NOTABLE = 0.05  # share of failed requests that is reported
@@ -87,13 +91,23 @@ def arrivals_s(cells: pl.Series, name: str) -> FloatArray:
     return np.asarray(arrivals.ns / 1e9)
 
 
+class ToolRows(NamedTuple):
+    """The measured rows of a file, with what is known about them."""
+
+    format: str  # the tool, or the kind of table
+    rows: BenchmarkRows
+    notes: list[str]
+    facts: Facts
+
+
 def rows_of_requests(
-    texts: Mapping[str, Sequence[str]], numbers: Mapping[str, FloatArray]
-) -> tuple[BenchmarkRows, list[str]]:
-    """Return one row per run (model, GPU, precision and tp) of a log of requests, and notes.
+    format: str, texts: Mapping[str, Sequence[str]], numbers: Mapping[str, FloatArray]
+) -> ToolRows:
+    """Return one row per run (model, GPU, precision and tp) of a log of requests.
 
     ``texts`` and ``numbers`` have the values of every request: isl, osl, arrival_s, e2e_s, ttft_s,
-    tbt_s. A row has mean lengths and median times, as benchmarks report them.
+    tbt_s. A row has mean lengths and median times, as benchmarks report them. Raise IngestError
+    without a request that has times.
     """
     needed = ("arrival_s", "ttft_s", "e2e_s", "isl", "osl")
     is_complete = np.isfinite(sum(numbers[name] for name in needed))
@@ -114,7 +128,9 @@ def rows_of_requests(
     ]
     if failed:
         notes.append(f"{failed:,} requests have no times and count as failed.")
-    return benchmark_rows(texts_of_run, numbers_of_run), notes
+    facts = {"ttft_statistic": "median", "loop": OPEN, "replicas": ""}
+    facts_of_run = {name: [value] * rows.height for name, value in facts.items()}
+    return ToolRows(format, benchmark_rows(texts_of_run, numbers_of_run), notes, facts_of_run)
 
 
 def _sums_of_runs(requests: pl.DataFrame) -> pl.DataFrame:
@@ -138,11 +154,11 @@ class Tool:
     name: str
     title: str
     docs: str
-    known_by: tuple[str, ...]
+    known_by: Sequence[str]
     fields: Mapping[str, str]
     requests: bool = False
     rows: str = ""
-    extras: tuple[str, ...] = ()
+    extras: Sequence[str] = ()
 
     def rows_in(self, document: Any) -> list[Any]:
         """Return this tool's runs in a document (one run, or several); [] if it has none."""
@@ -173,13 +189,6 @@ class Tool:
         return isinstance(run, dict) and all(known)
 
 
-def _read(path: Path) -> Tool:
-    """Return the tool that a TOML file declares."""
-    data = tomllib.loads(path.read_text(encoding="utf-8"))
-    fields = NAMED | data.pop("fields")
-    return Tool(path.stem, known_by=tuple(data.pop("known_by")), fields=fields, **data)
-
-
 def _run(run: Any, report: Any, extras: Sequence[str]) -> Any:
     """Return a run with the whole file as its ``report``, and with the fields of its metadata.
 
@@ -196,9 +205,11 @@ def _run(run: Any, report: Any, extras: Sequence[str]) -> Any:
     return merged | with_report
 
 
-TOOLS: Mapping[str, Tool] = {
-    tool.name: tool for tool in map(_read, sorted((Path(__file__).parent / "tools").glob("*.toml")))
-}
+TOOLS: dict[str, Tool] = {}
+for path in sorted((Path(__file__).parent / "tools").glob("*.toml")):
+    declared = tomllib.loads(path.read_text(encoding="utf-8"))
+    declared["fields"] = NAMED | declared["fields"]
+    TOOLS[path.stem] = Tool(path.stem, **declared)
 
 
 def value_at(run: Any, path: str) -> Any:
@@ -249,7 +260,10 @@ def _number(run: Any, expression: str, where: str, unit_s: float = 0.0) -> float
 
 
 def _term(run: Any, text: str, where: str, unit_s: float) -> float:
-    """Return the value of a difference, a ratio or a path in ``run``, as ``_number`` does."""
+    """Return the value of a difference, a ratio or a path in ``run``, as ``_number`` does.
+
+    NaN without a value. Raise IngestError for a value that is no number from 0.
+    """
     for operator in (" - ", " / "):
         first, is_used, second = text.partition(operator)
         if is_used:
@@ -258,32 +272,16 @@ def _term(run: Any, text: str, where: str, unit_s: float) -> float:
                 return left - right
             return left / right if right else math.nan
     path = text.strip()
-    value = _value(value_at(run, path), path, where)
-    parent = path.rpartition(".")[0]
-    file_unit = value_at(run, f"{parent}.units") or value_at(run, f"{parent}.unit")
-    stated_s = STATED_S.get(str(file_unit).lower())
-    return value * (stated_s / unit_s) if unit_s and stated_s else value
-
-
-def _value(value: Any, path: str, where: str) -> float:
-    """Return the ``value`` at a path as a number from 0, or NaN if None; or raise IngestError."""
-    if value is None:
-        return math.nan
-    number = finite_number(value)
+    value = value_at(run, path)
+    number = math.nan if value is None else finite_number(value)
     if number is None or number < 0:
         raise IngestError(
             f"{where}: {path} is {value!r:.60}; a number from 0 is expected, correct or remove it."
         )
-    return number
-
-
-class ToolRows(NamedTuple):
-    """The measured rows of a file, with what is known about them."""
-
-    format: str  # the tool, or the kind of table
-    rows: BenchmarkRows
-    notes: list[str]
-    facts: Facts
+    parent = path.rpartition(".")[0]
+    file_unit = value_at(run, f"{parent}.units") or value_at(run, f"{parent}.unit")
+    stated_s = STATED_S.get(str(file_unit).lower())
+    return number * (stated_s / unit_s) if unit_s and stated_s else number
 
 
 def rows_of_declared_tool(documents: Sequence[Any], name: str) -> ToolRows | None:
@@ -291,22 +289,23 @@ def rows_of_declared_tool(documents: Sequence[Any], name: str) -> ToolRows | Non
     for tool in TOOLS.values():
         runs_by_document = [tool.rows_in(document) for document in documents]
         if runs_by_document and all(runs_by_document):
-            runs = list(chain(*runs_by_document))
-            return ToolRows(tool.name, *_rows_of_tool(tool, runs, name))
+            return _rows_of_tool(tool, list(chain(*runs_by_document)), name)
     return None
 
 
-def _rows_of_tool(
-    tool: Tool, tool_runs: Sequence[Any], name: str
-) -> tuple[BenchmarkRows, list[str], Facts]:
-    """Return rows, notes and facts of a tool's runs; raise IngestError without a request."""
+def _rows_of_tool(tool: Tool, tool_runs: Sequence[Any], name: str) -> ToolRows:
+    """Return the rows of a tool's runs; raise IngestError without a completed request."""
     values = [_values(tool, run, f"{name}, result {i}") for i, run in enumerate(tool_runs, 1)]
     if any(run.get("completed") == 0 for run in values):
         raise IngestError(f"{name}: no request was completed. Leave this result out.")
     unread = unread_note(key for run in tool_runs for key in tool.unread(run))
     if tool.requests:
-        rows, notes, facts = _rows_per_run(values)
-        return rows, notes + unread, facts
+        texts = {key: [str(request.get(key, "")) for request in values] for key in TEXTS}
+        columns = {}
+        for column, key in OF_REQUESTS.items():
+            columns[column] = np.array([request.get(key, math.nan) for request in values])
+        rows = rows_of_requests(tool.name, texts, columns)
+        return rows._replace(notes=rows.notes + unread)
     completed, notes = [], []
     for number, run in enumerate(values, 1):
         if not tool.rows or run["tbt"] > 0:
@@ -317,10 +316,10 @@ def _rows_of_tool(
         raise IngestError(f"{name}: no benchmark has a completed request. Run it again.")
     table = [_row(run) for run in completed]
     notes += _notes(completed, table) + unread
-    columns = {key: [row[key] for row in table] for key in table[0] if key != "by_law"}
-    texts = {key: columns.pop(key) for key in TEXTS}
+    figures = {key: [row[key] for row in table] for key in table[0] if key != "by_law"}
+    texts = {key: figures.pop(key) for key in TEXTS}
     facts = {name: [run[name] for run in completed] for name in FACTS}
-    return benchmark_rows(texts, columns), notes, facts
+    return ToolRows(tool.name, benchmark_rows(texts, figures), notes, facts)
 
 
 def _values(tool: Tool, run: Any, where: str) -> dict[str, Any]:
@@ -405,23 +404,6 @@ def _row(values: Mapping[str, Any]) -> dict[str, Any]:
         "e2e_s": e2e,
         **{key: total / replicas for key, total in of_all_replicas.items()},
     }
-
-
-def _rows_per_run(values: Sequence[Mapping[str, Any]]) -> tuple[BenchmarkRows, list[str], Facts]:
-    """Return one row per run of a log of requests (``values``: their fields), notes and facts."""
-    columns = {}
-    for key in ("isl", "osl", "arrival", "e2e", "ttft", "tbt"):
-        name = key if key in ("isl", "osl") else f"{key}_s"
-        columns[name] = np.array([request.get(key, math.nan) for request in values])
-    texts = {key: [str(request.get(key, "")) for request in values] for key in TEXTS}
-    rows, notes = rows_of_requests(texts, columns)
-    return rows, notes, facts_of_log(rows)
-
-
-def facts_of_log(rows: BenchmarkRows) -> Facts:
-    """Return the facts of rows that were computed from a log of requests, an entry per row."""
-    facts = {"ttft_statistic": "median", "loop": OPEN, "replicas": ""}
-    return {name: [value] * rows.rows for name, value in facts.items()}
 
 
 def per_replica(rows: BenchmarkRows, facts: Facts, replicas: float) -> BenchmarkRows:

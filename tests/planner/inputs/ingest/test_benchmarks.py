@@ -195,6 +195,8 @@ ROW = "m,g,1,1,10,10,5,5\n"
         (HEADER + "m,g,1,1,10,10,5,0\n", "a.csv", {}, "above 0"),
         ("batch,tbt\n1,2\n", "a.csv", {}, "does not say its unit. Call it tbt_ms or tbt_s"),
         ("batch,colour\n1,2\n", "a.csv", {}, "no column of times"),
+        ("day," + ",".join(map(str, range(1, 25))) + "\n" + "1," * 24 + "1\n", "a.csv", {},
+         "no column of times"),  # hours of a day as columns
         ("model,tbt_ms\nm,2\n", "a.csv", {}, "batch, concurrency or isl"),
         (HEADER + ROW, "a.csv", {"format": "vllm"}, "is not JSON"),
         (HEADER + ROW, "a.csv", {"format": "splitwise"}, "it lacks"),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.errors import Ambiguous, IngestError
+from planner.errors import Ambiguous, ColumnMissing, IngestError
 from planner.inputs.ingest import IngestOptions, ingest_file, read_demand, read_requests
 
 NAN = float("nan")
@@ -276,3 +276,9 @@ def test_a_counter_without_a_reading_for_years_is_refused(ingest):
 def test_absent_bins_that_are_hardly_zero_stay_unknown(ingest, counts):
     (series,) = ingest(_minutes(counts)).series
     assert series.gaps == 300 - len(counts)
+
+
+def test_means_per_request_need_the_requests(ingest):
+    bins = "time,input_tokens\n" + "".join(f"{60 * i},{100 + i}\n" for i in range(30))
+    with pytest.raises(ColumnMissing):
+        ingest(bins, format="demand", amounts="per_request")
