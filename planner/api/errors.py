@@ -50,7 +50,12 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
         return _response_to_expected(error, path)
     error = _as_drf_error(error)
     if isinstance(error, exceptions.ValidationError):
-        return _response_to_invalid(error, path)
+        faults = list(_faults(error.detail))
+        sentences = []
+        for fault in faults:
+            place = f"{fault['field']}: " if fault["field"] else ""
+            sentences.append(f"{place}{fault['message']}")
+        return problem(error.status_code, " ".join(sentences), path, errors=faults)
     if isinstance(error, exceptions.UnsupportedMediaType):
         return problem(error.status_code, _media_type_words(request, context.get("view")), path)
     if isinstance(error, exceptions.APIException):
@@ -71,16 +76,6 @@ def _media_type_words(request: Any, view: Any) -> str:
     accepted = " or ".join(dict.fromkeys(parser.media_type for parser in parsers))
     sent = getattr(request, "content_type", "") or "of no named type"
     return f"The body is {sent}. Send {accepted}, and set Content-Type."
-
-
-def _response_to_invalid(error: exceptions.ValidationError, path: str) -> JsonResponse:
-    """Return the response to fields that are not valid."""
-    faults = list(_faults(error.detail))
-    sentences = []
-    for fault in faults:
-        place = f"{fault['field']}: " if fault["field"] else ""
-        sentences.append(f"{place}{fault['message']}")
-    return problem(error.status_code, " ".join(sentences), path, errors=faults)
 
 
 def _as_drf_error(error: Exception) -> Exception:

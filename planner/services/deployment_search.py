@@ -15,7 +15,6 @@ from planner.domain.progress import Progress, silent
 from planner.errors import PlannerError
 from planner.inputs import catalogue
 from planner.inputs.scenario.document import edit, outline, parse
-from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.regions import Region
 from planner.selectors.hardware import own_hardware
 from planner.selectors.scenarios import scenario_get
@@ -130,7 +129,11 @@ def replace_deployments(
         changes["profiles"] = chosen
         changes["models"] = [model]
         changes["traffic.sources"] = [dict(row, model=model) for row in data["traffic"]["sources"]]
-        changes["tiers"] = _with_limits(before, data["tiers"], limits)
+        ttft_limits = [tier.ttft_ms or math.inf for tier in before.tiers]
+        strictest = ttft_limits.index(min(ttft_limits))
+        tiers = [dict(row) for row in data["tiers"]]
+        tiers[strictest] |= {name: value for name, value in limits.items() if value is not None}
+        changes["tiers"] = tiers
     else:
         others = [row for row in data["profiles"] if row.get("model") != model]
         changes["profiles"] = [*others, *chosen]
@@ -139,17 +142,6 @@ def replace_deployments(
     text = edit(document, changes)
     parse(text)
     return text
-
-
-def _with_limits(
-    scenario: Scenario, rows: Sequence[Row], limits: Mapping[str, float | None]
-) -> list[Row]:
-    """Return the ``rows`` of tiers with the known ``limits`` in place of the strictest tier's."""
-    ttft_limits = [tier.ttft_ms or math.inf for tier in scenario.tiers]
-    strictest = ttft_limits.index(min(ttft_limits))
-    tiers = [dict(row) for row in rows]
-    tiers[strictest] |= {name: value for name, value in limits.items() if value is not None}
-    return tiers
 
 
 def add_missing_gpus(row: Mapping[str, Any], region: Region, needed: Iterable[str]) -> Row:

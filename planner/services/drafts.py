@@ -82,7 +82,9 @@ def scenario_draft(
     if horizon is None:
         series, ended_note = _series_in_window(trace, window)
     if ended_note:
-        serving = _serving_of_series(serving, series)
+        labels = {row.get("model") for row in series}
+        used = {label: model for label, model in serving.labels.items() if label in labels}
+        serving = replace(serving, labels=MappingProxyType(used))
     profiles = [model.profile for model in serving.all]
     ttft_ms = max(_ttft_ms(trace, profile) for profile in profiles)
     data: Row = {
@@ -104,13 +106,6 @@ def scenario_draft(
     document = dump_mapping(data)
     parse(document)  # a draft that does not parse is a bug of this module: find it here
     return document
-
-
-def _serving_of_series(serving: Serving, series: Sequence[Row]) -> Serving:
-    """Return the models that serve ``series``; others have no demand."""
-    labels = {row.get("model") for row in series}
-    used = {label: model for label, model in serving.labels.items() if label in labels}
-    return replace(serving, labels=MappingProxyType(used))
 
 
 def _fleet(profiles: Sequence[Profile], regions: Sequence[str], replicas_today: int | None) -> Row:
