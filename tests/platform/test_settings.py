@@ -183,22 +183,13 @@ def test_the_compiled_simulator_lies_with_the_code_and_else_with_the_data(tmp_pa
     assert done.stdout.strip() == str(ROOT / "var" / "numba")
 
 
-def test_values_are_read_or_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is refused, test_bad_settings.py has for every setting."""
     monkeypatch.setenv("HEADROOM_X", " 12 ")
     assert env_int("HEADROOM_X", 3) == 12
     assert env_int("HEADROOM_NOT_SET", 3) == 3
-    for bad in ("0", "-1", "1.5", "many"):
-        monkeypatch.setenv("HEADROOM_X", bad)
-        with pytest.raises(ImproperlyConfigured, match=r"HEADROOM_X is .*whole number above 0"):
-            env_int("HEADROOM_X", 3)
-    monkeypatch.setenv("HEADROOM_X", "101")
-    with pytest.raises(ImproperlyConfigured, match="at most 100"):
-        env_int("HEADROOM_X", 3, most=100)
     for text, value in (("1", True), ("true", True), ("0", False), ("no", False)):
         monkeypatch.setenv("HEADROOM_X", text)
         assert env_bool("HEADROOM_X") is value
-    monkeypatch.setenv("HEADROOM_X", "perhaps")
-    with pytest.raises(ImproperlyConfigured, match="Give 1 or 0"):
-        env_bool("HEADROOM_X")
     monkeypatch.setenv("HEADROOM_X", "a.example, b.example,")
     assert env_list("HEADROOM_X") == ["a.example", "b.example"]

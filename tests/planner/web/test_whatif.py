@@ -386,9 +386,7 @@ def test_one_question_has_one_number(folder: Path) -> None:
     path.write_text(base)
     run = Run.objects.get(pk=answer("plan", path)["run"])
     for sent, address, value in (
-        ({"growth": 2.0}, "traffic.sources[0].scale", 2.0),
         ({"quantile": 0.9}, "forecast.quantile", 0.9),
-        ({"spare": 1}, "objective.spare.instances", 1),
         ({"prices": {"G": 1.5}}, "regions[east].usd_per_gpu_hour.G", 3.0),
         ({"values": {"objective.minimise": "energy"}}, "objective.minimise", "energy"),
     ):

@@ -1,8 +1,10 @@
 """Operator profiles of the catalogue's models on measured kernels."""
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from planner.inputs.catalogue import hardware
@@ -16,6 +18,7 @@ from tests.simulation.performance.oracles import ideal_curve
 from tests.simulation.performance.test_roofline import LIMITS, random_iterations
 from tools.catalogue import operator_checks
 
+kernels_of = cache(operator_checks.aic_kernels)
 MEASURED = ("A100-80GB", "H100-SXM", "B200")  # one of each generation
 
 
@@ -47,7 +50,7 @@ def test_measured_profiles_never_beat_the_published_peaks(shared_data: Path, gpu
     """Sums of real kernels, no tolerance: weights and KV cache once at the full bandwidth, all
     operations at the full rate."""
     spec, amounts = hardware.gpu(gpu), random_iterations()
-    kernels = operator_checks.aic_kernels(shared_data, gpu)
+    kernels = kernels_of(shared_data, gpu)
     for model, where in (
         ("llama-3.1-8b", Arrangement()),
         ("qwen3-32b", Arrangement(tp=4)),
@@ -60,7 +63,7 @@ def test_measured_profiles_never_beat_the_published_peaks(shared_data: Path, gpu
 
 
 def test_an_operator_profile_of_h100_is_measured_and_says_so(shared_data: Path) -> None:
-    kernels = operator_checks.aic_kernels(shared_data, "H100-SXM")
+    kernels = kernels_of(shared_data, "H100-SXM")
     shape, gpu = hardware.shape("llama-3.1-8b"), hardware.gpu("H100-SXM")
     profile = operator_profile(shape, gpu, Arrangement(), kernels, efficiencies(), LIMITS)
     assert profile.provenance.kind == "measured"
@@ -69,16 +72,20 @@ def test_an_operator_profile_of_h100_is_measured_and_says_so(shared_data: Path) 
     np.testing.assert_array_equal(inside, [True, True, False])
 
 
-def test_uncalibrated_sums_of_kernels_stay_near_served_deployments(shared_data: Path) -> None:
+@pytest.fixture(scope="module")
+def rows(shared_data: Path) -> pl.DataFrame:
+    """Served deployments with the TPOT of both computed profiles."""
+    return operator_checks.tpot_rows(shared_data)
+
+
+def test_uncalibrated_sums_of_kernels_stay_near_served_deployments(rows: pl.DataFrame) -> None:
     """The limit of the project; what it came to is in docs and in bin/bench accuracy."""
-    rows = operator_checks.tpot_rows(shared_data)
     error = np.abs(rows["operator_ms"].to_numpy() / rows["silicon_tpot_ms"].to_numpy() - 1)
     assert rows.height == 527
     assert np.median(error) <= 0.15
 
 
-def test_the_shipped_errors_are_those_of_the_shipped_factors(shared_data: Path) -> None:
-    rows = operator_checks.tpot_rows(shared_data)
+def test_the_shipped_errors_are_those_of_the_shipped_factors(rows: pl.DataFrame) -> None:
     for model in operator_checks.MODELS:
         (check,) = (c for c in efficiencies().checks if model.split("/")[-1] in c.against)
         part = rows.filter(rows["model_path"] == model)

@@ -171,7 +171,7 @@ def test_each_reader_refuses_the_other_kind(ingest, store):
         read_demand(store)
 
 
-@settings(max_examples=12)  # of up to 40 series each
+@settings(max_examples=6)  # of up to 40 series each
 @given(st.randoms(use_true_random=False), st.sampled_from(["gap", "zero"]))
 def test_each_of_many_series_is_as_if_it_stood_alone(random, missing):
     """Rows of series with different starts and lengths, in any order, some of them empty."""
