@@ -94,7 +94,7 @@ def parameters(profile: known.KnownProfile) -> list[tuple[str, str, Any]]:
 def limits(profile: Profile) -> list[tuple[str, float, str]]:
     """Return label, value and unit of each limit of a profile."""
     return [
-        ("Requests at a time", profile.max_batch, ""),
+        ("Most requests of a batch", profile.max_batch, "requests"),
         ("Most tokens of an iteration", profile.max_batch_tokens, "tokens"),
         ("KV cache", profile.kv_capacity_tokens, "tokens"),
     ]

@@ -107,6 +107,15 @@ def test_a_report_is_one_file_that_asks_nobody_for_anything(run):
 
 
 @pytest.mark.django_db
+def test_the_headline_has_the_peak_that_a_guard_may_reach(run):
+    report = run_report(run)
+    replicas = next(fact for fact in report.facts if "under load" in fact.note)
+    (peak,) = re.findall(r"\d+", replicas.note)
+    assert int(peak) > max(map(int, re.findall(r"\d+", replicas.text)))
+    assert peak in re.findall(r"\d+", report.answer)
+
+
+@pytest.mark.django_db
 def test_a_workbook_has_text_as_text_and_its_heads_frozen(run):
     book = zipfile.ZipFile(io.BytesIO(content(run, "xlsx")))
     sheets = [name for name in book.namelist() if name.startswith("xl/worksheets/sheet")]

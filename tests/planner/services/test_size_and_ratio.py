@@ -22,7 +22,7 @@ from planner.services.runs import run_create
 from planner.services.scenarios import scenario_create
 from planner.services.worker import run_execute
 from tests.planner.management.calling import SCENARIO, answer, problem
-from tests.planner.reports import last_report, tables_of
+from tests.planner.reports import last_report, rows_of, tables_of
 from tests.planner.web.pages import json_in, signed_in, text_of
 
 pytestmark = pytest.mark.django_db
@@ -161,6 +161,9 @@ def test_prefill_and_decode_columns_are_sized_in_their_role(scenario: Path) -> N
     )
     scenario.write_text("\n".join(lines) + "\n")
     pools = answer("size", scenario, "--isl", 400, "--osl", 30)["pools"]
+    (table,) = (table for table in tables_of(last_report(), "Replica capacity") if table.heads)
+    shown = [row["Replicas"] for row in rows_of(table)]
+    assert shown == [sum(pool["replicas_by_region"].values()) for pool in pools]
     first, second = pools
     assert (first["role"], second["role"]) == ("prefill", "decode")
     assert first["bound_by"] in ("ttft", "throughput") and first["tbt_ms"] is None

@@ -10,6 +10,7 @@ from rest_framework.test import APIClient
 
 from planner.domain.report import Chart, Table
 from planner.domain.whatif.answer import ESTIMATED_SIZES, NOT_SIMULATED, STATIC_FLEET, WhatIf
+from planner.domain.whatif.figures import PLANNED, SIMULATED
 from planner.domain.whatif.settings import chosen_of
 from planner.domain.whatif.static_fleet import IN_PROPORTION
 from planner.errors import NotReady, PlannerError
@@ -57,6 +58,12 @@ def totals(moved: WhatIf) -> tuple[float, float, float, int]:
 
 def own(run: Run) -> tuple[float, float, float, int]:
     return tuple(run.result["totals"][name] for name in ("usd", "gpu_hours", "kwh", "starts"))  # type: ignore[return-value]
+
+
+def test_planned_figures_that_differ_from_simulated_ones_have_other_names() -> None:
+    planned = {shown.name: shown.label for shown in PLANNED}
+    simulated = {shown.name: shown.label for shown in SIMULATED}
+    assert [name for name, label in planned.items() if simulated[name] == label] == ["replicas"]
 
 
 def test_a_cached_share_moves_capacities_as_a_plan_with_it_does(
