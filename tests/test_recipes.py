@@ -312,8 +312,8 @@ QUIETER = """class Quieter(_TestDay):
 
 TestDay = ("""
 QUIETER_SIMULATED = """            case schema.Quieter():
-                name = f"Demand x {declared.times:g}"
-                return [NamedCases(name, [self._busier_case(declared.times)])]
+                cases = [self._busier_case(declared.times)]
+                return [_test_day(declared, f"Demand x {declared.times:g}", cases)]
             case schema.SlowStart():"""
 QUIETER_DAY = """
 import tempfile

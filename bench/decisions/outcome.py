@@ -16,6 +16,7 @@ from planner.domain.replay.policy_selection import missing_baselines, policies_c
 from planner.domain.replay.replay import BRIEF, ReplayOptions, run_policy
 from planner.domain.replay.replica_loss import with_spare_replica
 from planner.domain.replay.static_search import smallest_flat
+from planner.domain.results.assurance import interval_of
 from planner.domain.run_parts import IN_PROCESS
 from planner.domain.study import PolicyRun, Study
 from planner.domain.traffic.sources import StoredTrace
@@ -88,10 +89,10 @@ def _level(
         if policy.name == STATIC:
             plain = replace(plain, value=float(number))
         without = _run(policy, plain, study, trials, seed)
-    expected = candidate.interval(trials.days)
+    expected = interval_of(candidate, trials.days)
     static = [c for c in candidates if c.policy == STATIC and c.qualifies(trials.days, number)]
     tiers = [tier.name for tier in study.hardware.tiers]
-    intervals = {tier: candidate.interval(trials.days, tier) for tier in tiers}
+    intervals = {tier: interval_of(candidate, trials.days, tier) for tier in tiers}
     return {
         "policy": candidate.policy,
         "parameters": candidate.parameters,

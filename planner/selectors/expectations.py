@@ -5,8 +5,8 @@ from dataclasses import dataclass, fields
 
 from django.db.models import QuerySet
 
-from planner.domain.recommend.rule import TIE, Interval
-from planner.domain.results.assurance import AssuranceFigures
+from planner.domain.recommend.rule import TIE
+from planner.domain.results.assurance import AssuranceFigures, Interval
 from planner.domain.serialise import from_json
 from planner.models import Run, Scenario
 

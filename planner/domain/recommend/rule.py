@@ -9,15 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-import numpy as np
-
 from planner.domain.recommend.test_days import TestDay
 from planner.policies.registry import simplicity
 
 TIE = 0.01  # candidates within this share of the lowest cost count as equal
 ROUNDING = 1e-9  # tolerance of shares of requests
 NEAR = 0.005  # if none qualifies, shortfalls this close to the smallest count as equal
-INTERVAL = (0.1, 0.9)  # percentiles that bound an 80% interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,24 +51,6 @@ class DayResult:
     shortfall: float  # of the worst case that counts
     passes: bool
     reason: str = ""  # why the policy cannot run on the day
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """The mean of a figure, and the ends of its 80% interval; no ends with a single case."""
-
-    mean: float
-    low: float | None
-    high: float | None
-
-    def contains(self, value: float, tie: float = 0.0) -> bool | None:
-        """Return whether ``value`` is in the interval; None if the interval has no ends.
-
-        Each end is first moved outwards by ``tie``, a fraction of that end.
-        """
-        if self.low is None or self.high is None:
-            return None
-        return self.low * (1 - tie) - ROUNDING <= value <= self.high * (1 + tie) + ROUNDING
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,33 +122,6 @@ class Candidate:
             total += day.weight * result.cost_usd
             weights += day.weight
         return total / weights if weights else inf
-
-    def interval(self, days: Sequence[TestDay], tier: str | None = None) -> Interval | None:
-        """Return the mean and the 80% interval of the cost, or of the attainment of ``tier``.
-
-        The cases of all test days count. The weight of a day is divided among its cases in
-        proportion to their own weights. Returns None if no case has a result.
-        """
-        values, weights = [], []
-        for i, day in enumerate(days):
-            weight_of_all_cases = sum(case.weight for case in day.cases)
-            for case, result in zip(day.cases, self.results.get(i, ()), strict=False):
-                if result is None or not day.weight * case.weight:
-                    continue
-                value = result.cost_usd if tier is None else result.attainment.get(tier)
-                if value is not None:
-                    values.append(value)
-                    weights.append(day.weight * case.weight / weight_of_all_cases)
-        if not values:
-            return None
-        if len(values) == 1:
-            return Interval(float(values[0]), None, None)
-        order = np.argsort(values, kind="stable")
-        sorted_values, share = np.array(values)[order], np.array(weights)[order]
-        # A value stands at the middle of its weight on the scale of percentiles.
-        percentiles = (np.cumsum(share) - share / 2) / share.sum()
-        low, high = np.interp(INTERVAL, percentiles, sorted_values)
-        return Interval(float(np.average(values, weights=weights)), float(low), float(high))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,7 +7,6 @@ the forecast expects. No policy knows of the change before it happens.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
-from typing import NamedTuple
 
 import numpy as np
 
@@ -46,6 +45,9 @@ PERCENTILES = {0.1: 0.3, MEDIAN: 0.4, 0.9: 0.3}
 class Case:
     """One simulated day of a test day.
 
+    Test days that share a case share its results, and cases that share ``study`` share plans. So
+    cases and their functions are compared by identity, and each is made once.
+
     ``study()`` returns its inputs. ``unexpected`` changes the fleet after the policy was built, so
     the policy does not know of it. ``sizing()`` returns the study on which a static fleet is sized
     for the case; None if no fleet can be sized for it. ``lost`` says that the worst loss of
@@ -60,14 +62,6 @@ class Case:
     required: bool = True
     drawn: bool = True  # from the forecast, maybe changed; else a past window
     lost: bool = False
-
-
-class NamedCases(NamedTuple):
-    """The usual name of a test day, and its cases or the reason why it does not apply."""
-
-    name: str
-    cases: Sequence[Case] = ()
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,66 +180,49 @@ class TestDays:
 
     def _days(self, declared: schema.TestDay) -> list[TestDay]:
         """Return the test days of a declaration: one, or one for each past window."""
-        days = []
-        for i, (name, cases, reason) in enumerate(self._named_cases(declared), start=1):
-            if declared.name is not None:
-                is_past = isinstance(declared, schema.Past) and cases
-                name = f"{declared.name} {i}" if is_past else declared.name
-            day = TestDay(
-                name=name,
-                kind=declared.kind,
-                parameters=declared.model_dump(exclude={"kind", "name", "weight", "required"}),
-                weight=declared.weight,
-                level=schema.level_of(declared),
-                cases=tuple(cases),
-                pass_share=declared.pass_share if isinstance(declared, schema.Drawn) else 1.0,
-                reason=reason,
-            )
-            days.append(day)
-        return days
-
-    def _named_cases(self, declared: schema.TestDay) -> list[NamedCases]:
-        """Return the names and cases of the test days of a declaration."""
         match declared:
             case schema.Past():
-                return self._past_days(declared.windows)
+                return self._past_days(declared)
             case schema.Drawn():
                 cases = self._drawn_cases(declared.pass_share)
-                return [NamedCases("Drawn from the forecast", cases)]
+                return [_test_day(declared, "Drawn from the forecast", cases)]
             case schema.SlowerProfile():
-                return [self._slower_day(1.0 if declared.error == "half" else NINE_OF_TEN)]
+                return [self._slower_day(declared)]
             case schema.MoreDemand():
-                name = f"Demand x {declared.times:g}"
-                return [NamedCases(name, [self._busier_case(declared.times)])]
+                cases = [self._busier_case(declared.times)]
+                return [_test_day(declared, f"Demand x {declared.times:g}", cases)]
             case schema.Crowd():
                 name = f"Crowd: x {declared.times:g} for {declared.hours:g} h"
-                return [NamedCases(name, [self._busier_case(declared.times, declared.hours)])]
+                cases = [self._busier_case(declared.times, declared.hours)]
+                return [_test_day(declared, name, cases)]
             case schema.LongerOutputs():
-                name = f"Outputs x {declared.times:g}"
-                return [NamedCases(name, [self._longer_outputs_case(declared.times)])]
+                cases = [self._longer_outputs_case(declared.times)]
+                return [_test_day(declared, f"Outputs x {declared.times:g}", cases)]
             case schema.ReplicaLost():
                 name = "Replica lost (N+1)"
                 if all(tier.deferrable for tier in self.study.hardware.tiers):
-                    return [NamedCases(name, reason="No tier is interactive.")]
-                return [NamedCases(name, [replace(self.forecast_day, lost=True)])]
+                    return [_test_day(declared, name, reason="No tier is interactive.")]
+                return [_test_day(declared, name, [replace(self.forecast_day, lost=True)])]
             case schema.RegionLost():
-                return [self._without_region(declared.hours)]
+                return [self._day_without_region(declared)]
             case schema.SlowStart():
-                name = f"Starts x {declared.times:g}, first fails"
                 change = partial(_slow_and_failed_starts, factor=declared.times)
-                return [NamedCases(name, [self._with_fleet_change(change, static_unaffected=True)])]
+                # A static fleet starts nothing, so it has the size for the unchanged forecast day.
+                case = Case(self.forecast_day.study, change, self.forecast_day.sizing)
+                return [_test_day(declared, f"Starts x {declared.times:g}, first fails", [case])]
 
-    def _past_days(self, windows: int) -> list[NamedCases]:
-        """Return a test day for each past window, at most ``windows``."""
-        past = self.past[:windows]
+    def _past_days(self, declared: schema.Past) -> list[TestDay]:
+        """Return a test day for each past window, at most as many as declared."""
+        past = self.past[: declared.windows]
         if not past:
-            return [NamedCases("Past days", reason="The traffic has no earlier window.")]
+            return [_test_day(declared, "Past days", reason="The traffic has no earlier window.")]
         clock = self.study.traffic.clock
         days = []
         for i, study in enumerate(past):
             make = partial(past.__getitem__, i)
-            span = span_words(study.window.start_s, study.window.end_s, clock)
-            days.append(NamedCases(f"Past: {span}", [Case(make, sizing=make, drawn=False)]))
+            name = f"Past: {span_words(study.window.start_s, study.window.end_s, clock)}"
+            day = _test_day(declared, name, [Case(make, sizing=make, drawn=False)])
+            days.append(replace(day, name=f"{declared.name} {i + 1}") if declared.name else day)
         return days
 
     def _drawn_cases(self, pass_share: float) -> list[Case]:
@@ -262,19 +239,9 @@ class TestDays:
             for share in shares
         ]
 
-    def _with_fleet_change(
-        self, change: Callable[[Fleet], Fleet], static_unaffected: bool = False
-    ) -> Case:
-        """Return the forecast day with a ``change`` of the fleet that no policy knows of.
-
-        With ``static_unaffected``, the change does not affect a static fleet. The fleet then has
-        the size for the unchanged forecast day. Otherwise no static fleet is sized for the case.
-        """
-        sizing = self.forecast_day.sizing if static_unaffected else None
-        return Case(self.forecast_day.study, change, sizing)
-
-    def _slower_day(self, factor: float) -> NamedCases:
-        """Return the day on which replicas are slower by ``factor`` times their stated error."""
+    def _slower_day(self, declared: schema.SlowerProfile) -> TestDay:
+        """Return the day on which replicas are slower by their stated error, or nine of ten."""
+        factor = 1.0 if declared.error == "half" else NINE_OF_TEN
         hardware = self.study.hardware
         # Keys are (model, GPU column), as in ``hardware.profiles``.
         errors = {
@@ -283,7 +250,8 @@ class TestDays:
             if (error := stated_error(profile)) is not None
         }
         if not errors:
-            return NamedCases("Profile slower", reason="No profile states an error.")
+            reason = "No profile states an error."
+            return _test_day(declared, "Profile slower", reason=reason)
         slower = {
             key: slower_or_faster(profile, errors[key], 1) if key in errors else profile
             for key, profile in hardware.profiles.items()
@@ -306,7 +274,7 @@ class TestDays:
             return replace(study, hardware=replace(study.hardware, profiles=slower))
 
         name = f"Profile slower by {max(errors.values()):.0%}"
-        return NamedCases(name, [Case(self.forecast_day.study, change, sizing)])
+        return _test_day(declared, name, [Case(self.forecast_day.study, change, sizing)])
 
     def _busier_case(self, factor: float, hours: float = np.inf) -> Case:
         """Return the forecast day with ``factor`` times the requests in its busiest ``hours``.
@@ -349,17 +317,36 @@ class TestDays:
 
         return Case(longer_day, sizing=longer_day)
 
-    def _without_region(self, hours: float) -> NamedCases:
+    def _day_without_region(self, declared: schema.RegionLost) -> TestDay:
         """Return the day on which a region is lost at the peak; one case for each region."""
         regions = self.study.hardware.regions
         if len(regions) < 2:
-            return NamedCases("Region lost", reason="The scenario has one region.")
-        peak, begin = self._busiest_hours(hours), self.study.window.start_s
+            return _test_day(declared, "Region lost", reason="The scenario has one region.")
+        peak, begin = self._busiest_hours(declared.hours), self.study.window.start_s
         cases = []
         for region in regions:
             outage = RegionOutage(region.name, peak.start_s - begin, peak.end_s - begin)
-            cases.append(self._with_fleet_change(partial(_with_fault, fault=outage)))
-        return NamedCases(f"Region lost for {hours:g} h", cases)
+            cases.append(Case(self.forecast_day.study, partial(_with_fault, fault=outage)))
+        return _test_day(declared, f"Region lost for {declared.hours:g} h", cases)
+
+
+def _test_day(
+    declared: schema.TestDay, usual_name: str, cases: Sequence[Case] = (), reason: str = ""
+) -> TestDay:
+    """Return the test day of a declaration, with its cases or the reason why it does not apply.
+
+    It has its ``usual_name`` if the declaration has none.
+    """
+    return TestDay(
+        name=declared.name or usual_name,
+        kind=declared.kind,
+        parameters=declared.model_dump(exclude={"kind", "name", "weight", "required"}),
+        weight=declared.weight,
+        level=schema.level_of(declared),
+        cases=tuple(cases),
+        pass_share=declared.pass_share if isinstance(declared, schema.Drawn) else 1.0,
+        reason=reason,
+    )
 
 
 def with_other_traffic(study: Study, trace: Trace, demand: Demand) -> Study:

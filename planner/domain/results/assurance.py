@@ -3,9 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.domain.recommend.rule import Candidate, Choice, Interval
+import numpy as np
+
+from planner.domain.recommend.rule import ROUNDING, Candidate, Choice
 from planner.domain.recommend.test_days import TestDay
 from planner.inputs.scenario.schema.test_days import LEVELS
+
+INTERVAL = (0.1, 0.9)  # percentiles that bound an 80% interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,24 @@ class TestDayFigures:
     def required_by(self, level: str) -> bool:
         """Return whether a plan must pass this day to have the assurance ``level``."""
         return self.level in LEVELS and LEVELS.index(self.level) <= LEVELS.index(level)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The mean of a figure, and the ends of its 80% interval; no ends with a single case."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+    def contains(self, value: float, tie: float = 0.0) -> bool | None:
+        """Return whether ``value`` is in the interval; None if the interval has no ends.
+
+        Each end is first moved outwards by ``tie``, a fraction of that end.
+        """
+        if self.low is None or self.high is None:
+            return None
+        return self.low * (1 - tie) - ROUNDING <= value <= self.high * (1 + tie) + ROUNDING
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +145,37 @@ def figures_of_choice(choice: Choice, days: Sequence[TestDay]) -> AssuranceFigur
         failing=choice.failing,
         spare=candidate.spare,
         expected=Expected(
-            candidate.interval(days), {tier: candidate.interval(days, tier) for tier in tiers}
+            interval_of(candidate, days),
+            {tier: interval_of(candidate, days, tier) for tier in tiers},
         ),
     )
+
+
+def interval_of(
+    candidate: Candidate, days: Sequence[TestDay], tier: str | None = None
+) -> Interval | None:
+    """Return the mean and the 80% interval of the cost, or of the attainment of ``tier``.
+
+    The cases of all test days count. The weight of a day is divided among its cases in
+    proportion to their own weights. Returns None if no case has a result.
+    """
+    values, weights = [], []
+    for i, day in enumerate(days):
+        weight_of_all_cases = sum(case.weight for case in day.cases)
+        for case, result in zip(day.cases, candidate.results.get(i, ()), strict=False):
+            if result is None or not day.weight * case.weight:
+                continue
+            value = result.cost_usd if tier is None else result.attainment.get(tier)
+            if value is not None:
+                values.append(value)
+                weights.append(day.weight * case.weight / weight_of_all_cases)
+    if not values:
+        return None
+    if len(values) == 1:
+        return Interval(float(values[0]), None, None)
+    order = np.argsort(values, kind="stable")
+    sorted_values, share = np.array(values)[order], np.array(weights)[order]
+    # A value stands at the middle of its weight on the scale of percentiles.
+    percentiles = (np.cumsum(share) - share / 2) / share.sum()
+    low, high = np.interp(INTERVAL, percentiles, sorted_values)
+    return Interval(float(np.average(values, weights=weights)), float(low), float(high))

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.domain.recommend.rule import TIE, Candidate, CaseResult, Interval, recommend
+from planner.domain.recommend.rule import TIE, Candidate, CaseResult, recommend
 from planner.domain.recommend.test_days import Case, TestDay
+from planner.domain.results.assurance import Interval, interval_of
 from planner.domain.study import Study
 from planner.policies.registry import simplicity
 
@@ -103,7 +104,7 @@ def test_the_interval_contains_the_mean_and_four_of_five_cases() -> None:
     values = np.random.default_rng(1).gamma(5.0, 20.0, 200)
     day = a_day(cases=200)
     one = candidate("lt-i", tuple(result(float(usd)) for usd in values))
-    interval = one.interval([day])
+    interval = interval_of(one, [day])
     assert interval is not None and interval.mean == pytest.approx(values.mean())
     assert np.mean([interval.contains(usd) for usd in values]) == pytest.approx(0.8, abs=0.01)
 

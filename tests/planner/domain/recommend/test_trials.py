@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from planner.domain.progress import silent
 from planner.domain.recommend.rule import Candidate
 from planner.domain.recommend.search import choices as choices_of
 from planner.domain.recommend.test_days import TestDays
-from planner.domain.recommend.trials import Trials, values, with_tuned_value
+from planner.domain.recommend.trials import Trial, Trials, values, with_tuned_value
 from planner.domain.replay.policy_context import SharedInputs
 from planner.domain.replay.replay import BRIEF, ReplayOptions, run_policy
 from planner.domain.replay.replica_loss import with_spare_replica
@@ -94,7 +93,8 @@ def passing(trials: Trials, policy: str, index: int, level: int) -> bool:
     for day in trials.days:
         if not day.required_at(level):
             continue
-        every = [trials.trial(its, index, level, case) for case in day.cases if case.required]
+        tuned = trials.tuned(its, index, level)
+        every = [Trial(tuned, case) for case in day.cases if case.required]
         trials.simulate_all(every, silent, whole=True)
         if not all(trials.results[trial].passes for trial in every):
             return False
@@ -106,9 +106,9 @@ def same_schedules(trials: Trials, candidate: Candidate, index: int, level: int)
     its = policy_of(candidate.policy)
     chosen = values(its, level).index(candidate.value)
     cases = [case for day in trials.days if day.required_at(level) for case in day.cases]
+    tuned = [trials.tuned(its, i, level) for i in (chosen, index)]
     return all(
-        trials.have_same_schedule(*(trials.trial(its, i, level, case) for i in (chosen, index)))
-        for case in cases
+        trials.have_same_schedule(*(Trial(value, case) for value in tuned)) for case in cases
     )
 
 
@@ -149,7 +149,7 @@ def test_at_balanced_any_one_replica_may_be_lost(
     (result,) = candidate.results[lost]
     policy = with_tuned_value(policy_of(candidate.policy), candidate.value)
     run = run_policy(
-        with_spare_replica(trials.test_days.forecast_day.study()), policy, seed=1, progress=silent,
+        with_spare_replica(trials.forecast_day.study()), policy, seed=1, progress=silent,
         shared=SharedInputs(static=lambda: trials.static_fleet(1, True)),
         options=ReplayOptions(detailed=False, spare=True),
     )  # fmt: skip
@@ -161,10 +161,9 @@ def test_a_plan_without_its_spare_replica_is_the_plan_that_keeps_none(trials: Tr
     """A schedule with one replica fewer has the figures of the same plan without N+1."""
     (case,) = next(day.cases for day in trials.days if day.kind == "replica_lost")
     for index in (3, 6, 9):
-        spare, plain = (trials.trial(policy_of("lt-i"), index, level, case) for level in (1, 0))
-        lost = trials.simulate(spare, silent, whole=True)
-        plain = replace(plain, case=trials.test_days.forecast_day)
-        whole = trials.simulate(plain, silent, whole=True)
+        spare, plain = (trials.tuned(policy_of("lt-i"), index, level) for level in (1, 0))
+        lost = trials.simulate(Trial(spare, case), silent, whole=True)
+        whole = trials.simulate(Trial(plain, trials.forecast_day), silent, whole=True)
         assert (spare.spare, plain.spare) == (True, False)
         assert lost.attainment == whole.attainment
         assert lost.cost_usd == pytest.approx(whole.cost_usd)
@@ -244,8 +243,9 @@ def test_no_plan_that_passes_is_cheaper_than_the_recommended_policy(
     choice, _ = dict(choices_of(trials, 0))["economy"]
     assert choice.qualifies
     for index in range(len(values(plan, 0))):
-        trials.measure(plan, index, 0, range(len(trials.days)), silent)
-        candidate = trials.candidate(plan, index, 0)
+        tuned = trials.tuned(plan, index, 0)
+        trials.simulate_days(tuned, trials.days, silent)
+        candidate = trials.candidate(tuned)
         if candidate.qualifies(trials.days, 0):
             cheapest = candidate.expected_cost_usd(trials.days)
             assert choice.candidate.expected_cost_usd(trials.days) <= cheapest * 1.01 + 0.01
@@ -261,7 +261,7 @@ def test_the_replay_that_sized_a_static_fleet_gives_its_figures(
     for case in trials.cases:
         if case.sizing is None or case.unexpected is not None:
             continue
-        result = trials.simulate(trials.trial(policy, 0, 1, case), silent)
+        result = trials.simulate(Trial(trials.tuned(policy, 0, 1), case), silent)
         run = run_policy(
             case.study(), policy, seed=1, progress=silent,
             shared=SharedInputs(static=lambda: fleet),
@@ -286,13 +286,14 @@ def test_results_that_trials_share_equal_their_own_replays(trials: Trials, name:
     """A constant plan has the figures of the static fleet, and equal floors those of each other."""
     policy, constant, floors = policy_of(name), 0, set()
     for case, index, level in itertools.product(trials.cases[:3], (0, 1, 19), (0, 1)):
-        trial = trials.trial(policy, index, level, case)
+        tuned = trials.tuned(policy, index, level)
+        trial = Trial(tuned, case)
         result = trials.simulate(trial, silent, whole=True)
         trials.results[trial] = result
-        study = with_spare_replica(case.study()) if trial.spare else case.study()
+        study = with_spare_replica(case.study()) if tuned.spare else case.study()
         run = run_policy(
-            study, with_tuned_value(policy, trial.value), seed=1, progress=silent, options=BRIEF,
-            shared=SharedInputs(static=partial(trials.static_fleet, 0, trial.spare)),
+            study, with_tuned_value(policy, tuned.value), seed=1, progress=silent, options=BRIEF,
+            shared=SharedInputs(static=partial(trials.static_fleet, 0, tuned.spare)),
         )  # fmt: skip
         times = trials.study.window.duration_s / study.window.duration_s
         assert result.cost_usd == pytest.approx(run.summary.cost_usd * times)
@@ -310,9 +311,9 @@ def test_without_a_floor_only_values_that_can_win_are_tried_on_other_days(
     trials = trials_of(scenario, study, ["flat-g", "lt-u"])
     made = dict(choices_of(trials))
     most = max(trials.on_forecast_day(choice.candidate) for choice, _ in made.values())
-    others = [trial for trial in trials.results if trial.policy.key == "lt-u"]
-    others = [trial for trial in others if trial.case is not trials.cases[0]]
-    forecast_days = [replace(trial, case=trials.cases[0]) for trial in others]
+    others = [trial for trial in trials.results if trial.tuned.policy.key == "lt-u"]
+    others = [trial for trial in others if trial.case is not trials.forecast_day]
+    forecast_days = [Trial(trial.tuned, trials.forecast_day) for trial in others]
     costs = [trials.results[day].cost_usd for day in forecast_days if day in trials.results]
     assert costs and max(costs) <= 1.02 * most
 
@@ -321,8 +322,8 @@ def test_a_replay_ends_when_the_policy_costs_too_much(trials: Trials) -> None:
     """The limit is a cost of the planned window, on days of any length."""
     policy = policy_of("lt-i")
     cases = {case.study().window.duration_s: case for case in trials.cases}
-    for case in (trials.test_days.forecast_day, *cases.values()):
-        trial = trials.trial(policy, 5, 0, case)
+    for case in (trials.forecast_day, *cases.values()):
+        trial = Trial(trials.tuned(policy, 5, 0), case)
         whole = trials.simulate(trial, silent, whole=True)
         for share, stops in ((0.5, True), (1.1, False)):
             result = trials.simulate(trial, silent, whole=True, limit=share * whole.cost_usd)
