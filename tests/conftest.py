@@ -133,7 +133,7 @@ def _worker(django_db_setup: None) -> Iterator[subprocess.Popen[bytes]]:
 
     ready = settings.HEADROOM_DATA_DIR / "worker-ready"
     log = settings.HEADROOM_DATA_DIR / "worker.log"
-    environment = {**os.environ, "DATABASE_URL": _database_url(), "HEADROOM_WORKER_READY": ready}
+    environment = {**os.environ, "DATABASE_URL": database_url(), "HEADROOM_WORKER_READY": ready}
     arguments = ["--app=planner.config.celery", "worker"]
     arguments += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     command = [sys.executable, "-c", COARSE_WORKER, *arguments]
@@ -165,7 +165,7 @@ def celery_worker_process(
     return _worker
 
 
-def _database_url() -> str:
+def database_url() -> str:
     """Where another process finds this process's test database."""
     from django.db import connection
 

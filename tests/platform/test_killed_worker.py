@@ -17,7 +17,7 @@ from planner.models import Run
 from planner.services import runs
 from planner.services.traces import trace_ingest_path
 from planner.services.worker import run_execute
-from tests.conftest import _database_url
+from tests.conftest import database_url
 from tests.planner.coarse import coarse_sizes
 from tools.example_data import files
 
@@ -52,7 +52,7 @@ def test_a_killed_worker_is_followed_by_another(
         enqueue=False,
     )
     Run.objects.filter(pk=run.pk).update(enqueued_at=timezone.now())
-    environment = {**os.environ, "DATABASE_URL": _database_url()}
+    environment = {**os.environ, "DATABASE_URL": database_url()}
     process = subprocess.Popen(
         [sys.executable, "-c", EXECUTE, str(run.pk)], env=environment, cwd=ROOT
     )
@@ -78,7 +78,7 @@ def test_a_killed_worker_is_followed_by_another(
 
 @pytest.mark.e2e
 def test_a_killed_command_cancels_its_run(transactional_db: None) -> None:
-    environment = {**os.environ, "DATABASE_URL": _database_url()}
+    environment = {**os.environ, "DATABASE_URL": database_url()}
     command = [sys.executable, "manage.py", "compare", "docs/examples/first-plan.yml"]
     with subprocess.Popen(command, env=environment, cwd=ROOT) as process:
         deadline = time.monotonic() + 240

@@ -20,7 +20,7 @@ from planner.models import Run, RunPart
 from planner.services import run_parts, run_queue, runs
 from planner.services.traces import trace_ingest_path
 from planner.services.worker import run_execute
-from tests.conftest import _database_url
+from tests.conftest import database_url
 from tests.planner.coarse import coarse_sizes
 from tools.example_data import files
 
@@ -92,7 +92,7 @@ def workers(started: Workers) -> Workers:
         name for name in ("one", "two") if name not in started or started[name].poll() is not None
     ]
     for name in lost:
-        environment = {"DATABASE_URL": _database_url(), "HEADROOM_WORKER_ID": name}
+        environment = {"DATABASE_URL": database_url(), "HEADROOM_WORKER_ID": name}
         started[name] = subprocess.Popen(
             [sys.executable, "-c", WORK], env=os.environ | environment, cwd=ROOT,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,

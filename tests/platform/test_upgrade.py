@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 import psycopg
 import pytest
 
-from tests.conftest import _database_url
+from tests.conftest import database_url
 from tests.platform.conftest import manage
 
 BEFORE = Path(__file__).parent / "database_0041"
@@ -158,7 +158,7 @@ def test_an_upgrade_gives_the_tables_of_a_new_installation_and_keeps_every_value
         content = Database(f"sqlite://{tmp_path}/headroom.sqlite3")
     else:
         environment["DATABASE_URL"] = request.getfixturevalue("new_database")
-        new = Database(_database_url()).schema()  # the tests' own database is a new one
+        new = Database(database_url()).schema()  # the tests' own database is a new one
         content = Database(environment["DATABASE_URL"])
     assert {"planner_run", "planner_auditrecord"} <= {table for table, *_ in new}
     content.load_0041()

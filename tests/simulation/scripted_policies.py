@@ -1,4 +1,4 @@
-"""A policy that asks for what a test says, at each control instant."""
+"""Policies that ask for what a test says, or are asked at each control instant."""
 
 import numpy as np
 
@@ -26,3 +26,9 @@ class Asking:
         if not isinstance(asked, dict):
             return np.array(asked)
         return Actions(**{k: v if k == "soft_s" else np.array(v) for k, v in asked.items()})
+
+
+def asked_each_time(rule):
+    """Return the class ``rule`` with a ``decide`` of its own: it decides alike, but the engine
+    cannot know how long a decision holds, and asks at each instant."""
+    return type(rule.__name__, (rule,), {"decide": lambda self, seen: rule.decide(self, seen)})

@@ -17,6 +17,7 @@ from simulation.policies.wrappers.scale_in import ScaleInOptions, ScaleInUndo
 from simulation.policy import Actions
 from simulation.start_times import Registration, StartUp
 from tests.simulation.builders import fleet, pool, profile, trace
+from tests.simulation.scripted_policies import asked_each_time
 
 TIERS = ("fast", "slow", "late")
 DURATION_S = 300.0
@@ -167,64 +168,37 @@ def test_whatever_happens(block):
     assert np.all(seen > 0), seen
 
 
-class AskedStatic(Static):
-    """Decides alike, but says nothing of how long its decisions hold."""
-
-    def decide(self, seen):
-        return super().decide(seen)
-
-
-class AskedFollower(ScheduleFollower):
-    def decide(self, seen):
-        return super().decide(seen)
-
-
-class AskedGuarded(GuardedPlan):
-    def decide(self, seen):
-        return super().decide(seen)
-
-
 def wrapped(policy, soft_s):
     return CostLimit(ScaleInUndo(ScaleInOptions(policy, soft_s=soft_s), reads=soft_s > 0), 1e9)
 
 
-@pytest.mark.parametrize("block", range(1))
-def test_a_decision_that_holds_changes_nothing_to_one_that_is_asked_each_time(block):
+def test_a_decision_that_holds_changes_nothing_to_one_that_is_asked_each_time():
     moved = 0
-    for seed in range(block * 12, block * 12 + 12):
+    for seed in range(12):
         rng = np.random.default_rng(70_000 + seed)
         requests, serving = random_requests(rng, int(rng.integers(1, 600))), random_fleet(rng)
         pools, interval_s = len(serving.pools), float(rng.choice([2.0, 7.0, 30.0]))
         counts, soft_s = rng.integers(0, 4, (4, pools)), float(rng.choice([0.0, 20.0]))
-        times_s = np.array([0.0, 80.0, 91.0, 200.0])
-        rates = {"prefill_tps": 150.0, "decode_tps": 80.0, "in_flight": 3.0}
-        quick = {"rise_s": 8.0, "fall_s": 30.0, "interval_s": interval_s, **rates}
-        for holds, asked in (
-            tuple(kind(counts[0], interval_s=interval_s) for kind in (Static, AskedStatic)),
-            tuple(
-                kind(FixedSchedule(times_s, counts), interval_s=interval_s)
-                for kind in (ScheduleFollower, AskedFollower)
-            ),
-            tuple(
-                kind(FixedSchedule(times_s, counts), **quick)
-                for kind in (GuardedPlan, AskedGuarded)
-            ),
+        plan = FixedSchedule(np.array([0.0, 80.0, 91.0, 200.0]), counts)
+        limits = {"prefill_tps": 150.0, "decode_tps": 80.0, "in_flight": 3.0}
+        limits |= {"rise_s": 8.0, "fall_s": 30.0}
+        for rule, follows, how in (
+            (Static, counts[0], {}), (ScheduleFollower, plan, {}), (GuardedPlan, plan, limits),
         ):  # fmt: skip
             first, other = (
-                simulate(requests, serving, wrapped(policy, soft_s), seed=seed,
-                         duration_s=DURATION_S)
-                for policy in (holds, asked)
+                simulate(
+                    requests, serving,
+                    wrapped(made(follows, interval_s=interval_s, **how), soft_s),
+                    seed=seed, duration_s=DURATION_S,
+                )
+                for made in (rule, asked_each_time(rule))
             )  # fmt: skip
             for name in ("outcome", "pool", "first_token_s", "last_token_s"):
                 a, b = getattr(first.requests, name), getattr(other.requests, name)
                 assert a.tobytes() == b.tobytes()
-            for field in fields(first.series):
-                np.testing.assert_array_equal(
-                    getattr(first.series, field.name), getattr(other.series, field.name)
-                )
-            for field in fields(first.totals):
-                np.testing.assert_array_equal(
-                    getattr(first.totals, field.name), getattr(other.totals, field.name)
-                )
+            for part in ("series", "totals"):
+                a, b = getattr(first, part), getattr(other, part)
+                for field in fields(a):
+                    np.testing.assert_array_equal(getattr(a, field.name), getattr(b, field.name))
             moved += int(first.totals.starts.sum())
     assert moved

@@ -16,8 +16,8 @@ from simulation.policies.static import Static
 from simulation.policies.utilization_gated import UtilizationGated
 from simulation.policies.wrappers.observation_log import ObservationLog
 from simulation.policies.wrappers.safety_layer import SafetyLayer
-from simulation.policy import Actions
 from tests.simulation.builders import fleet, pool, profile, trace
+from tests.simulation.scripted_policies import Asking, asked_each_time
 
 CHAT = Tier("t", ttft_s=2.0, tbt_s=0.2)
 FAST = profile(kv=20_000, budget=256, max_batch=16)
@@ -68,27 +68,11 @@ def test_split_pools_follow_a_rising_load_together():
     assert np.abs(counts[:, 0] - counts[:, 1]).max() <= 1  # one to one, as it began
 
 
-class Says:
-    """Answers with fixed actions."""
-
-    name, interval_s = "says", 10.0
-
-    def __init__(self, **asked):
-        self._asked = asked
-
-    def reset(self, fleet):
-        self._counts = np.array([pool.initial for pool in fleet.pools])
-        return self._counts
-
-    def decide(self, observation):
-        return Actions(self._counts, **self._asked)
-
-
 def test_the_largest_batch_that_is_asked_for_is_kept():
     served = fleet(pool(FAST, initial=1), tiers=[CHAT])
     shown = {}
     for most in (2, 16):
-        seen = ObservationLog(Says(max_batch=np.array([most])))
+        seen = ObservationLog(Asking([1], {"targets": [1], "max_batch": [most]}, every=10.0))
         simulate(load(5.0, 300.0), served, seen, duration_s=300.0)
         shown[most] = max(float(look.signals.batch[0]) for look in seen.seen[2:])
     assert shown[2] <= 2 + 1e-9 < shown[16]
@@ -114,47 +98,30 @@ def test_signals_cost_nothing_to_a_policy_that_does_not_look():
     assert all(look.signals is None for look in seen.seen)
 
 
-class AskedReactive(UnifiedReactive):
-    """The same rule, which must be asked at each decision, since only ``decide`` is overridden."""
-
-    def decide(self, observation):
-        return super().decide(observation)
-
-
-class AskedGated(UtilizationGated):
-    """The same rule, asked at each decision."""
-
-    def decide(self, observation):
-        return super().decide(observation)
-
-
 GATED = [0.0, 600.0, 1500.0, 2400.0], [[2], [5], [1], [3]]
 
 
+@pytest.mark.parametrize("pools", [1, 2])
 @pytest.mark.parametrize(
-    ("asked", "holding"),
+    ("rule", "how"),
     [
-        (AskedReactive(), UnifiedReactive()),
-        (AskedReactive(0.5, 0.2, cooldown_s=60.0), UnifiedReactive(0.5, 0.2, cooldown_s=60.0)),
-        (AskedGated(FixedSchedule(*GATED)), UtilizationGated(FixedSchedule(*GATED))),
-        (
-            AskedGated(FixedSchedule(*GATED), scale_out_above=0.2, scale_in_below=0.1),
-            UtilizationGated(FixedSchedule(*GATED), scale_out_above=0.2, scale_in_below=0.1),
-        ),
+        (UnifiedReactive, {}),
+        (UnifiedReactive, {"scale_out_above": 0.5, "scale_in_below": 0.2, "cooldown_s": 60.0}),
+        (UtilizationGated, {}),
+        (UtilizationGated, {"scale_out_above": 0.2, "scale_in_below": 0.1}),
     ],
     ids=["reactive", "cooldown", "gated", "gated early"],
 )
-@pytest.mark.parametrize("pools", [1, 2])
-def test_a_rule_between_its_thresholds_acts_as_if_asked_each_time(asked, holding, pools):
+def test_a_rule_between_its_thresholds_acts_as_if_asked_each_time(rule, how, pools):
     parts = [load(rate, 900.0, seed=i).arrival_s for i, rate in enumerate((5.0, 60.0, 8.0, 30.0))]
     arrivals = np.concatenate([900.0 * i + part for i, part in enumerate(parts)])
     served = fleet(*[pool(FAST, initial=1, startup_s=45.0)] * pools, tiers=[CHAT])
-    if pools == 2 and isinstance(asked, UtilizationGated):
-        asked, holding = (
-            type(rule)(FixedSchedule(GATED[0], [[n, n] for (n,) in GATED[1]]))
-            for rule in (asked, holding)
-        )
-    each, few = (simulate(trace(arrivals, 100, 20), served, rule) for rule in (asked, holding))
+    times_s, counts = GATED
+    plan = [FixedSchedule(times_s, np.repeat(counts, pools, axis=1))]
+    each, few = (
+        simulate(trace(arrivals, 100, 20), served, made(*plan * (rule is UtilizationGated), **how))
+        for made in (asked_each_time(rule), rule)
+    )
     assert np.array_equal(each.series.ready, few.series.ready)
     assert np.array_equal(each.series.starting, few.series.starting)
     assert np.array_equal(each.requests.e2e_s, few.requests.e2e_s, equal_nan=True)
