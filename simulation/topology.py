@@ -25,8 +25,7 @@ LEVELS = ("node", "rack", "S1 switch", "S2 switch", "data centre", "nothing")
 KV_SHARE = (1.0, 1.0, 1.0, 0.8, 0.64, 0.0)
 KV_SHARE_SOURCE = Provenance(
     "assumed",
-    "HeteroScale (seed 003), section 1: about 20% less across switches; a second tier of switches "
-    "is assumed to cost as much again",
+    "HeteroScale, section 1: about 20% less across S1 switches. Assumed: the same again across S2",
 )
 
 

@@ -358,8 +358,10 @@ class Chart:
 
     @property
     def label(self) -> str:
-        """Return the title with the unit of the values."""
-        return f"{self.title} ({self.y.unit})" if self.y.unit else self.title
+        """Return the title with the unit of the values, unless the title has it."""
+        unit = self.y.unit
+        is_told = not unit or unit in self.title.lower().split()
+        return self.title if is_told else f"{self.title} ({unit})"
 
 
 def periods(

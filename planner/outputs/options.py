@@ -57,7 +57,7 @@ class ExportOptions(RunOptions):
     model: str | None = Field(None, title="Model", max_length=120)
     """Only this model. Default: all."""
     most: int | None = Field(None, title="Most replicas per pool", ge=1, le=100_000)
-    """Limit of the replicas that a guard adds. Default: as simulated, the region's GPUs."""
+    """Limit of the replicas that a guard adds. Default: the region's GPUs, as simulated."""
     repeat: Literal["auto", "once", "daily", "weekly"] = Field("auto", title="Repeat")
     """The dates of the window, or its days as a pattern. auto: as the active plan. Else once for a
     future window, daily for a window of a day, weekly for a longer one."""

@@ -110,8 +110,8 @@ def _demand_steps(result: Row, peak: Row, largest_tps: float) -> Iterator[Step]:
         guard = traits_of(recommended["policy"]).may_exceed_plan
         yield Step(
             "Load factor",
-            f"The schedule covers {factor:g} times the forecast percentile: the cheapest factor "
-            "that passes the test days." + " The guard adds replicas for more load." * guard,
+            f"Load factor {factor:g}: the cheapest that passes the test days."
+            + " The guard adds replicas for more load." * guard,
             "test-days",
         )
 
@@ -162,8 +162,8 @@ def _forecast_steps(result: Row, pool: Row) -> Iterator[Step]:
             level = percentile["quantile"]
             level_words = "the mean" if level is None else f"P{100 * level:g}"
             factor = "" if percentile["times"] == 1 else f"{percentile['times']:g} times "
-            sentence = f"The plan uses {factor}{level_words}. {percentile['why']}"
-            yield Step("Percentile", f"{series['tier']}: {sentence}", "forecast")
+            sentence = f"{series['tier']}: {factor}{level_words}. {percentile['why']}"
+            yield Step("Percentile", sentence, "forecast")
 
 
 def _plan_step(result: Row, pool: Row, peak: Row, pool_tps: Sequence[float]) -> Step:
@@ -215,8 +215,7 @@ def _provenance_step(result: Row, pool: Row, size: Row) -> Step:
 def _error_steps(result: Row, pool: Row) -> Iterator[Step]:
     """Yield the steps on the errors of simulation and profile."""
     sentence = (
-        f"Error of capacity by simulation: median {SIMULATION.median:.1%}, "
-        f"{SIMULATION.p95:.1%} at the 95th percentile."
+        f"Error of simulated capacity: median {SIMULATION.median:.1%}, P95 {SIMULATION.p95:.1%}."
     )
     yield Step("Simulation error", sentence, "profiles")
     row = _row_of_replica(result.get("profile_error"), pool)
@@ -228,8 +227,9 @@ def _error_steps(result: Row, pool: Row) -> Iterator[Step]:
     facts = [f"{row['error']:.1%} ({row['basis']})"]
     if row["replicas_if_slower"] is not None and row["replicas_if_faster"] is not None:
         facts.append(
-            f"peak of all regions: {row['replicas']:,} replicas, "
-            f"{row['replicas_if_slower']:,} if slower, {row['replicas_if_faster']:,} if faster"
+            f"joint peak: {row['replicas']:,} replicas, "
+            f"{row['replicas_if_slower']:,} if the profile is slower by its error, "
+            f"{row['replicas_if_faster']:,} if faster"
         )
     yield Step("Profile error", _sentences(facts), "profiles")
 

@@ -167,7 +167,7 @@ def _curve_provenance(measured: Measurements) -> dict[str, str]:
     if table is not None and table.alone:
         share = f"a share of the SMs where measured ({table.source}), else by the model"
     if measured.kernels is None:
-        kernel_words = "published peaks times the efficiency of measured kernels"
+        kernel_words = "published peaks x efficiency of measured kernels"
         return {"kind": "modelled", "source": f"{kernel_words}; {share}"}
     kernel_words = (
         f"kernels from {measured.kernels.source} where there are any, else efficiency factors"

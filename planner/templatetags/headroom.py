@@ -40,6 +40,11 @@ for formatter in (
 for name, named_filter in (("answer", answer_of), ("bound", limit_name), ("meaning", meaning_of)):
     register.filter(name, named_filter)
 
+TABLES = {  # labels of tables whose name does not tell their content
+    "gpus": "GPUs", "timetable": "Schedule", "timetables": "All schedules", "beside": "Baselines",
+    "moments": "Past forecasts", "history": "Demand history", "use": "Use of GPUs",
+    "units": "Placed units", "week": "Weekly schedules", "courses": "Plans over time",
+}  # fmt: skip
 PACE_KNOWN = 0.1  # share of a run after which the time left is estimated
 PENDING_LONG_S = 20.0  # an idle worker starts a run within seconds
 
@@ -84,6 +89,12 @@ FACTS = {"gpu": "GPU", "tp": "GPUs of a replica", "ttft_statistic": "TTFT", "loo
 def fact_label(name: str) -> str:
     """Return the label of a fact of a measurement, such as "GPU" for ``gpu``."""
     return FACTS.get(name, spaced(name))
+
+
+@register.filter
+def table_label(name: str) -> str:
+    """Return the label of a table of a run, such as "GPUs" for ``gpus``."""
+    return TABLES.get(name, spaced(name).capitalize())
 
 
 @register.filter

@@ -93,8 +93,8 @@ def roofline_profile(
         kind="roofline",
         provenance=Provenance(
             "modelled",
-            f"Operators of {shape.name} at the published peaks of {gpu.name}, times the share "
-            f"that measured kernels reach on {', '.join(families)}",
+            f"Roofline of {shape.name}: published peaks of {gpu.name} x kernel efficiency "
+            f"measured on {', '.join(families)}",
         ),
         curve=compile_graph(graph, timing, engine.overhead_s),
         timing=timing,

@@ -295,7 +295,11 @@
     const across = title(figure.layout, `${first}axis`) || figure.layout.meta || (sideways ? "Name" : first);
     const map = figure.data.find((line) => line.type === "heatmap");
     if (map) return [[across, ...map.x], ...map.z.map((row, at) => [map.y[at], ...row.map((value) => value ?? "")])];
-    const lines = figure.data.filter((line) => line.y && (line.x || line.dx)).map((line) => (line.x ? line : { ...line, x: stepped(line) }));
+    const drawn = figure.data.filter((line) => line.y && (line.x || line.dx)).map((line) => (line.x ? line : { ...line, x: stepped(line) }));
+    // Points of several lines, with one x many times, fit into no column. A line has a value at each x.
+    const isShared = ({ mode, [first]: at }) => mode === "markers" && new Set(at).size < at.length
+      && drawn.some((line) => line.mode !== "markers" && at.every((x) => line[first].includes(x)));
+    const lines = drawn.filter((line) => !isShared(line));
     // A line between two equal values, such as a limit, has its value in every row.
     const isConstant = (line) => line[second].length === 2 && line[second][0] === line[second][1];
     const constant = lines.every(isConstant) ? () => false : isConstant;
@@ -313,7 +317,8 @@
         same[nth][i] = line[second][at] ?? "";
       });
     });
-    const order = [...rows].sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
+    const isName = (x) => typeof x === "string" && !/^\d{4}-\d\d-/.test(x); // names keep the order of the chart
+    const order = [...rows].sort(([a], [b]) => (isName(a) || a === b ? 0 : a < b ? -1 : 1));
     const names = lines.map((line) => line.name || title(figure.layout, `${second}axis`));
     const heads = names.map((name, at) => ( // the two ends of a band
       names.indexOf(name) !== at ? `${name}, high` : names.lastIndexOf(name) !== at ? `${name}, low` : name

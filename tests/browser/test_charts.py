@@ -60,9 +60,18 @@ def test_no_point_is_missing_in_the_table_of_a_chart(page: Any) -> None:
 
 
 def test_names_stay_as_they_are_in_the_table_of_a_chart(page: Any) -> None:
-    names = ["Today's fleet", "Forecast plan (LT-G)"]
-    cells = table_cells(page, {"data": [{"name": "cost", "x": names, "y": [1, 2]}], "layout": {}})
-    assert sorted(row[0] for row in cells[1:]) == sorted(names)
+    names = ["Today's fleet", "Forecast plan (LT-G)", "GPU 2", "GPU 10"]
+    cells = table_cells(
+        page, {"data": [{"name": "cost", "x": names, "y": [1, 2, 3, 4]}], "layout": {}}
+    )
+    assert [row[0] for row in cells[1:]] == names
+
+
+def test_points_of_several_lines_add_no_rows_to_the_table_of_a_chart(page: Any) -> None:
+    lines = [{"name": name, "x": [1, 2], "y": [3, 4], "mode": "lines"} for name in ("a", "b")]
+    points = {"name": "at", "x": [1, 2, 1, 2], "y": [3, 4, 3, 4], "mode": "markers"}
+    cells = table_cells(page, {"data": [*lines, points], "layout": {}})
+    assert [row[0] for row in cells[1:]] == ["1", "2"]
 
 
 def test_steps_over_hours_stay_in_the_order_of_numbers(page: Any) -> None:

@@ -49,7 +49,7 @@ def test_a_launch_is_budgeted_without_any_trace(
     launch.get_by_label("Requests a day").fill("100000")
     launch.get_by_label("Begins").fill("2027-01-04")
     launch.get_by_label("How far ahead").select_option("quarter")
-    launch.get_by_role("button", name="Draft the launch").click()
+    launch.get_by_role("button", name="Create launch scenario").click()
     site.get_by_text("for the launch of qwen3-32b").wait_for()
     site.set_viewport_size({"width": 390, "height": 900})
     site.get_by_role("button", name="Cost by month").click()

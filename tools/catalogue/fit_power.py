@@ -38,12 +38,13 @@ MLENERGY = (
     "Benchmarks 2025), vLLM in steady state; parameters fitted by tools/catalogue/fit_power.py"
 )
 SPLITWISE = (
-    "floor and memory: splitwise-sim data/perf_model.csv @ 8f99e7d (Patel et al., Splitwise, ISCA "
-    "2024), decodes of Llama-2-70B and BLOOM-176B; the rest: mean of the H100 and B200 fits"
+    "Idle power and memory term: splitwise-sim data/perf_model.csv @ 8f99e7d (Patel et al., "
+    "Splitwise, ISCA 2024), decodes of Llama-2-70B and BLOOM-176B. Other terms: mean of the H100 "
+    "and B200 fits"
 )
 INFERENCEX = (
-    "floor and memory: SemiAnalysis InferenceX, DeepSeek-R1 in fp8 by SGLang, 2026-05; the rest: "
-    "mean of the H100 and B200 fits"
+    "Idle power and memory term: SemiAnalysis InferenceX, DeepSeek-R1 in fp8 by SGLang, 2026-05. "
+    "Other terms: mean of the H100 and B200 fits"
 )
 # GPU types with decodes alone: rows, their source, and what is left out at a time.
 DECODES = {
@@ -52,8 +53,8 @@ DECODES = {
 }
 DEFAULT = "mean of the H100-SXM and B200 parameters as shares of TDP, for GPU types never measured"
 HOST = (
-    "splitwise-sim configs/hardware_repo/skus and power model @ 8f99e7d: idle power of the server "
-    "less that of its GPUs, per GPU. Kept the same under load, so a lower bound"
+    "splitwise-sim configs/hardware_repo/skus and power model @ 8f99e7d: idle server power minus "
+    "idle GPU power, per GPU. Assumed constant under load: a lower bound"
 )
 SERVERS = {"a100-80gb": "A100-80GB", "h100-80gb": "H100-SXM"}
 

@@ -157,8 +157,8 @@ def to_a100(built: Built, data: Path) -> Built:
             delta_s=h100.delta_s * flops,
             checks=(),
         ),
-        Provenance("modelled", f"TPOT of {of}, times {bandwidth:.2f} (ratio of memory bandwidths)"),
-        Provenance("modelled", f"prefill of {of}, tokens times {flops:.2f} (ratio of bf16 peaks)"),
+        Provenance("modelled", f"TPOT of {of}, x {bandwidth:.2f} (memory bandwidth)"),
+        Provenance("modelled", f"time per token of {of}, x {flops:.2f} (bf16 peak)"),
         (None,) * 4,
     )
 
@@ -206,7 +206,7 @@ def carried_over(built: Sequence[Built], rule: tuple[Check, ...], data: Path) ->
             ),
             Provenance("measured", MLENERGY),
             Provenance(
-                "modelled", f"prefill of llama-2-70b on 4 x {gpu}, whose layers have the same shape"
+                "modelled", f"as llama-2-70b on 4 x {gpu} (same layer shape)"
             ),
             (*zip(line.low.tolist(), line.high.tolist(), strict=True), None, None),
         )  # fmt: skip

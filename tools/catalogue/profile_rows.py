@@ -12,7 +12,9 @@ from simulation.performance.rows import BenchmarkRows, benchmark_rows
 
 SPLITWISE = "splitwise-sim data/perf_model.csv @ 8f99e7d (MIT)"
 SAGESERVE = "SageServe data/Llama-3.x-tp-N.csv @ 0b95ca2 (MIT)"
-SAGESERVE_DECODE = f"{SAGESERVE}, time per token less the prompts of the others of its batch"
+SAGESERVE_DECODE = (
+    f"{SAGESERVE}, time per token, without the prefill time of other requests in the batch"
+)
 SILICON = "aiconfigurator systems/silicon_sample.csv @ 095f58a (Apache-2.0), TensorRT-LLM"
 MLENERGY = "ML.ENERGY leaderboard @ 0cd52da, H100, vLLM, median TPOT"
 

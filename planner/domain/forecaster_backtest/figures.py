@@ -68,7 +68,8 @@ class Forecaster:
         if self.equal is None:
             return ""
         perfect = self.facts.method == PERFECT
-        return " and ".join(str(height_at(level, perfect=perfect)) for level in self.equal.at)
+        words = " and ".join(str(height_at(level, perfect=perfect)) for level in self.equal.at)
+        return words if len(self.equal.at) == 1 else f"a mix over time of {words}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ RHYTHM_S = 2 * WEEK_S  # shortest traffic that shows a weekly rhythm
 PLANNED = Fact(
     "Replicas, GPU-hours, energy, cost, carbon",
     "modelled",
-    "plans of a representative week on the facts above, without a replay",
+    "plan of one representative week with the inputs above, not simulated",
 )
 TERM_WORDS = {"one_year": "a year", "three_years": "three years"}
 
@@ -276,8 +276,8 @@ def _basis(
     """Return sentences on the method of the outlook and its limitations."""
     window, traffic = study.window, study.traffic
     sentences = [
-        "Planned, not simulated. The week after the traffic, at the planned forecast percentile, "
-        "represents every week. Compare policies on a week for SLO attainment."
+        "Planned, not simulated. The forecast week after the trace, at the planned percentile, "
+        "represents every week. Simulate one week for SLO attainment."
     ]
     if window.growth:
         sentences.append(
@@ -285,17 +285,17 @@ def _basis(
             "traffic.growth (assumed)."
         )
     elif horizon != "week":
-        sentences.append("Without traffic.growth every month is as busy as the first.")
+        sentences.append("traffic.growth is not set, so every month has the first month's demand.")
     span_s = traffic.demand.end_s - traffic.demand.start_s
     if span_s < RHYTHM_S and not traffic.all_launched:
         sentences.append(
-            f"The traffic is {span_s / 86_400:,.3g} days long. It shows a weekly rhythm once at "
-            "most, and no season of the year."
+            f"The trace is {span_s / 86_400:,.3g} days long. It shows at most one weekly cycle and "
+            "no yearly season."
         )
     elif not traffic.all_launched:
         sentences.append("The forecast excludes seasons of the year, holidays and campaigns.")
     sentences.append(
-        "It includes the start costs of every week, but not those of leaving the fleet before."
+        "Cost includes replica starts of every week, but not the switch from the earlier fleet."
     )
     if scenario.objective.periods == ALL:
         sentences.append(

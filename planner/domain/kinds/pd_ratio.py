@@ -154,8 +154,8 @@ def run(inputs: Inputs, options: Options, progress: Progress) -> Outcome:
         mixed=aggregated,
         headline=headline(best.figures, aggregated, rows, todays_splits(hardware, m, pair.columns)),
         prediction_error=max(errors, key=abs) if errors else None,
-        judged_by="every ratio: capacity of each pool; best ratio and its neighbours: both pools "
-        f"simulated with {REQUESTS:,} and {2 * REQUESTS:,} bursty requests",
+        judged_by="Every ratio: pools simulated separately. Best ratio and neighbours: simulated "
+        f"together, {REQUESTS:,} and {2 * REQUESTS:,} bursty requests",
         pairs=tuple(map(PairRow.of, pairs)),
         sensitivity=other_cases,
         over_time=drift,

@@ -70,15 +70,14 @@ IMAGE_TOKENS = 1024.0
 # By option batch wait: (how limits are checked, whether latencies include the filling of a batch).
 METHOD_NOTES = {
     FREE: (
-        "Latencies of plans are means of queueing. A replay of requests of that hour checks the "
-        "limit for the share that the tier requires.",
-        "The time to fill a batch is not in the latency, as in Cui et al. (2025). Count it with "
-        "the option batch wait.",
+        "Planned latency: mean of a queueing model. A replay of that hour checks SLO attainment.",
+        "Latency excludes the time to fill a batch, as in Cui et al. (2025). To include it, set "
+        "Batch filling time.",
     ),
     COUNTED: (
-        "Limits hold for the mean latency of queueing (M/M/R), not for a percentile. With the "
-        "wait for batches, plans are not replayed.",
-        "The time to fill a batch is in the latency (half of it on average). Each plan chose its "
+        "Limits apply to the mean latency of a queueing model (M/M/R), not to a percentile. With "
+        "batch filling time, plans are not replayed.",
+        "Latency includes the time to fill a batch (half of it on average). Each plan chose its "
         "largest batch.",
     ),
 }
@@ -292,16 +291,12 @@ def _notes(options: Options, cases: list[Case], unknown: tuple[str, ...]) -> Ite
     """
     checked, filling = METHOD_NOTES[options.batch_wait]
     yield (
-        "The load is that of the busiest hour of the window, interactive tiers together, in the "
-        f"region where requests arise. {checked}"
+        f"Load: busiest hour of the window, all interactive tiers, by region of origin. {checked}"
     )
     chosen = [case for case in cases if case.chosen]
     yield from figures.short_notes(chosen)
     yield from figures.order_notes(chosen)
-    yield (
-        "Levels use separate GPUs for prefill and decode. The need on common GPUs is shown "
-        "separately."
-    )
+    yield "Levels are disaggregated. Aggregated GPU needs have their own table."
     yield filling
     if options.single_stream:
         yield "One stream per GPU (option): extra replicas use separate GPUs."

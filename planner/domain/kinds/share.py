@@ -155,8 +155,8 @@ def run(inputs: Inputs, options: Options, progress: Progress) -> Outcome:
             *_warnings(models, pools, plans, hardware),
         ),
         notes=(
-            "GPUs are packed for the replayed time. A time with other models in use may need more. "
-            "Models without requests then are left out.",
+            "Packing fits the replayed time. Other times may need more GPUs. Models without "
+            "requests in it are left out.",
             *window.replay_notes,
             *traffic.notes,
         ),

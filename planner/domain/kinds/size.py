@@ -63,17 +63,17 @@ CURVE_LOADS = (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.94, 0.
 
 class Options(RunOptions):
     isl: int | None = Field(None, title="Input tokens", ge=1, le=MOST_TOKENS)
-    """Input tokens of every request, with osl. Default: as in the traffic."""
+    """Input tokens of every request, with osl. Default: from the trace."""
     osl: int | None = Field(
         None, title="Output tokens", ge=1, le=MOST_TOKENS, validate_default=True
     )
-    """Output tokens of every request, with isl. Default: as in the traffic."""
+    """Output tokens of every request, with isl. Default: from the trace."""
     burstiness: str = Field(TRACE, title="Arrivals", max_length=20)
     """trace (default), poisson, or the squared coefficient of variation of the times between
     arrivals."""
 
     rate: float | None = Field(None, title="Requests per second", gt=0, le=MOST_RPS)
-    """Peak requests/s of each model in one region. Default: as in the traffic."""
+    """Peak requests/s of each model in one region. Default: from the trace."""
 
     @field_validator("osl")
     @classmethod

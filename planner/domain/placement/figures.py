@@ -263,8 +263,9 @@ def warnings(methods: Mapping[str, MethodFigures], has_kv_transfers: bool) -> It
     """Yield warnings: cases in which a simpler method is as good, and units without a place."""
     if has_kv_transfers and _topology_saves_no_time(methods):
         yield (
-            "Topology saves bandwidth here, not time: E2E p95 is within "
-            f"{SAME_E2E:.0%} without it, and attainment within {100 * SAME_POINTS:g} points."
+            "Topology-aware placement saves bandwidth here, not time. Ignoring topology raises E2E "
+            f"p95 by at most {SAME_E2E:.0%}, and costs at most {100 * SAME_POINTS:g} points of "
+            "attainment."
         )
     algorithm4, exact = methods.get(ALGORITHM4), methods.get(EXACT)
     if algorithm4 and exact and algorithm4.start.points <= exact.start.points * SAME_PENALTY:
@@ -323,8 +324,7 @@ def notes(
     yield (
         "A unit is the smallest number of replicas in the ratio of prefill and decode. It "
         "passes KV caches within itself and is never split by Algorithm 4 or the exact "
-        "placement. In the points, a unit that is split across "
-        "subgroups counts as not placed."
+        "placement. Score: a unit split across subgroups counts as not placed."
     )
     yield (
         "Fewer points are better. Per GPU: 1000 (times 1 + priority) for a unit without a place, "
@@ -334,10 +334,9 @@ def notes(
     )
     if has_kv_transfers:
         yield (
-            "In the simulation each service's links run at the mean that its units' switches leave "
-            "(harmonic, by GPUs). All requests use that rate. "
-            "A KV cache travels between first and second token, so it shows in TPOT and E2E, "
-            "not in TTFT, unless transfers queue up."
+            "In the simulation, each service uses one KV bandwidth: the harmonic mean of its "
+            "units, weighted by GPUs. KV transfer follows the first token. It affects TPOT and "
+            "E2E, and TTFT only if transfers queue."
         )
     if any(method.start.fallback_gpus for method in methods.values()):
         yield (

@@ -25,7 +25,7 @@ from planner.optimizer.placement.scale_in import placed_replicas
 Method = Literal["blind", "algorithm4", "exact"]
 METHODS: tuple[str, ...] = get_args(Method)
 BLIND, ALGORITHM4, EXACT = METHODS
-LABELS = {BLIND: "Blind to topology", ALGORITHM4: "Algorithm 4", EXACT: "Exact"}
+LABELS = {BLIND: "Topology ignored", ALGORITHM4: "Algorithm 4", EXACT: "Exact"}
 START, GROWN, SHRUNK = "start", "grown", "shrunk"
 
 

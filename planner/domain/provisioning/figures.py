@@ -334,8 +334,8 @@ def fallback_notes(cases: list[Case]) -> list[str]:
         if name != MODEL
     ]
     return [
-        f"{reason.capitalize()} in {reasons.count(reason)} of {len(reasons)} plans below the "
-        "replica."
+        f"{reason[0].upper()}{reason[1:]} in {reasons.count(reason)} of {len(reasons)} "
+        "operator-level comparisons."
         for reason in FALLBACK_METHODS.values()
         if reason in reasons
     ]
@@ -366,7 +366,7 @@ def sm_share_notes(cases: Sequence[Case]) -> Iterator[str]:
     if replayed and not better:
         yield (
             "Shares of a GPU's multiprocessors for each operator (equation 6) were tried too. "
-            "Two sizes were replayed: as fast as the operator, and half as slow again. "
+            "Two sizes were simulated: operators at full speed, and up to 1.5 times slower. "
             "Neither is better here."
         )
     for case in better:

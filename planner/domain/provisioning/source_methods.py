@@ -10,9 +10,9 @@ from simulation.provisioning.replay import LevelReplay, can_replay
 from simulation.provisioning.workload import PhaseProblem
 
 WORDS = {
-    ALGORITHM1: "Algorithm 1",
-    PRINTED: "Algorithm 1, as printed",
-    "greedy": "our greedy",
+    ALGORITHM1: "Algorithm 1 of Cui et al., corrected",
+    PRINTED: "Algorithm 1 of Cui et al., as published",
+    "greedy": "Headroom's greedy",
     "exact": "exact optimum",
 }
 

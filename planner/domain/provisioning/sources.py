@@ -79,9 +79,8 @@ def profile_comparison_notes(cases: list[Case]) -> Iterator[str]:
         comparisons = list(compare_with_profile(case.problem, case.profiles))
         if case.service.start_s:
             yield (
-                f"TTFT of {case.model} on {case.gpu} holds {case.service.start_s * 1e3:,.1f} ms "
-                "before a prompt's first iteration (front end, tokenizing, launches), as "
-                "in plans and sizes."
+                f"TTFT of {case.model} on {case.gpu} includes {case.service.start_s * 1e3:,.1f} ms "
+                "of front end, tokenizing and launches."
             )
         if not comparisons:
             yield (
@@ -140,7 +139,7 @@ def _timing_fact(cases: list[Case]) -> Fact:
         f"error {check.mape:.0%} on {check.rows} rows ({check.against})"
         for check in efficiencies().checks
     )
-    modelled = f"published peaks times the efficiency of measured kernels; {errors}"
+    modelled = f"published peaks x efficiency of measured kernels; {errors}"
     modelled += _profile_factors_clause(cases)
     kernels, what = cases[0].measured.kernels, f"Seconds of operators on {cases[0].gpu}"
     if kernels is None:

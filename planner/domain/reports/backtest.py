@@ -60,7 +60,7 @@ def report(result: BacktestResult, _: Tables) -> Report:
 
 ERROR_COLUMNS: TableColumns[ForecasterFigures] = (
     (Head("Forecaster"), lambda row: row.facts.method),
-    (Head("Model", width=2), lambda row: row.facts.order),
+    (Head("Fitted model", width=2), lambda row: _first_model(row.facts.order)),
     (Head("WAPE", Form.SHARE), lambda row: row.facts.wape),
     (Head("Peak WAPE", Form.SHARE), lambda row: row.facts.peak_wape),
     (Head("Bias", Form.CHANGE), lambda row: row.facts.bias),
@@ -78,6 +78,12 @@ BASELINE_COLUMNS: TableColumns[Baseline] = (
 )
 
 
+def _first_model(order: str) -> str:
+    """Return the fitted model of the first series, and how many others there are."""
+    first, *others = order.split("; ")
+    return f"{first} ({len(others)} more)" if others else first
+
+
 def _facts(result: BacktestResult) -> Iterator[Fact]:
     """Yield the cheapest forecaster and its cost, with the cost of the oracle (perfect forecast).
 
@@ -89,7 +95,7 @@ def _facts(result: BacktestResult) -> Iterator[Fact]:
     plans_for = f"plans for {best.at}" if best.at else ""
     yield Fact("Cheapest forecaster", best.facts.method, note=plans_for)
     yield Fact("Cost", best.cost_usd, "$", note="at equal SLO attainment")
-    yield Fact("Above the oracle", best.regret, form=Form.CHANGE)
+    yield Fact("Extra cost over the oracle", best.regret, form=Form.CHANGE)
     perfect = result.methods.get(PERFECT)
     if perfect is not None:
         yield Fact("Cost with a perfect forecast", perfect.cost_usd, "$")
@@ -102,13 +108,16 @@ def _forecasters(result: BacktestResult, methods: Sequence[ForecasterFigures]) -
         (Head("Forecaster", width=2), _name),
         (Head("Cost", Form.NUMBER, "$"), lambda row: row.cost_usd),
         (Head("GPU-hours", Form.NUMBER), lambda row: row.gpu_hours),
-        (Head("Above the oracle", Form.CHANGE), lambda row: row.regret),
+        (Head("Extra cost over the oracle", Form.CHANGE), lambda row: row.regret),
         (Head("Plans for", width=2), lambda row: row.at),
-        (Head("Cost as chosen before", Form.NUMBER, "$"), lambda row: row.as_run_cost_usd),
-        (Head("Attainment then, above target", Form.CHANGE), lambda row: row.as_run_spare),
+        (Head("Cost, tuned earlier", Form.NUMBER, "$"), lambda row: row.as_run_cost_usd),
+        (
+            Head("Attainment above target, tuned earlier", Form.CHANGE),
+            lambda row: row.as_run_spare,
+        ),
         marked=lambda row: row.facts.method == result.best,
-        note="Equal attainment: parameters from the window itself. As chosen before: from "
-        "earlier days, as in production.",
+        note="Equal attainment: tuned on the tested window. Tuned earlier: on earlier days, as in "
+        "production.",
     )
 
 
@@ -116,7 +125,7 @@ def _name(row: ForecasterFigures) -> str:
     """Return the forecast method, marked if it uses future data or misses equal attainment."""
     remarks = (
         "uses future data" if row.facts.method == PERFECT else "",
-        "" if row.equal else "other attainment",
+        "" if row.equal else "not at equal attainment",
     )
     return ", ".join(filter(None, (row.facts.method, *remarks)))
 
@@ -133,7 +142,7 @@ def _chart(result: BacktestResult, methods: Sequence[ForecasterFigures]) -> Char
     if any(equal):
         series.append(Series("Equal attainment", names, equal, Role.RECOMMENDED, Shape.BAR))
     if any(as_chosen):
-        series.append(Series("As chosen before", names, as_chosen, Role.MEASURED, Shape.BAR))
+        series.append(Series("Tuned earlier", names, as_chosen, Role.MEASURED, Shape.BAR))
     baselines = result.beside.values()
     priced = [(row.figures.cost_usd, row.label) for row in baselines if row.figures.cost_usd]
     if priced:

@@ -230,7 +230,7 @@ def comparison_report(
         over_time = replace(over_time, note=" ".join(filter(None, notes)))
     replicas = replicas_chart(tables, frame, view.key)
     if replicas is not None and schedule is not None and (ratios := schedule.ratios):
-        replicas = replace(replicas, title=f"{replicas.title} · {ratios} scheduled")
+        replicas = replace(replicas, title=f"{replicas.title} · scheduled: {ratios}")
     replayed = frame.replayed.sentence if frame.replayed else ""
     why = ""
     if recommendation is not None and recommendation.policy == view.key:
@@ -699,10 +699,11 @@ def _reasons(view: ComparisonView) -> Iterator[Fact]:
     next_policy = _next_policy(view)
     if next_policy is not None:
         outcome, extra_cost = next_policy
-        more = signed_percent(extra_cost, 0) if extra_cost >= NO_SAVING else "same"
+        more = f"{percent(extra_cost, 0)} more" if extra_cost >= NO_SAVING else "the same"
+        change = f"costs {more} on the test days"
         loss = view.replica_loss(outcome)
         risk = f"not N+1: {loss.effect}" if loss.survives is False else ""
-        yield Fact("Next policy", outcome.label, change=f"{more} on the test days", note=risk)
+        yield Fact("Next-cheapest policy", outcome.label, change=change, note=risk)
 
 
 def _next_policy(view: ComparisonView) -> tuple[Outcome, float] | None:
@@ -771,9 +772,9 @@ def _test_days(view: ComparisonView) -> Iterator[Section]:
     )
     kinds = {day.kind for day in days if day.cases}
     if LOST_REPLICA in kinds:
-        note += " A lost replica costs nothing."
+        note += " A lost replica is not billed."
     if PAST in kinds:
-        note += " A past day ends at the time of planning. Its cost is scaled to the planned time."
+        note += " Past days end at planning time. Costs are scaled to the planned window."
     yield from table_section(
         "Test days",
         rows,

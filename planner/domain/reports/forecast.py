@@ -93,7 +93,7 @@ def _over_time(total: pl.DataFrame, clock: str) -> Table:
     means = total.group_by_dynamic("time", every=step).agg(pl.col(*VALUES).mean())
     return table(
         means.iter_rows(named=True),
-        (Head("From", Form.MOMENT, zone), lambda row: row["time"]),
+        (Head(f"From ({zone})", Form.MOMENT), lambda row: row["time"]),
         (Head("Forecast", Form.NUMBER, "input tokens/s"), lambda row: row["mean"]),
         (Head("P10", Form.NUMBER, "input tokens/s"), lambda row: row["p10"]),
         (Head("P90", Form.NUMBER, "input tokens/s"), lambda row: row["p90"]),
@@ -242,9 +242,9 @@ METHOD_COLUMNS: TableColumns[ComparedMethod] = (
     (Head("Method", width=2), lambda row: row.method.replace("-", " ")),
     (Head("Chosen"), lambda row: "yes" if row.chosen else ""),
     (Head("Peak error", Form.SHARE), lambda row: row.error),
-    (Head("Ratio to chosen", Form.NUMBER), lambda row: row.over_chosen),
-    (Head("Weight, next window", Form.SHARE), lambda row: row.share),
-    (Head("Weight, last bin", Form.SHARE), lambda row: row.end_share),
+    (Head("Error vs chosen method", Form.NUMBER), lambda row: row.over_chosen),
+    (Head("Ensemble weight, next window", Form.SHARE), lambda row: row.share),
+    (Head("Ensemble weight, last bin", Form.SHARE), lambda row: row.end_share),
 )
 
 
@@ -271,7 +271,7 @@ def _methods_section(result: ForecastResult) -> Iterator[Section]:
         *METHOD_COLUMNS,
         name="Methods",
         group=Group.BASIS,
-        note="Peak error: error of earlier peaks over mean demand. Another method replaces the "
+        note="Peak error: error at past peaks, divided by mean demand. A method replaces the "
         f"ensemble only if it is {percent(MARGIN, 0)} better.",
     )
 

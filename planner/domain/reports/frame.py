@@ -117,7 +117,10 @@ CAPACITY_COLUMNS: TableColumns[SizedReplica] = (
     (Head("Limited by"), lambda row: limit_name(row.bound_by)),
     (Head("Tier"), lambda row: row.tier),
     *(
-        (Head(f"{size} replicas", Form.NUMBER, "input tokens/s"), partial(_pool_capacity, size))
+        (
+            Head(f"Capacity of {size} replicas", Form.NUMBER, "input tokens/s"),
+            partial(_pool_capacity, size),
+        )
         for size in (8, 64)
     ),
 )
@@ -137,7 +140,7 @@ def assumptions_section(frame: Frame, group: Group | None = None) -> Iterator[Se
         *ASSUMPTION_COLUMNS,
         name="Assumptions",
         group=group,
-        note="Inputs of this analysis. Another one of the scenario may have more or fewer.",
+        note="Inputs of this run. Other analyses of the scenario may have more or fewer.",
     )
 
 
@@ -170,8 +173,8 @@ def _merge_values(rows: Sequence[Assumption]) -> Assumption:
     others = len(rows) - 1
     if not others:
         return row
-    noun = "other series" if "sources" in row.key else "more"
-    return replace(row, value=f"{rows[0].value}, and {others} {noun}")
+    noun = " series" if "sources" in row.key else ""
+    return replace(row, value=f"{rows[0].value} (and {others} more{noun})")
 
 
 def _effect(row: Assumption) -> float:

@@ -117,8 +117,8 @@ USE_COLUMNS: TableColumns[UseStep] = (
     (Head("GPU"), lambda row: row.gpu),
     (Head("Region"), lambda row: row.region),
     (Head("GPUs", Form.COUNT), lambda row: row.gpus),
-    (Head("In use at least", Form.SHARE), lambda row: row.in_use),
-    (Head("Commit below", Form.NUMBER, "$/h"), lambda row: row.pays_below_usd_per_gpu_hour),
+    (Head("Minimum share of time in use", Form.SHARE), lambda row: row.in_use),
+    (Head("Break-even price", Form.NUMBER, "$/h"), lambda row: row.pays_below_usd_per_gpu_hour),
 )
 
 
@@ -131,8 +131,8 @@ def _months(result: OutlookResult) -> Table:
         (Head("Days", Form.NUMBER), lambda row: row.days),
         (Head("Demand", Form.NUMBER, "factor"), lambda row: row.growth if grows else None),
         *MONTH_COLUMNS,
-        note="Months cover a forecast a week ahead, and are not tuned on test days. A day planned "
-        "by Plan and compare costs less.",
+        note="Monthly plans cover a week-ahead forecast and are not tuned on test days. A day "
+        "of Plan and compare is tuned on them and costs less.",
     )
 
 
@@ -149,7 +149,7 @@ def _commitments(result: OutlookResult) -> Iterator[Section]:
         advice = "A commitment pays if the GPU is in use for more of the time than the break-even."
         rows = table(result.commitments, *COMMITMENT_COLUMNS, marked=lambda row: row in recommended)
     else:
-        advice = "Commit to GPUs whose committed price is below the last column."
+        advice = "Commit to GPUs if the committed price is below the break-even price."
         rows = table(
             result.use,
             *USE_COLUMNS,

@@ -31,15 +31,15 @@ from planner.domain.report import (
 )
 from planner.domain.reports.tables import Tables
 
-METHODS = {"simulation": "together", "each pool": "each alone"}
+METHODS = {"simulation": "pools together", "each pool": "pools separately"}
 NO_RATIO = "none"  # no ratio meets the SLO
+ROUNDS_TO_ZERO = 0.0005  # shares below it are shown as 0.0%
 
 
 def report(result: PdRatioResult, _: Tables) -> Report:
     """Return the report of ``pd-ratio``."""
     plans_differ = Note(
-        f"The best split of {result.instances} replicas. Other numbers have other splits, and a "
-        "plan sizes each region for its own demand."
+        f"Valid for {result.instances} replicas. Plans size each region for its own demand."
     )
     reason = best_split(result.best.figures, result.mixed)
     return Report(
@@ -57,7 +57,7 @@ def report(result: PdRatioResult, _: Tables) -> Report:
             *sources_section(
                 result.provenance,
                 (
-                    f"Method: {result.judged_by}.",
+                    f"{result.judged_by}.",
                     f"Published range: {result.production_range}.",
                     *result.notes,
                 ),
@@ -104,7 +104,7 @@ def _loss_with(prefill: int, lost: float | None, result: PdRatioResult) -> Itera
     """Yield the share of capacity that a ratio next to the best loses; nothing if unknown."""
     if lost is not None:
         name = ratio_name(prefill, result.instances - prefill)
-        yield Fact(f"Loss with {name}", lost, form=Form.SHARE, note="of the best capacity")
+        yield Fact(f"Capacity loss with {name}", lost, form=Form.SHARE, note="vs the best split")
 
 
 def _warnings(result: PdRatioResult) -> Iterator[str]:
@@ -157,7 +157,7 @@ RATIO_COLUMNS: TableColumns[RatioRow] = (
     (Head("TTFT", Form.NUMBER, "ms"), lambda row: row.figures.ttft_ms),
     (Head("TPOT", Form.NUMBER, "ms"), lambda row: row.figures.tbt_ms),
     (Head("KV transfer", Form.NUMBER, "ms"), lambda row: row.figures.transfer_ms),
-    (Head("Pools simulated"), lambda row: METHODS.get(row.by, row.by)),
+    (Head("Simulation"), lambda row: METHODS.get(row.by, row.by)),
 )
 
 
@@ -190,8 +190,10 @@ def _over_time(result: PdRatioResult) -> Iterator[Section]:
     title = "Prefill replicas of the best ratio"
     chart = Chart(title, Axis(), y_axis, (best_by_window, fixed))
     lost = max(row.kept_loses or 0.0 for row in result.over_time)
-    advice = "keep it fixed" if lost < SMALL_LOSS else "follow the lengths"
-    note = f"A fixed {best.name} loses at most {lost:.1%} of capacity in a window: {advice}."
+    advice = "Keep it fixed" if lost < SMALL_LOSS else "Adapt the ratio to request lengths"
+    note = f"A fixed {best.name} loses at most {lost:.1%} of capacity in a window. {advice}."
+    if lost < ROUNDS_TO_ZERO:
+        note = f"Keep {best.name} fixed: no other ratio gains capacity in any window."
     yield Section("Ratio over time, by formula", (Note(note), chart), "Over time", Group.BASIS)
 
 

@@ -35,6 +35,7 @@ from planner.domain.report import (
     key_columns,
     table,
 )
+from planner.domain.results.assumptions import ROUTERS
 from planner.domain.results.assurance import TestDayFigures
 from planner.domain.results.figures import POLICIES, POLICY_TABLE
 from planner.domain.serialise import from_json
@@ -65,11 +66,11 @@ SCHEDULED = {  # settings that the schedule shows
 GUARD_PREFIX = "above the plan: "  # of the names of settings of a reactive guard
 PARAMETER_NAMES = {
     "target_factor": "Factor on the rated load",
-    "tolerance": "Load above the target that is ignored",
+    "tolerance": "Tolerance above the target load",
     "rise_s": "Seconds of high load before replicas are added",
     "fall_s": "Guard: seconds before added replicas stop",
-    "scale_up_factor": "Largest growth in 15 s, times the replicas",
-    "scale_up_instances": "Replicas that may be added per 15 s",
+    "scale_up_factor": "Maximum scale-up per 15 s, multiple of current replicas",
+    "scale_up_instances": "Maximum scale-up per 15 s, replicas",
     "interval_s": "Seconds between scaling decisions",
     "routing.instance": "Routing: choice of a replica",
     "routing.decode": "Routing: choice of a decode replica",
@@ -77,17 +78,7 @@ PARAMETER_NAMES = {
     "routing.sees": "Routing: load that the router knows",
     "routing.region_threshold": "Routing: memory use from which another region is used",
     "routing.release_one_below": "Routing: memory use below which 1 deferred request is admitted",
-    "routing.release_two_below": "Routing: memory use below which 2 are admitted",
-}
-ROUTERS = {
-    "least-remaining": "fewest tokens left",
-    "least-pending": "fewest prompt tokens waiting",
-    "round-robin": "each in turn",
-    "least-memory": "least KV memory in use",
-    "prefix-aware": "fewest prompt tokens to compute",
-    "together": "all pools as one",
-    "queues": "queues",
-    "memory": "KV memory",
+    "routing.release_two_below": "Routing: memory use below which 2 deferred requests are admitted",
 }
 
 
@@ -346,9 +337,9 @@ def policies_table(
         *columns_of(POLICY_TABLE, rows),
         *test_day_columns,
         marked=lambda row: row.figures["name"] == recommended,
-        note="Sorted by cost; policies that miss an SLO last. The saving is against the baseline. "
-        "It is corrected for a lower SLO attainment. "
-        "Without a replica: the lowest of this window and the test day.",
+        note="Sorted by cost, with policies that miss an SLO last. Saving: vs the baseline, at "
+        "equal SLO attainment. Without a replica: lower attainment of this window and the "
+        "test day.",
     )
 
 
@@ -384,7 +375,7 @@ def latency_table(rows: Sequence[Row]) -> Table:
         (Head("Tier"), lambda each: each.tier),
         *((head, partial(value, name)) for head, name in LATENCY_COLUMNS),
         title="Latency by tier",
-        note="The worst hour is that with the lowest attainment and 100 requests or more.",
+        note="Worst hour: lowest attainment among hours with at least 100 requests.",
     )
 
 
@@ -452,7 +443,10 @@ def parameters_section(row: Row) -> Iterator[Section]:
 def _parameter_name(key: str) -> str:
     """Return the name of a parameter for people."""
     if key.startswith(GUARD_PREFIX):
-        return f"Guard: {key.removeprefix(GUARD_PREFIX)}"
+        name = key.removeprefix(GUARD_PREFIX).replace("of that load", "of the load limit")
+        if "pools of " in name:
+            name += " replica" if name.endswith(" 1") else " replicas"
+        return f"Guard threshold: {name}" if name.endswith("per replica") else f"Guard: {name}"
     return PARAMETER_NAMES.get(key, key_words(key))
 
 

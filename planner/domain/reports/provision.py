@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
-from planner.domain.formats import figure, signed_percent
+from planner.domain.formats import figure, lower_first, signed_percent
 from planner.domain.kinds.provision import ProvisionResult
 from planner.domain.provisioning.figures import LEVEL_NAMES, LevelFigures, PoolFigures, Total
 from planner.domain.provisioning.sharing import APART, SharedService, SharingWay
@@ -40,8 +40,8 @@ from planner.domain.reports.tables import Tables
 P = TypeVar("P")
 F = TypeVar("F")
 WAYS = {
-    "apart": "Prefill and decode on separate GPUs",
-    "together": "Operators, common GPUs",
+    "apart": "Disaggregated",
+    "together": "Operators, aggregated",
     "chunked_model": "Whole replicas, chunked prefill",
     "chunked_operator": "Operators, chunked prefill",
 }
@@ -60,6 +60,7 @@ def report(result: ProvisionResult, _: Tables) -> Report:
     window = result.window
     pools = [pool for pool in result.pools if pool.chosen]
     span = window_text(window)
+    levels_title = "GPUs by provisioning level, with bounds"
     return Report(
         title=result.scenario,
         answer=result.headline,
@@ -73,7 +74,7 @@ def report(result: ProvisionResult, _: Tables) -> Report:
             Section("GPUs by pool", (*_charts(pools), _pools(pools)), "Pools"),
             *_over_time(result),
             *_sharing(result),
-            Section("Levels and bounds", (_levels(result),), "Levels", Group.BASIS, printed=True),
+            Section(levels_title, (_levels(result),), "Levels", Group.BASIS, printed=True),
             *_methods(pools),
             *sources_section(result.provenance, result.notes),
         ),
@@ -85,7 +86,7 @@ def _facts(result: ProvisionResult) -> Iterator[Fact]:
     """Yield the GPUs of each level of scaling, with the savings over whole replicas."""
     if _levels_need_the_same(result):
         needs = next(iter(result.levels.values())).needs
-        yield Fact("GPUs, at every level", needs.gpus, form=Form.COUNT, note="no saving")
+        yield Fact("GPUs, every provisioning level", needs.gpus, form=Form.COUNT, note="no saving")
         yield Fact("Power", needs.energy_w / 1e3, "kW")
         yield Fact("Memory", needs.memory_gb / 1e3, "TB")
         return
@@ -120,7 +121,7 @@ LEVEL_COLUMNS: TableColumns[PoolRow[None, Total]] = (
     (Head("Latency", Form.NUMBER, "ms"), lambda row: row.figures.needs.latency_ms),
     (Head("Limit", Form.NUMBER, "ms"), lambda row: row.figures.needs.slo_ms),
     (Head("Tightest phase", width=2), lambda row: row.figures.tightest),
-    (Head("For the mean latency", Form.COUNT, "GPUs"), lambda row: row.figures.needs.mean_gpus),
+    (Head("GPUs for mean latency", Form.COUNT), lambda row: row.figures.needs.mean_gpus),
     (Head("Proven bound", Form.COUNT, "GPUs"), lambda row: row.figures.needs.least_gpus),
     (Head("Gap to the bound"), lambda row: _gap(row.figures.needs.gap)),
 )
@@ -172,7 +173,7 @@ METHOD_COLUMNS: TableColumns[PoolRow[PoolFigures, Method]] = (
     (Head("Pool", width=2), lambda row: pool_name(row.pool)),
     (Head("Method", width=2), lambda row: row.name),
     (Head("Slots", Form.COUNT), lambda row: row.figures.slots),
-    (Head("After placement", Form.COUNT, "GPUs"), lambda row: row.figures.gpus),
+    (Head("GPUs after placement", Form.COUNT), lambda row: row.figures.gpus),
     (Head("Proven bound", Form.COUNT, "GPUs"), lambda row: row.figures.least_gpus),
     (Head("Gap to the bound"), lambda row: _gap(row.figures.gap)),
     (Head("Power", Form.COUNT, "W"), lambda row: row.figures.power_w),
@@ -204,8 +205,8 @@ def _levels(result: ProvisionResult) -> Table:
         (Head("Memory", Form.NUMBER, "TB"), lambda row: row.figures.needs.memory_gb / 1e3),
         (Head("Change", Form.CHANGE), partial(change, "memory")),
         *LEVEL_COLUMNS,
-        note="Changes are against whole replicas. No plan keeps the mean latency with fewer GPUs "
-        "than the proven bound. Simulated requests may need more.",
+        note="Changes are against whole replicas. Proven bound: minimum GPUs for the mean-latency "
+        "limit. Simulation may need more.",
     )
 
 
@@ -242,15 +243,18 @@ def _pools(pools: list[PoolFigures]) -> Table:
     """
     levels = dict(LEVEL_NAMES)
     if all(_gpus(name, pool) == _gpus(MODEL, pool) for pool in pools for name in levels):
-        levels = {MODEL: "All levels"}
-    gpus = [(Head(head, Form.COUNT, "GPUs"), partial(_gpus, name)) for name, head in levels.items()]
+        levels = {MODEL: "all levels"}
+    gpus = [
+        (Head(f"GPUs, {lower_first(head)}", Form.COUNT), partial(_gpus, name))
+        for name, head in levels.items()
+    ]
     return table(
         pools,
         *POOL_COLUMNS,
         *gpus,
-        note="Load is the mean of the busiest hour. Replica capacity counts for the busiest "
-        "minutes, so it may need more GPUs. Without a limit of a tier, 2,000 ms are assumed for "
-        "prefill and 200 ms for decode.",
+        note="Load: mean of the busiest hour. Plans of whole replicas cover the busiest minutes, "
+        "so they may need more GPUs. Assumed limits where a tier has none: prefill 2,000 ms, "
+        "decode 200 ms.",
     )
 
 
@@ -295,7 +299,7 @@ def _sharing(result: ProvisionResult) -> Iterator[Section]:
         ),
         note=f"Placements that miss their limits are not listed: {missing}." if missing else "",
     )
-    yield Section("Prefill and decode on common GPUs", (ways,), "Together", Group.BASIS)
+    yield Section("Aggregated prefill and decode", (ways,), "Aggregated", Group.BASIS)
 
 
 def _over_time(result: ProvisionResult) -> Iterator[Section]:
@@ -331,7 +335,7 @@ def _methods(pools: list[PoolFigures]) -> Iterator[Section]:
         *METHOD_COLUMNS,
         name="Source",
         group=Group.BASIS,
-        note="A method without slots found no plan. Slots are GPU places before placement.",
+        note="Slots: GPUs before placement. Empty: the method found no plan.",
     )
 
 

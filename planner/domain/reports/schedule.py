@@ -184,9 +184,9 @@ def schedule_table(schedule: Schedule, window: WindowFacts, today: Schedule | No
         note += f" A replica has {' '.join(gpus)}."
     rows = table(
         periods,
-        (Head("From", Form.MOMENT, zone), lambda row: row.begins),
-        (Head("To", Form.MOMENT, zone), lambda row: row.ends if several_periods else None),
-        (Head("Request new at", Form.MOMENT, zone), lambda row: row.requested),
+        (Head(f"From ({zone})", Form.MOMENT), lambda row: row.begins),
+        (Head(f"To ({zone})", Form.MOMENT), lambda row: row.ends if several_periods else None),
+        (Head(f"Request new at ({zone})", Form.MOMENT), lambda row: row.requested),
         (Head("All", Form.COUNT, "replicas"),
          lambda row: sum(row.replicas) if several_pools else None),
         *pool_columns,
@@ -232,7 +232,7 @@ def _schedule_note(schedule: Schedule, *, requested_ahead: bool) -> str:
         return "First replicas. The policy then scales by its own rule."
     if requested_ahead:
         return (
-            "The replicas to run. Request new replicas at the stated time, a cold start ahead. "
-            "Stop surplus replicas when the period begins."
+            "The replicas to run. Request new replicas at the stated time, one cold start before "
+            "the period. Stop surplus replicas when the period begins."
         )
     return "The replicas to run."

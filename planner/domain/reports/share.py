@@ -26,11 +26,11 @@ from planner.domain.sharing.figures import WAYS, ModelFigures
 def report(result: ShareResult, _: Tables) -> Report:
     """Return the report of ``share``: the GPUs that models need if they share them."""
     replayed = result.replayed
-    hours = f"{replayed.duration_s / 3600:,.3g} h from {replayed.start}"
+    span = f"{replayed.duration_s / 3600:,.3g} h from {replayed.start}"
     return Report(
         title=result.scenario,
         answer=result.headline,
-        about=f"{replayed.requests:,} requests of {hours}, replayed on each GPU",
+        about=f"Replay of {span}: {replayed.requests:,} requests, GPU by GPU",
         facts=_facts(result),
         warnings=result.warnings,
         sections=(
@@ -68,7 +68,7 @@ def _chart(result: ShareResult) -> Chart:
         Axis("Share of the time", form=Form.SHARE, top=1.0),
         (
             Series("Iterations", names, busy, Role.RECOMMENDED, Shape.BAR),
-            Series("Loads of weights", names, loading, Role.SHORTFALL, Shape.BAR),
+            Series("Weight loads", names, loading, Role.SHORTFALL, Shape.BAR),
         ),
         stacked=True,
         horizontal=True,
@@ -86,11 +86,11 @@ def _gpus(result: ShareResult) -> Table:
         (Head("Weights", Form.NUMBER, "GB"), lambda row: row.weights_gb),
         (Head("Time in iterations", Form.SHARE), lambda row: row.busy),
         (Head("Time loading weights", Form.SHARE), lambda row: row.loading),
-        (Head("Loads per hour", Form.NUMBER), lambda row: row.loads_per_hour),
+        (Head("Weight loads per hour", Form.NUMBER), lambda row: row.loads_per_hour),
         (Head("Lowest SLO attainment", Form.SHARE), lambda row: row.attainment),
         note="By memory: all weights stay on the GPU, and KV caches share the rest. By time: "
-        "weights are loaded from the host when a request needs them. A single request keeps "
-        "iterations running, so their time is no share of capacity.",
+        "weights are loaded from the host when a request needs them. One request keeps "
+        "iterations running, so time in iterations is not utilization.",
     )
 
 
@@ -100,16 +100,16 @@ MODEL_COLUMNS: TableColumns[ModelFigures] = (
     (Head("Requests", Form.COUNT), lambda row: row.requests),
     (Head("Rate", Form.NUMBER, "req/s"), lambda row: row.requests_per_s),
     (Head("Weights", Form.NUMBER, "GB"), lambda row: row.weights_gb),
-    (Head("Replicas alone", Form.COUNT), lambda row: row.replicas_alone),
+    (Head("Replicas, not shared", Form.COUNT), lambda row: row.replicas_alone),
     (Head("Shares with", Form.COUNT, "models"), lambda row: len(row.shared_with)),
-    (Head("Load", Form.SECONDS), lambda row: row.load_s),
-    (Head("Loads", Form.COUNT), lambda row: row.loads),
+    (Head("Weight load time", Form.SECONDS), lambda row: row.load_s),
+    (Head("Weight loads", Form.COUNT), lambda row: row.loads),
     (Head("SLO attainment", Form.SHARE), lambda row: row.shared.attainment),
-    (Head("In other replays", Form.SHARE), lambda row: row.unseen_attainment),
-    (Head("Alone", Form.SHARE), lambda row: row.alone.attainment),
+    (Head("Attainment, unseen replays", Form.SHARE), lambda row: row.unseen_attainment),
+    (Head("SLO attainment, not shared", Form.SHARE), lambda row: row.alone.attainment),
     (Head("TTFT p95", Form.NUMBER, "ms"), lambda row: row.shared.ttft_p95_ms),
-    (Head("TTFT p95 alone", Form.NUMBER, "ms"), lambda row: row.alone.ttft_p95_ms),
+    (Head("TTFT p95, not shared", Form.NUMBER, "ms"), lambda row: row.alone.ttft_p95_ms),
     (Head("TPOT p95", Form.NUMBER, "ms"), lambda row: row.shared.tbt_p95_ms),
-    (Head("TPOT p95 alone", Form.NUMBER, "ms"), lambda row: row.alone.tbt_p95_ms),
-    (Head("Why alone", width=2), lambda row: row.why_alone),
+    (Head("TPOT p95, not shared", Form.NUMBER, "ms"), lambda row: row.alone.tbt_p95_ms),
+    (Head("Why not shared", width=2), lambda row: row.why_alone),
 )

@@ -51,6 +51,16 @@ SCHEDULERS = {
     "pf": "priority first",
     "dpa": "deadline and priority aware",
 }
+ROUTERS = {  # by setting of fleet.routing
+    "least-remaining": "fewest tokens left",
+    "least-pending": "fewest prompt tokens waiting",
+    "round-robin": "each in turn",
+    "least-memory": "least KV memory in use",
+    "prefix-aware": "fewest prompt tokens to compute",
+    "together": "all pools as one",
+    "queues": "queues",
+    "memory": "KV memory",
+}
 LONGER = 1.2  # factor on a mean length, to show the effect on replicas and cost
 
 
@@ -301,8 +311,8 @@ def _serving(hardware: Hardware) -> Iterator[Assumption]:
         value, origin = f"{link.bytes_s / GIGA:,.4g} GB/s per replica", sources[what]
         yield Assumption(what, value, origin.kind, origin.source, "serving.kv_transfer")
     routing = hardware.routing
-    overflow = f"overflow at {routing.region_threshold:.0%}"
-    value = f"by {routing.instance.replace('-', ' ')}, from {routing.sees}, {overflow}"
+    overflow = f"next region from {routing.region_threshold:.0%} of KV memory"
+    value = f"replica: {ROUTERS[routing.instance]}, region: {ROUTERS[routing.sees]}, {overflow}"
     source = "a router that knows every replica's load and adds no latency"
     yield Assumption("Routing", value, MODELLED, source, "fleet.routing")
     yield from _latencies(hardware)
@@ -373,7 +383,7 @@ def _fleet(study: Study) -> Iterator[Assumption]:
     source = "scenario" if hardware.today is not None else assumed_today(study.before.seconds)
     count = int(study.today.sum())
     value = f"{counted(count, 'replica')} at the start of the window"
-    yield Assumption("Fleet before the plan", value, ASSUMED, source, "fleet.today", "the saving")
+    yield Assumption("Fleet before the plan", value, ASSUMED, source, "fleet.today", "saving")
     value, source_words = f"{hardware.startup_s:,.6g} s", "scenario"
     starts = hardware.starts
     if starts is not None:
@@ -383,8 +393,7 @@ def _fleet(study: Study) -> Iterator[Assumption]:
         source_words = "scenario, or the default for local weights (SageServe, section 4)"
     yield Assumption("Cold start of a replica", value, ASSUMED, source_words, "fleet.startup_s")
     value = f"{len(hardware.faults)} stated" if hardware.faults else "none"
-    source_words = "scenario, without others"
-    yield Assumption("Faults", value, ASSUMED, source_words, "faults")
+    yield Assumption("Faults", value, ASSUMED, "scenario, no further faults", "faults")
 
 
 def _plan(study: Study) -> Iterator[Assumption]:

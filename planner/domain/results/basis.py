@@ -216,9 +216,9 @@ def frame_of(study: Study, *, kept: bool = False, simulated: bool = True) -> Fra
             *gaps_note(traffic, window),
             *growth_note(window),
             *([study.misfit] if study.misfit else []),
-            "Every policy begins with the fleet before the plan. Replicas that its first period "
-            "adds start one cold start earlier. They count in starts, hours and cost. The requests "
-            "of that time are not replayed.",
+            "Every policy begins with the fleet before the plan. Replicas added for the first "
+            "period start one cold start earlier and are billed. Requests before the window are "
+            "not replayed.",
             *traffic.notes,
             *study.sizes.notes,
         ),
@@ -399,6 +399,6 @@ def _sources_of_figures(study: Study, *, simulated: bool) -> tuple[Fact, ...]:
         Fact(
             f"Replicas, {'latencies, ' if simulated else ''}GPU-hours, energy, cost, carbon",
             "modelled",
-            f"{'request-level simulation' if simulated else 'optimizer'} on the facts above",
+            f"{'request-level simulation' if simulated else 'optimizer'} with the inputs above",
         ),
     )

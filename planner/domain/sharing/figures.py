@@ -171,7 +171,7 @@ def _why_alone(pool: SharingPool, m: int) -> str:
     if len(pool.models) == 1:
         return f"No other model runs on {pool.gpus} x {pool.gpu}."
     if pool.replicas(m) > 1:
-        return f"Its load fills {pool.replicas(m)} replicas."
+        return f"Its load needs {pool.replicas(m)} replicas."
     load_s = host.switch_s + model.weight_bytes / host.host_bytes_s
     strictest = float(model.ttft_s.min())
     if load_s >= strictest:

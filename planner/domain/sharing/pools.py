@@ -52,9 +52,9 @@ def host_of(
     gpu_gb_s, source = sharing.host_gb_s, "fleet.sharing"
     if gpu_gb_s is None:
         gpu_gb_s = REACHED_SHARE * link_gb_s
-        reached = f"of which copies reach {REACHED_SHARE:.0%} on H100"
-        source = f"{link_gb_s:g} GB/s one way ({link_name}), {reached}"
-    facts.append((f"Loads from host to {gpu.name}", Provenance("assumed", source)))
+        reached = f"Copies on H100 reach {REACHED_SHARE:.0%}"
+        source = f"{link_gb_s:g} GB/s one way ({link_name}). {reached}"
+    facts.append((f"Weight loads, host to {gpu.name}", Provenance("assumed", source)))
     return SharedHost(
         host_bytes=gpus * sharing.host_memory_gb * 1e9,
         host_bytes_s=gpus * gpu_gb_s * 1e9,

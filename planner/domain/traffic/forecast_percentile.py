@@ -187,7 +187,7 @@ class Quantiles:
         origins = past_origins(self.window, self.traffic.demand.start_s, at_once=at_once)
         pasts = self._past_periods(group, origins, at_once) if len(origins) else []
         if not pasts:
-            return _percentile_of_target(group, self.forecast.method)
+            return _percentile_of_target(group)
         start = float(origins[0]) + lead_bins(self.window) * self.window.bin_s
         end = start + len(origins) * _bins_per_decision(self.window, at_once) * self.window.bin_s
         days = span_words(start, end, self.traffic.clock)
@@ -275,10 +275,10 @@ def _choose_percentile(
         required += " Choose another forecast.method, or raise load_factor."
     elif HEIGHTS[enough[0]].times > 1.0:
         chosen = int(enough[0])
-        why = "Smallest factor on the highest percentile that covers demand often enough."
+        why = "Smallest factor on the highest percentile with the required coverage."
     else:
         chosen = int(enough[0])
-        why = "Lowest percentile that covers demand often enough."
+        why = "Lowest percentile with the required coverage."
     height, covered = HEIGHTS[chosen], float(shares[chosen])
     return PlannedQuantile(
         tier=group.name,
@@ -293,12 +293,12 @@ def _choose_percentile(
     )
 
 
-def _percentile_of_target(group: Group, method: str) -> PlannedQuantile:
+def _percentile_of_target(group: Group) -> PlannedQuantile:
     """Return the percentile for a short history: the SLO target of the tiers, within ``LEVELS``."""
     level = float(np.clip(group.wanted, LEVELS[0], LEVELS[-1]))
     reason = (
-        f"Too little history before the first decision to choose it with {method}. The tier's "
-        f"target, at most {LEVELS[-1]:g}, is used."
+        "Too little history to choose the forecast percentile automatically. Used: the tier's "
+        f"target, at most {LEVELS[-1]:g}."
     )
     return PlannedQuantile(
         group.name, level, times=1.0, basis=ASSUMED, why=reason, wanted=group.wanted

@@ -42,13 +42,15 @@ class PrometheusSettings(Section):
         "Engine", default="auto"
     )
     match: dict[Label, Annotated[str, Field(max_length=200)]] = labelled_field(
-        "Only series with", "One label=value a line, such as namespace=prod.", default={}
+        "Series filter", "One label=value per line, such as namespace=prod.", default={}
     )
     days: Annotated[float, Field(gt=0, le=MOST_DAYS)] = labelled_field(
         "Days of history", "Read when the source starts.", default=15.0
     )
-    model: Name | None = optional_field("Model of all series", "Default: as the engine reports.")
-    model_label: Label | None = optional_field("Label of the model", "Default: the engine's.")
+    model: Name | None = optional_field(
+        "Model of all series", "Default: model reported by the engine."
+    )
+    model_label: Label | None = optional_field("Label of the model", "Default: the engine's label.")
     region: Name | None = optional_field("Region of all series")
     region_label: Label | None = optional_field("Label of the region", "Such as cluster.")
     tier: Name | None = optional_field("Tier of all series")
@@ -70,7 +72,7 @@ class FileSettings(Section):
 
     format: Annotated[str, Field(max_length=32)] = labelled_field("Format", default="auto")
     mapping: dict[str, Annotated[str, Field(max_length=200)]] = labelled_field(
-        "Columns", "One field=column a line, such as arrival=created:ms.", default={}
+        "Columns", "One field=column per line, such as arrival=created:ms.", default={}
     )
     model: Name | None = optional_field("Model of every row")
     region: Name | None = optional_field("Region of every row")

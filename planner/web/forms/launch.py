@@ -74,19 +74,19 @@ class LaunchForm(DressedForm):
         label="Shape of a weekday",
         choices=lambda: [
             *((one.name, f"{one.name}: {one.words}") for one in shapes().values()),
-            (OWN, "24 numbers of your own, below"),
+            (OWN, "24 hourly rates of your own, below"),
         ],
         initial="office",
     )
     own_day = forms.CharField(
-        label="24 numbers",
+        label="24 hourly rates",
         required=False,
         max_length=600,
         widget=forms.TextInput(attrs={"placeholder": "relative rates from 00:00 on, local time"}),
     )
     weekend_percent = _number(
         "Weekend, % of a weekday", None, 0, 1000, required=False,
-        help_text="Default: as in the shape.",
+        help_text="Default: that of the chosen shape.",
     )  # fmt: skip
     utc_offset_h = _number("UTC offset, hours", 0, -12, 14)
     growth_percent = _number("Monthly growth, %", 0, -90, 1000)

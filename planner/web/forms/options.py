@@ -25,8 +25,8 @@ LABELS = PROPER_NAMES | {  # of choices; others are shown as they are
     "profile": "that of the profile (default)",
     "greedy": "greedy (fast)",
     "exact": "exact (fewest GPUs)",
-    "algorithm1": "greedy of Cui et al. (2025)",
-    "algorithm1-printed": "greedy of Cui et al. (2025), as printed",
+    "algorithm1": "Algorithm 1 of Cui et al., corrected",
+    "algorithm1-printed": "Algorithm 1 of Cui et al., as published",
 }
 
 

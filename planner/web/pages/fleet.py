@@ -205,8 +205,8 @@ def with_data_age(report: Report, run: Run, now: datetime) -> Report:
     old = age > SEASON
     meaning = Meaning.RISK if old else Meaning.MET
     fact = Fact("Data", f"{days_old(age):,} days old", meaning=meaning, link="sources")
-    limit = f" It is older than {SEASON.days} days, so demand may have changed." if old else ""
-    end = Note(f"The traffic that the plan knows ends on {when(now - age)}.{limit}")
+    limit = f", more than {SEASON.days} days ago. Demand may have changed" if old else ""
+    end = Note(f"The trace ends on {when(now - age)}{limit}.")
     sections = tuple(
         replace(section, blocks=(end, *section.blocks)) if section.anchor == fact.link else section
         for section in report.sections

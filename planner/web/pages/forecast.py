@@ -159,12 +159,12 @@ def moment_figure(forecast: pl.DataFrame, history: pl.DataFrame, origin: Any, cl
     def values(rows: pl.DataFrame, column: str) -> tuple[float | None, ...]:
         return tuple(rows[column].round(2).fill_nan(None))
 
-    ahead, band = tuple(forecast["time"]), "10 to 90 % band"
+    ahead, band = tuple(forecast["time"]), "Forecast P10 to P90"
     high, low = values(forecast, "p90"), values(forecast, "p10")
     series = (
         Series(band, ahead, high, Role.FORECAST, Shape.BAND, low),
-        Series("Known then", tuple(known["time"]), values(known, "actual"), Role.BASELINE),
+        Series("Demand known then", tuple(known["time"]), values(known, "actual"), Role.BASELINE),
         Series("Forecast then", ahead, values(forecast, "mean"), Role.RECOMMENDED),
-        Series("What came", tuple(actual["time"]), values(actual, "actual"), Role.MEASURED),
+        Series("Actual demand", tuple(actual["time"]), values(actual, "actual"), Role.MEASURED),
     )
     return figure_of(Chart("", Axis(), Axis(unit, unit), series), clock)

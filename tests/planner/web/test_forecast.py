@@ -87,7 +87,7 @@ def test_the_slider_shows_what_was_known_at_a_moment(client: Client, study: Run)
     figure = json_in(answer, "moment-data")
     by_name = {trace["name"]: trace for trace in figure["data"]}
     assert by_name["Forecast then"]["y"] == [12.0, 12.0]
-    assert by_name["Known then"]["y"] == [4.0, 6.0, 8.0, 10.0, 12.0]
-    assert by_name["What came"]["y"] == [14.0, 16.0]
+    assert by_name["Demand known then"]["y"] == [4.0, 6.0, 8.0, 10.0, 12.0]
+    assert by_name["Actual demand"]["y"] == [14.0, 16.0]
     far = client.get(f"/runs/{study.pk}/?part=moment&moment=99", headers={"HX-Request": "true"})
     assert "13 May 2024, 02:00" in text_of(far)

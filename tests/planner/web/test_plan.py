@@ -104,7 +104,7 @@ def test_a_backtest_leads_with_its_verdict_and_shows_every_forecaster(
     (methods,), (baselines,) = tables_of(report, "Forecasters"), tables_of(report, "Baselines")
     first, second = rows_of(methods)
     assert str(first["Forecaster"]) == "arima" and methods.marked == {0}  # equal ones first
-    assert (first["Cost"], first["Cost as chosen before"]) == (96.0, 99.0)
+    assert (first["Cost"], first["Cost, tuned earlier"]) == (96.0, 99.0)
     assert str(second["Forecaster"]).startswith("last-value")
     (flat,) = rows_of(baselines)
     assert (flat["Policy"], flat["Replicas"]) == ("Smallest flat fleet", 6)

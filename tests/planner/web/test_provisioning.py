@@ -42,7 +42,7 @@ def test_the_page_says_what_the_document_says(planner: User, run: Run) -> None:
     assert [row["Load"] for row in rows_of(pools)] == [pool["requests_s"] for pool in chosen]
     for level in ("operator", "module", "model"):
         assert "bottleneck" in page(planner, run, phase="prefill", level=level) or level == "model"
-    (together,) = tables_of(report, "Together")
+    (together,) = tables_of(report, "Aggregated")
     (service,) = run.result["sharing"]["services"]
     assert [row["GPUs"] for row in rows_of(together)] == [
         way["gpus"] for way in service["ways"].values() if way["confirmed"]
