@@ -33,6 +33,20 @@ def problem(**changes: Any) -> PlanningProblem:
     return replace(base, **changes)
 
 
+def bare_problem(models: Any, regions: Any, gpus: Any, **given: Any) -> PlanningProblem:
+    """Nothing runs, starts are free, an instance has one GPU, and there may be 99 of a cell."""
+    shape = len(models), len(regions), len(gpus)
+    defaults = {
+        "current": np.zeros(shape, np.int64),
+        "start_usd": np.zeros(shape),
+        "gpus_per_instance": np.ones(shape[::2], np.int64),
+        "minimum": np.zeros(shape, np.int64),
+        "maximum": np.full(shape, 99),
+        "epsilon": 1.0,
+    }
+    return PlanningProblem(tuple(models), tuple(regions), tuple(gpus), **(defaults | given))
+
+
 def random_problem(seed: int) -> PlanningProblem:
     """A tiny instance in which every constraint family can bind, or make it infeasible."""
     rng = np.random.default_rng(seed)

@@ -1,35 +1,29 @@
 """Columns that share GPU types, do one stage of a request or are spot, against counting."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from planner.optimizer import solve_window
 from planner.optimizer.problem import INFEASIBLE, PlanningProblem
+from tests.optimizer.problems import bare_problem
 
 
 def one_model(**changes) -> PlanningProblem:
     """Prefill of 300 tokens/s on an A, decode of 100 on a B; both on an A at 60; 600 wanted."""
-    base: dict[str, Any] = dict(  # noqa: C408 - reads as the call it stands for
-        models=("m",),
-        regions=("here",),
-        gpus=("A prefill", "B decode", "A"),
-        current=np.zeros((1, 1, 3), np.int64),
+    base = bare_problem(
+        ("m",),
+        ("here",),
+        ("A prefill", "B decode", "A"),
         theta_tps=np.array([[300.0, 100.0, 60.0]]),
         usd_per_hour=np.array([[[4.0, 1.0, 4.0]]]),
-        start_usd=np.zeros((1, 1, 3)),
-        gpus_per_instance=np.ones((1, 3), np.int64),
         demand_tps=np.array([[[600.0]]]),
         capacity_gpus=np.array([[8, 8]]),
-        minimum=np.zeros((1, 1, 3), np.int64),
-        maximum=np.full((1, 1, 3), 99),
-        epsilon=1.0,
         types=np.array([0, 1, 0]),
         type_names=("A", "B"),
         stages=np.array([1, 2, 0]),
     )
-    return PlanningProblem(**(base | changes))
+    return replace(base, **changes)
 
 
 def test_prefill_and_decode_by_hand():

@@ -5,7 +5,13 @@ import pytest
 
 from planner.optimizer.covering import Covering, Needs
 from planner.optimizer.figures import gpus_used
-from tests.optimizer.problems import problem, random_columns, random_problem, with_pools, with_spare
+from tests.optimizer.problems import (
+    bare_problem,
+    random_columns,
+    random_problem,
+    with_pools,
+    with_spare,
+)
 
 KINDS = {
     "plain": random_problem,
@@ -37,18 +43,14 @@ def test_regions_side_by_side_are_covered_as_one_after_the_other(kind):
 
 def test_of_one_that_finishes_and_one_that_is_cheap_by_the_token_the_cheaper_whole_is_taken():
     """A large GPU for $4 that serves 10 where 2 are needed, a small one for $1 that serves 2."""
-    instance = problem(
-        models=("m",),
-        regions=("r",),
-        gpus=("large", "small"),
-        current=np.zeros((1, 1, 2), np.int64),
+    instance = bare_problem(
+        ("m",),
+        ("r",),
+        ("large", "small"),
         theta_tps=np.array([[10.0, 2.0]]),
         usd_per_hour=np.array([[[4.0, 1.0]]]),
-        start_usd=np.zeros((1, 1, 2)),
-        gpus_per_instance=np.ones((1, 2), np.int64),
         demand_tps=np.zeros((1, 1, 1)),
         capacity_gpus=np.full((1, 2), 9),
-        minimum=np.zeros((1, 1, 2), np.int64),
         maximum=np.full((1, 1, 2), 9),
     )
     for need, held in ((2.0, [0, 1]), (10.0, [1, 0]), (12.0, [1, 1]), (200.0, [9, 9])):

@@ -16,6 +16,7 @@ from planner.optimizer.limited_capacity import (
 )
 from planner.optimizer.problem import INFEASIBLE, OPTIMAL, PlanningProblem
 from tests.optimizer.problems import (
+    bare_problem,
     every_fleet,
     problem,
     random_columns,
@@ -29,21 +30,14 @@ from tests.optimizer.problems import one_region as pooled_problem
 
 def one_region(*, capacity, need=(4, 4, 4)):
     """Three models at 100 tokens/s a GPU; ``need`` and ``capacity`` in instances of one GPU."""
-    shape = (3, 1, 1)
-    return PlanningProblem(
-        models=("a", "b", "c"),
-        regions=("here",),
-        gpus=("H100",),
-        current=np.zeros(shape, np.int64),
+    return bare_problem(
+        "abc",
+        ("here",),
+        ("H100",),
         theta_tps=np.full((3, 1), 100.0),
-        usd_per_hour=np.ones(shape),
-        start_usd=np.zeros(shape),
-        gpus_per_instance=np.ones((3, 1), np.int64),
-        demand_tps=100.0 * np.array(need, float).reshape(shape),
+        usd_per_hour=np.ones((3, 1, 1)),
+        demand_tps=100.0 * np.array(need, float).reshape(3, 1, 1),
         capacity_gpus=np.array([[capacity]]),
-        minimum=np.zeros(shape, np.int64),
-        maximum=np.full(shape, 99),
-        epsilon=1.0,
     )
 
 
@@ -185,12 +179,9 @@ def test_with_room_for_all_nothing_is_left():
 
 def test_what_is_unserved_counts_no_token_twice():
     """Own needs of 80% are 240 and 320, the joint peak 700: 140 beyond them."""
-    two = problem(
-        models=("m",), current=np.zeros((1, 2, 1), np.int64), gpus=("H100",),
-        theta_tps=np.array([[100.0]]), usd_per_hour=np.ones((1, 2, 1)),
-        start_usd=np.zeros((1, 2, 1)), gpus_per_instance=np.ones((1, 1), np.int64),
-        demand_tps=np.array([[[300.0], [400.0]]]), capacity_gpus=np.array([[9], [9]]),
-        minimum=np.zeros((1, 2, 1), np.int64), maximum=np.full((1, 2, 1), 9),
+    two = bare_problem(
+        ("m",), "xy", ("H100",), theta_tps=np.array([[100.0]]), usd_per_hour=np.ones((1, 2, 1)),
+        demand_tps=np.array([[[300.0], [400.0]]]), capacity_gpus=np.array([[9], [9]]), epsilon=0.8,
     )  # fmt: skip
     local, joint = unserved_demand(two, np.array([[[1], [4]]]))
     assert local[0] == pytest.approx([140.0, 0.0])

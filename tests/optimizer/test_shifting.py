@@ -11,6 +11,7 @@ from planner.optimizer.problem import PlanningProblem, Weights
 from planner.optimizer.reservations import cheapest_reservation, reservation_usd
 from planner.optimizer.shifting import Work, cheapest_shift
 from simulation.arrays import FloatArray, IntArray
+from tests.optimizer.problems import bare_problem
 
 HOUR_S = 3600.0
 
@@ -18,13 +19,11 @@ HOUR_S = 3600.0
 def window(prices: FloatArray, rho: FloatArray) -> PlanningProblem:
     """One model and GPU type in regions with ``prices [r]`` and demand ``rho [r]``."""
     shape = (1, len(prices), 1)
-    return PlanningProblem(
-        models=("m",), regions=tuple("xyz"[: len(prices)]), gpus=("g",),
+    return bare_problem(
+        ("m",), "xyz"[: len(prices)], ("g",),
         current=np.full(shape, 99), theta_tps=np.array([[100.0]]),
-        usd_per_hour=prices.reshape(shape), start_usd=np.zeros(shape),
-        gpus_per_instance=np.ones((1, 1), np.int64), demand_tps=rho.reshape(1, -1, 1),
-        capacity_gpus=np.full((len(prices), 1), 99), minimum=np.zeros(shape, np.int64),
-        maximum=np.full(shape, 99), epsilon=1.0,
+        usd_per_hour=prices.reshape(shape), demand_tps=rho.reshape(shape),
+        capacity_gpus=np.full((len(prices), 1), 99),
     )  # fmt: skip
 
 

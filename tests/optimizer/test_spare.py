@@ -8,28 +8,19 @@ from planner.optimizer import solve_window
 from planner.optimizer.problem import INFEASIBLE
 from planner.optimizer.roles import role_sides
 from planner.optimizer.window import can_decompose
-from tests.optimizer.problems import (
-    problem,
-    random_columns,
-)
+from tests.optimizer.problems import bare_problem, random_columns
 
 
 def one_model(**changes):
     """100 tokens/s an instance, 250 wanted in each of three regions at 1, 2 and 4 dollars."""
-    shape = (1, 3, 1)
-    base = problem(
-        models=("m",),
-        regions=("a", "b", "c"),
-        gpus=("H100",),
-        current=np.zeros(shape, np.int64),
+    base = bare_problem(
+        ("m",),
+        "abc",
+        ("H100",),
         theta_tps=np.array([[100.0]]),
-        usd_per_hour=np.array([1.0, 2.0, 4.0]).reshape(shape),
-        start_usd=np.zeros(shape),
-        gpus_per_instance=np.ones((1, 1), np.int64),
+        usd_per_hour=np.array([1.0, 2.0, 4.0]).reshape(1, 3, 1),
         demand_tps=np.full((1, 3, 1), 250.0),
         capacity_gpus=np.full((3, 1), 20),
-        minimum=np.zeros(shape, np.int64),
-        maximum=np.full(shape, 20),
         epsilon=0.4,
     )
     return replace(base, **changes)

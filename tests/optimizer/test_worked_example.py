@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from planner.optimizer import solve_window
-from planner.optimizer.problem import OPTIMAL, PlanningProblem
+from planner.optimizer.problem import OPTIMAL
+from tests.optimizer.problems import bare_problem
 
 
 def two_regions(*, start_usd, capacity=(9, 9), current=(0, 3), minimum=(0, 0)):
-    return PlanningProblem(
-        models=("m",),
-        regions=("east", "west"),
-        gpus=("H100",),
+    return bare_problem(
+        ("m",),
+        ("east", "west"),
+        ("H100",),
         current=np.array(current).reshape(1, 2, 1),
         theta_tps=np.array([[1000.0]]),
         usd_per_hour=np.array([10.0, 12.0]).reshape(1, 2, 1),
@@ -25,7 +26,6 @@ def two_regions(*, start_usd, capacity=(9, 9), current=(0, 3), minimum=(0, 0)):
         demand_tps=np.array([[[2000.0, 1000.0], [500.0, 2500.0]]]),
         capacity_gpus=2 * np.array(capacity).reshape(2, 1) + 1,  # one odd GPU is of no use
         minimum=np.array(minimum).reshape(1, 2, 1),
-        maximum=np.full((1, 2, 1), 9),
         epsilon=0.5,
     )
 

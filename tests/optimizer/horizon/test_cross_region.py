@@ -5,7 +5,7 @@ import pytest
 
 from planner.optimizer.horizon.cross_region import rerouted_tps, shares_planned
 from planner.optimizer.problem import HorizonProblem
-from tests.optimizer.problems import problem
+from tests.optimizer.problems import bare_problem
 
 
 def shares(
@@ -22,19 +22,16 @@ def sent(demand: list[float], serving: list[int], ways: list[list[float]] | None
 def given(demand: list[float], ways: list[list[float]] | None) -> HorizonProblem:
     """One model, instances of 10 tokens/s in three regions."""
     cells = np.ones((1, 3, 1))
-    window = problem(
-        models=("m",),
-        regions=("a", "b", "c"),
-        gpus=("G",),
-        current=0 * cells.astype(int),
+    window = bare_problem(
+        ("m",),
+        "abc",
+        ("G",),
         theta_tps=np.array([[10.0]]),
         usd_per_hour=cells,
         start_usd=cells,
-        gpus_per_instance=np.ones((1, 1), int),
         demand_tps=np.array(demand).reshape(1, 3, 1),
         capacity_gpus=np.full((3, 1), 99),
-        minimum=0 * cells.astype(int),
-        maximum=99 * cells.astype(int),
+        epsilon=0.8,
     )
     reroute = None if ways is None else np.array(ways)
     return HorizonProblem((window,), 3600.0, reroute=reroute)

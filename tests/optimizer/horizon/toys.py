@@ -11,27 +11,24 @@ from planner.optimizer.horizon.solve import solve_horizon
 from planner.optimizer.objective import per_hour
 from planner.optimizer.pareto_front import TIE, FrontPoint, pareto_front
 from planner.optimizer.problem import FEASIBLE, MEASURES, OPTIMAL, PlanningProblem, Weights
-from tests.optimizer.problems import left_without_a_region, served_by_every_fleet
+from tests.optimizer.problems import bare_problem, left_without_a_region, served_by_every_fleet
 
 
 def steps(demand: list[float], **changes: Any) -> HorizonProblem:
     """One model, one region, one GPU type of 100 tokens/s at 10 an hour and 4 a start."""
     shape = (1, 1, 1)
     limits = {name: changes.pop(name) for name in list(changes) if name.startswith("window_")}
-    window = PlanningProblem(
-        models=("m",),
-        regions=("here",),
-        gpus=("H100",),
+    window = bare_problem(
+        ("m",),
+        ("here",),
+        ("H100",),
         current=np.full(shape, changes.pop("current", 0)),
         theta_tps=np.array([[100.0]]),
         usd_per_hour=np.full(shape, 10.0),
         start_usd=np.full(shape, 4.0),
-        gpus_per_instance=np.ones((1, 1), np.int64),
         demand_tps=np.zeros(shape),
         capacity_gpus=np.full((1, 1), changes.pop("capacity", 9)),
-        minimum=np.zeros(shape, np.int64),
         maximum=np.full(shape, 9),
-        epsilon=1.0,
         **{name.removeprefix("window_"): value for name, value in limits.items()},
     )
     windows = tuple(replace(window, demand_tps=np.full(shape, tps)) for tps in demand)
