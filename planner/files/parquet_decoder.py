@@ -49,7 +49,14 @@ def _answer(request: dict[str, Any], out: BinaryIO) -> None:
     try:
         scan = pl.scan_parquet(request["path"])
         if "rows" not in request:
-            answer = _columns_and_rows(scan)
+            schema = scan.collect_schema()
+            answer = {
+                "columns": [name for name, kind in schema.items() if readable(kind)],
+                "left_out": {
+                    name: str(kind) for name, kind in schema.items() if not readable(kind)
+                },
+                "rows": int(scan.select(pl.len()).collect().item()),
+            }
         elif "columns" not in request:  # a check
             rows = scan.slice(request["offset"], request["rows"]).collect()
             answer = {"decoded": rows.height}
@@ -65,16 +72,6 @@ def _answer(request: dict[str, Any], out: BinaryIO) -> None:
     out.write(json.dumps(answer).encode() + b"\n")
     out.write(content)
     out.flush()
-
-
-def _columns_and_rows(scan: pl.LazyFrame) -> dict[str, Any]:
-    """Return the readable columns of a file, the types of the others, and its number of rows."""
-    schema = scan.collect_schema()
-    return {
-        "columns": [name for name, kind in schema.items() if readable(kind)],
-        "left_out": {name: str(kind) for name, kind in schema.items() if not readable(kind)},
-        "rows": int(scan.select(pl.len()).collect().item()),
-    }
 
 
 def readable(kind: pl.DataType) -> bool:

@@ -41,8 +41,9 @@ def design(hour: npt.ArrayLike, weekend: npt.ArrayLike, day: npt.ArrayLike) -> F
     daily = _waves(2 * np.pi * hours / 24, DAY_HARMONICS)
     yearly = _waves(2 * np.pi * np.asarray(day, np.float64) / DAYS, YEAR_HARMONICS)
     columns = [np.ones_like(hours), weekends, *daily, *yearly]
-    columns += [weekends * wave for wave in daily[:4]]
-    columns += [season * wave for season in yearly[:2] for wave in daily[:4]]
+    day_waves, year_waves = daily[:4], yearly[:2]  # cosine and sine of two harmonics, and of one
+    columns += [weekends * wave for wave in day_waves]
+    columns += [season * wave for season in year_waves for wave in day_waves]
     return np.stack(columns, axis=-1)
 
 

@@ -28,11 +28,12 @@ def serving_limits(
     Host times are those that the estimates use for ``engine``. ``recv_interval`` is SGLang's
     option, default 1. Raises SimulationError if the model does not fit or its memory is not known.
     """
+    (start_s,) = start_seconds(shape, gpu, arrangement, (engine,), recv_interval or 1.0)
     return replace(
         batch_limits(shape, gpu, arrangement, **limits),
         overhead_s=estimate_fit().calibration.iteration_s,
         sequence_s=estimate_fit().calibration.sequence_s,
-        start_s=start_seconds(shape, gpu, arrangement, (engine,), recv_interval or 1.0)[0],
+        start_s=start_s,
     )
 
 

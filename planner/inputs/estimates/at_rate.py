@@ -176,7 +176,12 @@ def compare_with_built_in(deployment: Deployment, estimate: Estimate) -> tuple[s
     if section is None:
         return ()
     profile = catalogue.profiles()[section.model, section.gpu, section.tp]
-    tbt_s = _tbt_s(profile, estimate.batch, deployment.isl, deployment.osl)
+    batch, isl, osl = estimate.batch, deployment.isl, deployment.osl
+    context, pairs = batch * (isl + osl / 2.0), isl * isl / 2.0  # pairs of tokens in a prompt
+    decode_s = float(iteration_s(profile, batch, context, 0.0, 0.0))  # without prompts
+    with_prompt_s = float(iteration_s(profile, batch, context, isl, pairs))
+    # In steady state, a prompt starts in ``batch / osl`` of the iterations.
+    tbt_s = decode_s + batch / osl * (with_prompt_s - decode_s)
     engine = catalogue.engine_of(profile.provenance)
     origin = catalogue.engine_title(engine) if engine else "engine not named"
     change = tbt_s / estimate.tbt_s - 1.0
@@ -190,16 +195,6 @@ def compare_with_built_in(deployment: Deployment, estimate: Estimate) -> tuple[s
     if estimate.batch > profile.fitted_decodes:
         sentence += ", beyond its measured batches"
     return (sentence,)
-
-
-def _tbt_s(profile: Profile, batch: float, isl: float, osl: float) -> float:
-    """Return the mean time between tokens of a ``batch`` in steady state, in seconds."""
-    context = batch * (isl + osl / 2.0)
-    pairs = isl * isl / 2.0  # of tokens in a prompt's attention
-    decode_s = float(iteration_s(profile, batch, context, 0.0, 0.0))  # without prompts
-    with_prompt_s = float(iteration_s(profile, batch, context, isl, pairs))
-    # A prompt starts in ``batch / osl`` of the iterations.
-    return decode_s + batch / osl * (with_prompt_s - decode_s)
 
 
 def built_in_section(deployment: Deployment, any_engine: bool) -> Section | None:

@@ -378,11 +378,10 @@ def next_measurement(
     remaining_share = np.array(errors_after) / np.array(error_now)[:, None]
     best = int(remaining_share.sum(axis=0).argmin())
     users, isl, osl = round(loads[best]), round(deployment.isl), round(deployment.osl)
-    return NextMeasurement(
-        users, isl, osl, (error_now[0], error_now[1]),
-        (errors_after[0][best], errors_after[1][best]),
-        commands_of(model, deployment.engine, users, isl, osl),
-    )  # fmt: skip
+    ttft_now, tbt_now = error_now
+    ttft_after, tbt_after = (errors[best] for errors in errors_after)
+    commands = commands_of(model, deployment.engine, users, isl, osl)
+    return NextMeasurement(users, isl, osl, (ttft_now, tbt_now), (ttft_after, tbt_after), commands)
 
 
 def _with_two(rows: Traits, others: Traits, i: int) -> Traits:

@@ -72,8 +72,8 @@ def kubernetes_pools(objects: Sequence[Body]) -> list[RunningPool]:
     for scaler in scalers:
         target = scaler.namespace, scaler.target
         if not scaler.namespace:  # the target may be in any namespace
-            same_name = [key for key in pools if key[1] == scaler.target]
-            target = same_name[0] if same_name else target
+            known = ((namespace, name) for namespace, name in pools if name == scaler.target)
+            target = next(known, target)
         scaled = pools.get(target) or _pool_of_target(scaler)
         pools[target] = scaler.facts.filled_from(scaled)
     planners = [row for row in map(planner_row, objects) if row]

@@ -632,7 +632,8 @@ class _Metrics:
 
         metric, value = first_present(connector.metric), first_present(connector.value)
         find = Resolver(reading.table.columns, reading.options, reading.name, connector.columns)
-        return cls(reading, connector, metric, value, find.time("time")[0][0], {})
+        (time, *_), _ = find.time("time")
+        return cls(reading, connector, metric, value, time, {})
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -125,13 +125,9 @@ def demand_layout(
 
 def _label_columns(find: Resolver, options: IngestOptions, time: tuple[str, ...]) -> dict[str, str]:
     """Return the columns of series, model, region and tier, besides labels that are stated."""
-    columns = {}
-    for label in ("series", *LABELS):
-        column = find.column(label)
-        is_stated = label != "series" and options.constant(label) is not None
-        if column and column not in time and not is_stated:
-            columns[label] = column
-    return columns
+    unstated = [label for label in ("series", *LABELS) if options.constant(label) is None]
+    columns = {label: find.column(label) for label in unstated}
+    return {label: column for label, column in columns.items() if column and column not in time}
 
 
 def _note_on_failed(find: Resolver) -> tuple[str, ...]:

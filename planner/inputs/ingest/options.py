@@ -132,8 +132,11 @@ class IngestOptions:
         return "" if self.where.strip() == filters.EVERY_ROW else self.where
 
     def constant(self, label: str) -> str | None:
-        """Return the fixed name that the caller gives to every row; None if there is none."""
-        return {"model": self.model, "region": self.region, "tier": self.tier}[label] or None
+        """Return the label that the caller gives to every row; None if there is none.
+
+        ``label`` is model, region or tier. Rows have no common series.
+        """
+        return getattr(self, label) or None if label in LABELS else None
 
     @classmethod
     def of(

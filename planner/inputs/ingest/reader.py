@@ -204,13 +204,13 @@ def _no_rows(table: Table, name: str, tally: RefusedRowCounts) -> IngestError:
 
 def _unused_labels(table: Table, options: IngestOptions) -> tuple[str, ...]:
     """Return a sentence for each label column that the caller's fixed label replaces."""
-    sentences = []
-    for label in LABELS:
-        constant = options.constant(label)
-        for column in table.columns:
-            if constant is not None and compact_name(column) in SYNONYMS[label]:
-                sentences.append(f"Column {column} is not used: every row is labelled {constant}.")
-    return tuple(sentences)
+    return tuple(
+        f"Column {column} is not used: every row is labelled {constant}."
+        for label in LABELS
+        if (constant := options.constant(label)) is not None
+        for column in table.columns
+        if compact_name(column) in SYNONYMS[label]
+    )
 
 
 PREVIEW_ROWS = 6

@@ -73,9 +73,9 @@ class IngestReport(Figures):
 
     trace: str  # the file's name
     format: str  # one of formats.FORMATS
-    rejected: int
-    reject_reasons: Mapping[str, int]
-    reject_samples: tuple[Reject, ...]  # the first few of each reason
+    rejected: int = 0
+    reject_reasons: Mapping[str, int] = field(default_factory=dict)
+    reject_samples: tuple[Reject, ...] = ()  # the first few of each reason
     clock: str  # "utc" or "relative"
     start: str
     end: str

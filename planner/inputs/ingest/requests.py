@@ -1,7 +1,6 @@
 """Read a request file: check rows, sort them by arrival and write them as Parquet parts."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +31,7 @@ MOST_REPEATED = 0.3
 LEAST_FITTING = 0.7  # share of the rows that have to fit another finding
 PARENTS = ("parentspanid", "parentid", "parentrunid", "parentobservationid")
 SPANS = ("spanid", "id", "runid", "observationid")
+MOST_EVENTS = 10  # values of a column of events; more are not kinds of event
 FEW_ROWS = 20  # different rows; if each comes again, files were joined
 FEW_REPEATS = 5  # fewer repeated rows may be chance
 FEW_PARENTS = 5  # spans with spans below them; fewer may be chance
@@ -166,7 +166,7 @@ def _event_values(rows: pl.DataFrame, ids: str) -> tuple[tuple[str, str], ...]:
     requests = rows[ids].n_unique()
     for column in rows.columns:
         events = rows[column].value_counts(sort=True)
-        if not 1 < events.height <= 10 or column == ids:  # ten: more values are not kinds of event
+        if not 1 < events.height <= MOST_EVENTS or column == ids:
             continue
         usual = [e for e, count in events.iter_rows() if e is not None and count >= 0.9 * requests]
         once = [e for e in usual if rows.filter(pl.col(column) == e)[ids].is_unique().all()]
@@ -238,12 +238,16 @@ class _Reader:
         ignored = () if self._automatic else ("cache_hit", "request_id")
         fields = {name: column for name, column in layout.fields.items() if name not in ignored}
         self._fields = fields
-        self._links = _links(fields)
+        # Fields that link the turns of a conversation: session, or the request before.
+        self._links: tuple[str, ...] = ("session",) if "session" in fields else ()
+        if not self._links and {"request_id", "parent"} <= fields.keys():
+            self._links = ("request_id", "parent")
         self._think = fields.get("delay") if self._links else None
         self._think_s = self._think_unit_s() if self._think else 1.0
         self.columns = self._needed_columns()
         self.rows = self.accepted = 0
         self.late = 0  # rows with an earlier arrival than a previous row
+        # Arrivals: of the first accepted row, the earliest, and the latest so far.
         self.first_ns = self.start_ns = self.latest_ns = 0
         self._totals = _Totals(dict.fromkeys(layout.tokens, 0))
         self.parts: list[SortedPart] = []
@@ -569,13 +573,6 @@ class _Reader:
         if self._reading.options.one_in is None and several > 1:
             notes.append(f"The rows have {several} sample rates. Each counts with their mean.")
         return tuple(notes)
-
-
-def _links(fields: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the fields that link the turns of a conversation: session, or the request before."""
-    if "session" in fields:
-        return ("session",)
-    return ("request_id", "parent") if {"request_id", "parent"} <= fields.keys() else ()
 
 
 def _time_of_turns(session: str, time: pl.Expr, wait: pl.Expr, untimed: pl.Expr) -> pl.Expr:

@@ -240,7 +240,7 @@ def stored_sessions(scan: pl.LazyFrame) -> Int32Array | None:
         return None
     session = np.full(names.len(), -1, np.int32)
     rows = several.to_numpy()
-    session[rows] = np.unique(names.filter(several).to_numpy(), return_inverse=True)[1]
+    _, session[rows] = np.unique(names.filter(several).to_numpy(), return_inverse=True)
     session.setflags(write=False)
     return session
 

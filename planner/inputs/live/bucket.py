@@ -92,7 +92,8 @@ class Bucket:
                 ".venv/bin/python -m pip install -r requirements-bucket.txt -c constraints.txt"
             )
         self._server, self._bucket = address_of(place.url), place.bucket
-        self._origin = urlsplit(self._server.url)[:2]
+        server = urlsplit(self._server.url)
+        self._origin = server.scheme, server.netloc
         self._prefix = f"{place.prefix}/" if place.prefix else ""
         self._methods = {"GET", "PUT", "DELETE"} if writes else {"GET"}
         self._trusted = _certificates_file(ca_file) if ca_file else None

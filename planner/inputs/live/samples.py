@@ -140,9 +140,9 @@ def samples_of_rows(rows: Sequence[Mapping[str, Any]], bin_s: int, now: datetime
     histograms: list[dict[str, Any]] = []
     for index, row in enumerate(rows):
         location = f"samples[{index}]"
-        _check(row, location, now)
-        start = _start_of_bin(row["time"], location, bin_s)
-        keys = {**{key: row.get(key, "") for key in KEYS}, "bin_start": start}
+        _check(row, location, bin_s, now)
+        keys = {key: row.get(key, "") for key in KEYS}
+        keys["bin_start"] = int(row["time"].timestamp())
         if tuple(keys.values()) in seen:
             raise SourceError(f"{location}: this bin of this series is in the message twice.")
         seen.add(tuple(keys.values()))
@@ -151,18 +151,7 @@ def samples_of_rows(rows: Sequence[Mapping[str, Any]], bin_s: int, now: datetime
     return Samples(bin_s, bins_frame(bins), pl.DataFrame(histograms, schema=HISTOGRAMS))
 
 
-def _start_of_bin(time: datetime, location: str, bin_s: int) -> int:
-    """Return the start of a bin in epoch seconds; raise SourceError if ``time`` is none."""
-    start = int(time.timestamp())
-    if start % bin_s or time.microsecond:
-        raise SourceError(
-            f"{location}.time: {time:%Y-%m-%dT%H:%M:%SZ} is not the start of a bin of "
-            f"{bin_s} s. Send sums of whole bins, with their start as time."
-        )
-    return start
-
-
-def _check(row: Mapping[str, Any], location: str, now: datetime) -> None:
+def _check(row: Mapping[str, Any], location: str, bin_s: int, now: datetime) -> None:
     """Raise SourceError, naming ``location``, for a row with an invalid value, or without any."""
     time: datetime = row["time"]
     if not EARLIEST <= time <= now + AHEAD:
@@ -175,6 +164,11 @@ def _check(row: Mapping[str, Any], location: str, now: datetime) -> None:
             raise SourceError(f"{location}.{name}: give a number from 0 to {LARGEST:g}.")
     for name in HISTOGRAM_FIELDS:
         _check_histogram(row.get(name), f"{location}.{name}")
+    if time.timestamp() % bin_s:
+        raise SourceError(
+            f"{location}.time: {time:%Y-%m-%dT%H:%M:%SZ} is not the start of a bin of "
+            f"{bin_s} s. Send sums of whole bins, with their start as time."
+        )
 
 
 def _check_histogram(histogram: Mapping[str, float] | None, location: str) -> None:

@@ -263,6 +263,7 @@ class Hardware:
         """Return the pool of a model, region and GPU column, with its ``initial`` replicas."""
         model, profile = self.models[m], self.profiles[m, g]
         gpu, column = self.gpus[g], self.columns[g]
+        host_w, _ = host_of(gpu)
         return Pool(
             model=model.name,
             region=self.regions[r].name,
@@ -276,7 +277,7 @@ class Hardware:
             usd_by_hour=tuple(self.usd_by_hour[:, r, g].tolist()),
             max_context=model.max_context,
             power=power_at_load(model, gpu, profile),
-            host_w=host_of(gpu)[0],
+            host_w=host_w,
             role=column.role,
             architecture=self.architectures[m],
             start_up=self._start_up(m, r, g),

@@ -24,38 +24,37 @@ def faults_of(declared: Sequence[faults.Fault], pools: Sequence[Pool]) -> tuple[
     """
     simulated: list[Fault] = []
     for fault in declared:
-        if isinstance(fault, faults.Outage):
-            simulated.append(RegionOutage(fault.region, fault.from_s, fault.to_s))
-        elif isinstance(fault, faults.Controller):
-            simulated.append(ControllerOutage(fault.from_s, fault.to_s, fault.state == "kept"))
-        else:
-            matching = tuple(i for i, pool in enumerate(pools) if _matches(fault, pool))
-            simulated += _faults_of_pools(fault, matching)
+        match fault:
+            case faults.Outage():
+                simulated.append(RegionOutage(fault.region, fault.from_s, fault.to_s))
+            case faults.Controller():
+                keeps_state = fault.state == "kept"
+                simulated.append(ControllerOutage(fault.from_s, fault.to_s, keeps_state))
+            case faults.Crash():
+                for i in _selected(fault, pools):
+                    simulated.append(Crash(i, fault.at_s, fault.instance))
+            case faults.Slow():
+                span = fault.from_s, fault.to_s
+                for i in _selected(fault, pools):
+                    simulated.append(SlowInstance(i, *span, fault.factor, fault.instance))
+            case faults.Crashes():
+                rate = fault.per_instance_hour
+                simulated.append(RandomCrashes(rate, _selected(fault, pools)))
+            case faults.FailedStarts():
+                numbers, selected = tuple(fault.nth), _selected(fault, pools)
+                simulated.append(FailedStarts(fault.probability, numbers, selected))
     for rate in sorted({pool.reclaims_per_hour for pool in pools} - {0.0}):
         reclaimed = tuple(i for i, pool in enumerate(pools) if pool.reclaims_per_hour == rate)
         simulated.append(RandomCrashes(rate, reclaimed))
     return tuple(simulated)
 
 
-def _faults_of_pools(
-    fault: faults.Crash | faults.Slow | faults.Crashes | faults.FailedStarts,
-    pools: tuple[int, ...],
-) -> list[Fault]:
-    """Return the faults to simulate for a fault of instances in ``pools``."""
-    if isinstance(fault, faults.Crash):
-        return [Crash(i, fault.at_s, fault.instance) for i in pools]
-    if isinstance(fault, faults.Slow):
-        span = fault.from_s, fault.to_s
-        return [SlowInstance(i, *span, fault.factor, fault.instance) for i in pools]
-    if isinstance(fault, faults.Crashes):
-        return [RandomCrashes(fault.per_instance_hour, pools)]
-    return [FailedStarts(fault.probability, tuple(fault.nth), pools)]
-
-
-def _matches(fault: Any, pool: Pool) -> bool:
-    """Return whether a fault is of a pool; a field without a value matches every pool."""
-    return (
-        fault.model in (None, pool.model)
+def _selected(fault: Any, pools: Sequence[Pool]) -> tuple[int, ...]:
+    """Return the indices of the pools of a fault; a field without a value matches every pool."""
+    return tuple(
+        i
+        for i, pool in enumerate(pools)
+        if fault.model in (None, pool.model)
         and fault.region in (None, pool.region)
         and fault.gpu in (None, pool.gpu.name)
         and (fault.role is None or ROLES[fault.role] == pool.role)

@@ -1,6 +1,6 @@
 """Find the current, minimum and maximum replicas of each pool (model, region and GPU column)."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -11,8 +11,6 @@ from planner.inputs.scenario.columns import SHOWN, Arrangements, Column
 from planner.inputs.scenario.schema import Profile, Replicas, Scenario
 from planner.schema_types import ROLES
 from simulation.arrays import FloatArray, IntArray
-
-Pool = tuple[int, int, int]  # model, region, column
 
 
 class ReplicaLimits(NamedTuple):
@@ -47,18 +45,7 @@ def replica_limits(
             minimum[m, r, cheapest] = min(scenario.fleet.minimum, maximum[m, r, cheapest])
     if not scenario.fleet.today:
         return ReplicaLimits(minimum, maximum)
-    return _limits_with_today(_rows_of_today(scenario, fleet), minimum, maximum)
-
-
-def _rows_of_today(scenario: Scenario, fleet: Arrangements) -> Iterator[tuple[Pool, Replicas]]:
-    """Yield the rows of ``fleet.today`` with their pools; a fleet without spot GPUs has no spot."""
-    models = [model.name for model in scenario.models]
-    regions = [region.name for region in scenario.regions]
-    has_spot = any(column.spot for column in fleet.columns)
-    for row in scenario.fleet.today:
-        if has_spot or not row.spot:
-            m, r = models.index(row.model), regions.index(row.region)
-            yield (m, r, column_of(row, m, fleet)), row
+    return _limits_with_today(scenario, fleet, minimum, maximum)
 
 
 def _usable_groups(maximum: IntArray, columns: Sequence[Column]) -> list[list[int]]:
@@ -79,16 +66,23 @@ def _usable_groups(maximum: IntArray, columns: Sequence[Column]) -> list[list[in
 
 
 def _limits_with_today(
-    rows: Iterable[tuple[Pool, Replicas]], minimum: IntArray, maximum: IntArray
+    scenario: Scenario, fleet: Arrangements, minimum: IntArray, maximum: IntArray
 ) -> ReplicaLimits:
-    """Return the limits with the replicas and limits that ``rows`` of ``fleet.today`` state.
+    """Return the limits with the replicas and limits that the rows of ``fleet.today`` state.
 
-    ``rows`` have the pool (model, region, column) of each row. ``minimum`` and ``maximum`` are the
-    limits without these rows. Raise ScenarioError if a row has more replicas than fit.
+    ``minimum`` and ``maximum`` are the limits without these rows, and are changed. Rows of spot
+    GPUs do not count if the fleet has none. Raise ScenarioError if a row has more replicas than
+    fit.
     """
+    models = [model.name for model in scenario.models]
+    regions = [region.name for region in scenario.regions]
+    has_spot = any(column.spot for column in fleet.columns)
     today, lent = np.zeros((2, *maximum.shape), np.int64)
-    minimum, maximum = minimum.copy(), maximum.copy()
-    for pool, row in rows:
+    for row in scenario.fleet.today:
+        if row.spot and not has_spot:
+            continue
+        m = models.index(row.model)
+        pool = m, regions.index(row.region), column_of(row, m, fleet)
         lent[pool] = row.lent or 0
         running = row.replicas + int(lent[pool])
         if running > maximum[pool]:

@@ -96,7 +96,7 @@ def speed_of(
 
 
 def _built_in(section: Profile) -> Speed:
-    """Return the catalogue's profile of a section; raise ScenarioError if there is none.
+    """Return the catalogue's profile of a section, or raise ScenarioError with those of its model.
 
     Measurements that contradict the profile are added to its source.
     """
@@ -104,7 +104,15 @@ def _built_in(section: Profile) -> Speed:
     key = model_known_as(section.model), gpu_known_as(section.gpu), section.tp
     profile = built_in.get(key)
     if profile is None or section.precision != "bf16" or section.kv_precision != "bf16":
-        raise _no_built_in(section)
+        model, _, _ = key
+        have = ", ".join(f"{m} on {tp} x {g}" for m, g, tp in sorted(built_in) if m == model)
+        in_precision = "" if section.precision == "bf16" else f" in {section.precision}"
+        raise ScenarioError(
+            f"profiles: there is no built-in profile of {section.model}{in_precision} on "
+            f"{section.tp} x {section.gpu}. Give alpha_ms, beta_ms, gamma_ms and delta_ms, or "
+            "kind: roofline to estimate it from published specifications"
+            + (f", or use {have}." if have else ".")
+        )
     # Show known contradictions in the source, because the profile is used in spite of them.
     if against := contradictions(built_in).get(key):
         source = f"{profile.provenance.source}; {against}"
@@ -115,21 +123,6 @@ def _built_in(section: Profile) -> Speed:
         gpu=section.gpu,
         max_batch=section.max_batch or profile.max_batch,
         max_batch_tokens=section.max_batch_tokens or profile.max_batch_tokens,
-    )
-
-
-def _no_built_in(section: Profile) -> ScenarioError:
-    """Return the error for a section without a built-in profile, with those of its model."""
-    model = model_known_as(section.model)
-    have = ", ".join(
-        f"{m} on {tp} x {g}" for m, g, tp in sorted(catalogue.profiles()) if m == model
-    )
-    in_precision = "" if section.precision == "bf16" else f" in {section.precision}"
-    return ScenarioError(
-        f"profiles: there is no built-in profile of {section.model}{in_precision} on "
-        f"{section.tp} x {section.gpu}. Give alpha_ms, beta_ms, gamma_ms and delta_ms, or "
-        "kind: roofline to estimate it from published specifications"
-        + (f", or use {have}." if have else ".")
     )
 
 

@@ -9,6 +9,7 @@ from planner.files.documents import csv_rows, yaml_documents
 from planner.inputs.ingest.json_text import json_object
 
 MAX_CHARACTERS = 1_000_000
+LINES_ABOVE = 9  # of settings above a printed block
 _PRINTED = "Serving Benchmark Result"  # of vLLM and SGLang
 _KEYS = {  # of a printed line in the JSON of the same tool, where the words differ
     "successful_requests": "completed",
@@ -54,7 +55,8 @@ def _parse_printed_results(text: str) -> Iterator[dict[str, object]]:
     """Yield the results that a benchmark prints as text, with the keys of its JSON result."""
     for above, part in pairwise(text.split(_PRINTED)):
         # The number in flight may be printed above the block.
-        lines = [line for line in _LINE.findall(above)[-9:] if "concurrency" in line[0]]
+        settings = _LINE.findall(above)[-LINES_ABOVE:]
+        lines = [(key, value) for key, value in settings if "concurrency" in key]
         named = {
             "_".join(re.findall(r"[a-z0-9]+", key.lower())): value
             for key, value in (*lines, *_LINE.findall(_END.split(part)[0]))

@@ -26,8 +26,11 @@ DISTRIBUTION = "power_law_1.2"
 
 def _parts(frame: Frame, *columns: str) -> list[tuple[str, tuple[str, ...], Frame]]:
     """Return (GPU type, values of ``columns``, part) for each combination of these, sorted."""
-    parts = sorted(frame.parts("system", *columns), key=lambda part: part[0])
-    return [(GPUS.get(key[0], key[0]), key[1:], part) for key, part in parts]
+    by_key = dict(frame.parts("system", *columns))
+    return [
+        (GPUS.get(system, system), tuple(values), by_key[system, *values])
+        for system, *values in sorted(by_key)
+    ]
 
 
 def _precision(frame: Frame, name: str) -> str:

@@ -110,7 +110,8 @@ def read_kernels(
         raise IngestError(
             f"There is no kernel format {kind!r}. Choose one of auto, {', '.join(FORMATS)}."
         )
-    for column in FORMATS[kind][0]:
+    needed, _ = FORMATS[kind]
+    for column in needed:
         if column not in frame.data.columns:
             raise IngestError(f"{frame.name} lacks the column {column} of the format {kind}.")
     by_gpu = _rows_by_gpu(frame, kind, shapes)
