@@ -85,8 +85,7 @@ def answer_report(title: str, before: WhatIf | None, now: WhatIf, *, same: bool 
         simulated_cost = figure(now.recommended.cost_usd, "$")
         sentence = (
             f"Recommended before the change: {now.recommended.label}, {simulated_cost} simulated. "
-            "The figures above are of the plan that covers the forecast. Simulate the change to "
-            "see the recommended policy."
+            "Simulate the change to compare with it."
         )
         blocks.append(Note(sentence))
     if now.totals is not None:

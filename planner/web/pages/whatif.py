@@ -235,7 +235,6 @@ def answers_context(run: Run, params: QueryDict) -> TemplateContext:
         "going": pending,
         "planned": len(answers) - pending,
         "asked": len(answers),
-        "simulated": recommended is not None,
     }
     if question.axes:
         return context | _grid_context(run, question, answers, params.get("figure", ""))

@@ -25,6 +25,11 @@ from planner.web.request import Request
 
 ANSWERS = "what-if-answers"  # the part of the page that htmx replaces
 SCENARIOS = 100  # to choose from
+STEPS = (  # shown before the first grid
+    ("1. Setting", "Demand, SLO, price, GPUs or spare replicas.", ""),
+    ("2. Plan", "The optimizer plans again in seconds.", ""),
+    ("3. Simulate", "Simulate a change, or every combination of two ranges.", ""),
+)
 
 
 @require_safe
@@ -89,6 +94,7 @@ def listing(request: Request) -> HttpResponse:
     context = {
         "page": page, "sweeps": [(one, one.sweep) for one in sweep_summaries(list(page))],
         "scenarios": scenarios_list()[:SCENARIOS],
+        "choices": STEPS,
     }  # fmt: skip
     return render(request, "web/what_ifs.html", context)
 

@@ -8,6 +8,7 @@ from django.http import QueryDict
 from django.urls import reverse
 from rest_framework.test import APIClient
 
+from planner.domain.formats import figure
 from planner.domain.report import Chart, Table
 from planner.domain.whatif.answer import ESTIMATED_SIZES, NOT_SIMULATED, STATIC_FLEET, WhatIf
 from planner.domain.whatif.figures import PLANNED, SIMULATED
@@ -158,7 +159,8 @@ def test_a_comparison_s_what_ifs_are_of_the_plan_it_shows(folder: Path, viewer: 
     shown = [run.result["plan"]["totals"][name] for name in ("usd", "gpu_hours", "kwh", "starts")]
     assert totals(asked(run)) == pytest.approx(shown, rel=1e-9)
     page = signed_in(viewer).get(f"/runs/{run.pk}/what-if/")
-    assert page.context["simulated"]
+    simulated_usd = run.result["recommended"]["cost_usd"]
+    assert figure(simulated_usd, "$") in page.context["report"].answer
 
 
 @pytest.mark.parametrize("spare", [0, 1])
