@@ -50,15 +50,15 @@ def detect_drift(past: PastPeaks) -> Drift:
     recent_wape = wape(actual[is_recent], forecast[is_recent])
     earlier_wape = wape(actual[~is_recent], forecast[~is_recent])
     figures = (
-        f"Peaks of the last {recent} windows were off by {recent_wape:.1%}, of the {earlier} "
-        f"before by {earlier_wape:.1%}"
+        f"Peak WAPE of the last {recent} windows: {recent_wape:.1%}, of the {earlier} before: "
+        f"{earlier_wape:.1%}"
     )
     errors = np.abs(log_ratio_scores(actual, forecast, np.array(past.scale)))
     begin = _begin_of_rise(errors[is_recent], errors[~is_recent])
     if begin is None or recent_wape <= earlier_wape:
-        return Drift(False, None, f"{figures}: no drift.")
+        return Drift(False, None, f"{figures}. No drift.")
     since = float(starts[earlier + begin])
-    return Drift(True, since, f"{figures}: more, for longer, than chance explains.")
+    return Drift(True, since, f"{figures}. Chance does not explain this rise.")
 
 
 def _begin_of_rise(errors: FloatArray, before: FloatArray) -> int | None:

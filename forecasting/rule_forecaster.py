@@ -68,16 +68,16 @@ def selection_reason(forecast: PanelForecast, row: int) -> str:
     chosen = forecast.methods[row]
     errors = {score.method: score.error for score in compared_methods(forecast, row)}
     if chosen not in errors:
-        return f"{chosen}: too little was seen to try any method."
+        return f"{chosen}: too little history to compare methods."
     if chosen == ENSEMBLE:
         why = f"no single method was {MARGIN:.0%} better"
     else:
-        why = f"at least {MARGIN:.0%} better than all together"
-    off_by = f"lately its peaks were off by {errors.pop(chosen):.1%} of mean demand"
+        why = f"at least {MARGIN:.0%} better than the ensemble"
+    error = f"recent peak error {errors.pop(chosen):.1%} of mean demand"
     next_best = list(errors)[:1]
     rivals = next_best + [name for name in NAIVE if name in errors and name not in next_best]
     compared = ", ".join(f"{name} {errors[name]:.1%}" for name in rivals)
-    return f"{chosen}: {off_by}; {why}{f' ({compared})' if compared else ''}."
+    return f"{chosen}: {error}, {why}{f' ({compared})' if compared else ''}."
 
 
 class MultiSeriesForecaster:

@@ -329,8 +329,8 @@ def _worse_than_naive(
                 continue
             if naive.peak_wape < tested.peak_wape - LEAST_DIFFERENCE:
                 notes[i] = (
-                    f"Worse than {method}: peaks were off by {tested.peak_wape:.1%} where that is "
-                    f"off by {naive.peak_wape:.1%} (MASE {tested.mase:.2f})."
+                    f"Worse than {method}: peak WAPE {tested.peak_wape:.1%} instead of "
+                    f"{naive.peak_wape:.1%} (MASE {tested.mase:.2f})."
                 )
     return notes
 

@@ -89,8 +89,8 @@ class Options(RunOptions):
     level: Literal[LevelName, "all"] = Field("all", title="Level")
     """Level to plan. Default: all."""
     method: Method = Field("greedy", title="Method")
-    """greedy (default); exact: fewest GPUs, with a proven bound; algorithm1: the greedy of Cui et
-    al., as read here or printed."""
+    """greedy (default); exact: fewest GPUs, with a proven bound; algorithm1: Algorithm 1 of Cui
+    et al., corrected or as published."""
     epsilon: float = Field(0.0, title="Greedy tolerance (ε)", ge=0, le=1)
     """Share of the limit at which algorithm1 stops. Default: 0."""
     kernels: Source = Field("auto", title="Operator times")

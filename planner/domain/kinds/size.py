@@ -250,10 +250,10 @@ def _method_words(options: Options, assumed: _AssumedRequests) -> str:
         options.burstiness, "arrivals (gaps gamma-distributed)"
     )
     return (
-        f"simulation of one replica request by request: {REQUESTS:,} and again {2 * REQUESTS:,} "
-        f"{arrivals}, {assumed.words}; the largest rate that meets the tier in both, to within "
-        f"{PRECISION:.0%}; the same for pools of {', '.join(map(str, SIMULATED))}, and in between "
-        "by 1/sqrt(n)"
+        f"simulation of one replica by {REQUESTS:,} and {2 * REQUESTS:,} {arrivals}, "
+        f"{assumed.words}. Capacity: largest rate that meets the tier in both, within "
+        f"{PRECISION:.0%}. Pools of {', '.join(map(str, SIMULATED))} are simulated too. Sizes "
+        "between them follow 1/sqrt(n)"
     )
 
 

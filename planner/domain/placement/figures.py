@@ -248,8 +248,8 @@ def headline(methods: Mapping[str, MethodFigures], has_kv_transfers: bool) -> st
     start = best.start
     if not has_kv_transfers:
         return (
-            f"{start.units:,} replicas placed, {gpu_words(start.fragmented_gpus)} left over on "
-            "partly used nodes"
+            f"{start.units:,} replicas placed, {gpu_words(start.fragmented_gpus)} free on partly "
+            "used nodes"
         )
     blind = None if best.label == LABELS[BLIND] else methods.get(BLIND)
     comparison = (
@@ -329,7 +329,7 @@ def notes(
     yield (
         "Fewer points are better. Per GPU: 1000 (times 1 + priority) for a unit without a place, "
         "100 for affinity missed, 30 for a fallback. 10 per step of priority above the need, 20 "
-        "times the KV bandwidth lost, 0.01 per GPU left over on a partly used node (assumed: an "
+        "times the KV bandwidth lost, 0.01 per free GPU on a partly used node (assumed: an "
         "order of precedence)."
     )
     if has_kv_transfers:

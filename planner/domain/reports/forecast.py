@@ -242,7 +242,7 @@ METHOD_COLUMNS: TableColumns[ComparedMethod] = (
     (Head("Method", width=2), lambda row: row.method.replace("-", " ")),
     (Head("Chosen"), lambda row: "yes" if row.chosen else ""),
     (Head("Peak error", Form.SHARE), lambda row: row.error),
-    (Head("Error vs chosen method", Form.NUMBER), lambda row: row.over_chosen),
+    (Head("Error vs chosen method", Form.NUMBER, "x"), lambda row: row.over_chosen),
     (Head("Ensemble weight, next window", Form.SHARE), lambda row: row.share),
     (Head("Ensemble weight, last bin", Form.SHARE), lambda row: row.end_share),
 )

@@ -118,7 +118,7 @@ def _warnings(result: PdRatioResult) -> Iterator[str]:
     if result.limits.tbt_ms is None and result.limits.e2e_ms is None:
         yield (
             f"The tier has no TPOT limit, so decode is as slow as its memory allows: TPOT "
-            f"{milliseconds(best.tbt_ms)}. Set a limit to get a split that answers in time."
+            f"{milliseconds(best.tbt_ms)}. Set a TPOT limit to size decode for it."
         )
     if role := edge_role(best):
         yield (

@@ -112,14 +112,17 @@ def _headline(before: WhatIf | None, now: WhatIf, simulated: SimulatedPolicy | N
     usd = now.totals.usd
     before_usd = before.totals.usd if before and before.totals else None
     cost = figure(usd, "$")
-    if simulated is not None:
-        cost = f"{cost} (simulated {figure(simulated.cost_usd, '$')})"
-    elif before_usd:
-        cost = f"{figure(before_usd, '$')} → {cost} ({signed_percent(usd / before_usd - 1)})"
     noun = "replica" if now.most == 1 else "replicas"
     status = STATUS_TEXTS.get(now.status, f" ({now.status})")
+    replicas = f"{span_text((now.least, now.most))} {noun}{status}"
     name = planned_figures(now.recommended)[0].label
-    return f"{name} {cost}, {span_text((now.least, now.most))} {noun}{status}"
+    if simulated is not None:
+        guard = " with guard" if name.endswith("without guard") else ""
+        simulated_cost = figure(simulated.cost_usd, "$")
+        return f"{name}: {cost}. Simulated{guard}: {simulated_cost}. {replicas}"
+    if before_usd:
+        cost = f"{figure(before_usd, '$')} → {cost} ({signed_percent(usd / before_usd - 1)})"
+    return f"{name} {cost}, {replicas}"
 
 
 def _fact(shown: Figure, before: WhatIf | None, now: WhatIf) -> Fact:

@@ -56,7 +56,7 @@ def speed_drifts(
         elif not profiles or replica_of(hardware, *profiles[0]).role != "mixed":
             notes.append(
                 f"The speed of {observed.model or 'a model'} in {observed.region or 'a region'} "
-                "was observed, but the plan has no replicas that do both prefill and decode."
+                "was observed, but the plan has no aggregated replicas."
             )
         elif observed.at_s.size >= LEAST_OBSERVATIONS:
             drift = _drift(hardware.profiles[profiles[0]], observed)

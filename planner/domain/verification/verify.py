@@ -416,8 +416,8 @@ def _choice_sentence(verified: VerifiedPlan) -> str:
         for row in verified.tier_outcomes
     ):
         return (
-            f"Cheaper plans met the SLO there but not in the window: of {tries} tried on it this "
-            "one was chosen, in hindsight."
+            "Cheaper plans met the SLO there but not in the window. This plan was chosen from "
+            f"{tries} simulated on the window, so it uses future data."
         )
     return f"None of {tries} plans that met the SLO there meets it in the window."
 

@@ -7,8 +7,8 @@ from planner.outputs.object_names import name_of
 FILE = "deferrable-work.csv"
 NOTES = (
     "Deferrable work: your batch queue must read this file, because no autoscaler does.",
-    "Release at most these input tokens per period. Release work that was not forecast in time "
-    "for its deadline.",
+    "Release at most these input tokens per period. Release other work early enough for its "
+    "deadline.",
 )
 
 

@@ -25,8 +25,7 @@ API, KIND = "keda.sh/v1alpha1", "ScaledObject"
 POLL_S, ROUND_S = 30, 15  # KEDA's default; interval of the HPA controller
 GUARDED = (
     "The triggers by load add replicas above the schedule, up to maxReplicaCount. In the "
-    "simulation, that was as many as the region's GPUs or fleet.maximum allow. The largest trigger "
-    "wins.",
+    "simulation, the limit was the region's GPUs or fleet.maximum. The largest trigger wins.",
     "Queries need vLLM's metrics, the label pod, and pods with names that begin with their "
     "deployment's name. vLLM also counts cached prompt tokens.",
     "Queries have no tolerance and ignore other regions, so replicas may come earlier than "

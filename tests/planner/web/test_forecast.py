@@ -40,6 +40,7 @@ def test_a_window_ahead_is_shown_whole_with_its_peak(days: int, rows: int) -> No
         Any,
         SimpleNamespace(
             series=[],
+            methods=None,
             window=window,
             notes=(),
             scenario="Ahead",

