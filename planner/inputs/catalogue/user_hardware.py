@@ -94,8 +94,7 @@ def gpu_form_values(spec: GpuSpec) -> dict[str, Any]:
     """Return the known values that a user would enter for a GPU type, by name."""
     # A peak has the name of its precision, which is no attribute of the type.
     facts = {field: getattr(spec, field) for field in spec.__slots__} | dict(spec.peak_flops)
-    values = {quantity.name: facts.get(quantity.attribute) for quantity in GPU}
-    return _in_units(GPU, values) | ({"family": spec.family} if spec.family else {})
+    return _in_units(GPU, facts) | ({"family": spec.family} if spec.family else {})
 
 
 def model_spec(name: str, facts: Mapping[str, Any], provenance: Provenance) -> ModelSpec:
@@ -106,9 +105,7 @@ def model_spec(name: str, facts: Mapping[str, Any], provenance: Provenance) -> M
 
 def model_form_values(spec: ModelSpec) -> dict[str, Any]:
     """Return the values that a user would enter for the memory of a model, by name."""
-    return _in_units(
-        MODEL, {quantity.name: getattr(spec, quantity.attribute) for quantity in MODEL}
-    )
+    return _in_units(MODEL, {field: getattr(spec, field) for field in spec.__slots__})
 
 
 def model_shape(name: str, fields: Mapping[str, Any]) -> ModelShape:
@@ -178,11 +175,11 @@ def _in_si(quantity: Quantity, value: Any, what: str) -> float:
     return int(number) if quantity.whole else number * quantity.per_unit
 
 
-def _in_units(quantities: tuple[Quantity, ...], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return SI ``values`` in the users' units, by name; unknown values are left out."""
+def _in_units(quantities: tuple[Quantity, ...], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return SI ``facts`` (by attribute) in users' units, by name; unknown ones are left out."""
     in_units: dict[str, Any] = {}
     for quantity in quantities:
-        value = values.get(quantity.name)
+        value = facts.get(quantity.attribute)
         if value is not None:
             # Nine digits hide the rounding error of the conversion.
             number = float(f"{value / quantity.per_unit:.9g}")

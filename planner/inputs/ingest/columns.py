@@ -120,7 +120,7 @@ def without_answers(probe: pl.DataFrame) -> bool:
 
     There is no column of output tokens, and the input tokens are the total tokens.
     """
-    find = Resolver(probe.columns, IngestOptions(), "")
+    find = Resolver(probe.columns)
     prompt, total = find.expression("input_tokens"), find.expression("total_tokens")
     known = find.expression("arrival") and not find.expression("output_tokens")
     if not known or prompt is None or total is None or find.expression("requests"):
@@ -130,7 +130,7 @@ def without_answers(probe: pl.DataFrame) -> bool:
 
 def counts_per_bin(columns: Sequence[str]) -> bool:
     """Return whether columns are those of a demand file (amounts per bin), not of requests."""
-    find = Resolver(columns, IngestOptions(), "")
+    find = Resolver(columns)
     per_request = all(find.column(field) for field in ("arrival", "input_tokens", "output_tokens"))
     column_per_service = any(WIDE["requests"].match(column) for column in columns)
     if column_per_service or find.expression("requests") or find.expression("rate"):
@@ -167,19 +167,19 @@ def _forms_of_name(column: str) -> tuple[str, ...]:
 class Resolver:
     """A search for the columns of fields (such as "input_tokens") in one file.
 
-    It tries the caller's mapping, then ``known`` (the columns of fields that the file's format
-    declares), then well-known names. ``name`` is the file's name, for errors.
+    It tries ``mapping`` (the caller's, field to column), then ``known`` (the columns of fields that
+    the file's format declares), then well-known names. ``name`` is the file's name, for errors.
     """
 
     def __init__(
         self,
         columns: Sequence[str],
-        options: IngestOptions,
-        name: str,
+        mapping: Mapping[str, str] | None = None,
+        name: str = "",
         known: Mapping[str, str] | None = None,
     ) -> None:
         self.columns = columns
-        self.mapping = options.mapping
+        self.mapping = mapping or {}
         self.name = name
         self.of_format = known or {}
         # A share must not be taken for an amount. The columns of a known format are certain.
@@ -317,7 +317,7 @@ def request_layout(
     ``known`` maps fields to the columns of the file's format, which are tried first. Without
     ``answers``, output lengths are not required.
     """
-    find = Resolver(probe.columns, options, name, known)
+    find = Resolver(probe.columns, options.mapping, name, known)
     arrival, unit = find.time("arrival")
     if "arrival" not in options.mapping and not known:
         arrival = columns_of_moment(arrival, probe)

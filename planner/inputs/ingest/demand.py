@@ -631,7 +631,9 @@ class _Metrics:
             return next((by_name[name] for name in names if name in by_name), declared)
 
         metric, value = first_present(connector.metric), first_present(connector.value)
-        find = Resolver(reading.table.columns, reading.options, reading.name, connector.columns)
+        find = Resolver(
+            reading.table.columns, reading.options.mapping, reading.name, connector.columns
+        )
         (time, *_), _ = find.time("time")
         return cls(reading, connector, metric, value, time, {})
 

@@ -94,7 +94,7 @@ def demand_layout(
     probe: pl.DataFrame, options: IngestOptions, name: str, known: Mapping[str, str]
 ) -> DemandLayout:
     """Find a demand file's columns (``known``: those of its format), or raise IngestError."""
-    find = Resolver(probe.columns, options, name, known)
+    find = Resolver(probe.columns, options.mapping, name, known)
     time, unit = find.time("time")
     if "time" not in options.mapping and not known:
         time = columns_of_moment(time, probe)
@@ -289,7 +289,7 @@ def panel_like(probe: pl.DataFrame) -> bool:
     series = _panel_columns(probe)
     if not series or probe.height < 2:
         return False
-    find = Resolver(series, IngestOptions(), "")
+    find = Resolver(series)
     fields = set(SYNONYMS) - {"time", "arrival", "series", "model", "region", "tier"}
     if any(map(find.expression, fields)):
         return False

@@ -231,7 +231,7 @@ def preview(path: Path | str, name: str) -> Preview:
     with opened_table(path, IngestOptions(name=name)) as table:
         first_rows = python_safe(table.probe.head(PREVIEW_ROWS)).iter_rows()
         texts = [["" if v is None else str(v)[:SHOWN] for v in row] for row in first_rows]
-    find = Resolver(table.columns, IngestOptions(), "")
+    find = Resolver(table.columns)
     field_of_column: dict[str, str] = {}
     for field in DEMAND_FIELDS if counts_per_bin(table.columns) else REQUEST_FIELDS:
         if column := find.column(field):
