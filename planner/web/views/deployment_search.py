@@ -124,6 +124,7 @@ def page_context(found: DeploymentSearchResult) -> TemplateContext:
     return {
         "found": found,
         "best": found.simplest,
+        "simpler": _simpler(found),
         "near_limits": list(_near_limits(found)),
         "cheapest": next(iter(found.candidates), None),
         "rows": [
@@ -134,6 +135,20 @@ def page_context(found: DeploymentSearchResult) -> TemplateContext:
         "speed_figure": _front(found, "tokens_per_s_user", "tokens/s per user"),
         "latency_figure": _front(found, "ttft_ms", "TTFT, ms (95th percentile)"),
     }
+
+
+def _simpler(found: DeploymentSearchResult) -> tuple[Row, float] | None:
+    """Return the cheapest aggregated deployment and its extra cost, a share of the recommended.
+
+    None: the recommended one is aggregated too, or a price is not known.
+    """
+    best = found.simplest
+    if best is None or best.mode != "disagg" or not best.usd_per_mtok:
+        return None
+    row = next((row for row in found.candidates if row.mode != "disagg"), None)
+    if row is None or row.usd_per_mtok is None:
+        return None
+    return row, row.usd_per_mtok / best.usd_per_mtok - 1.0
 
 
 def _near_limits(found: DeploymentSearchResult) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """The page of the search for deployments, and what is chosen there in a scenario; REST likewise."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from planner.inputs.scenario.document import parse
 from planner.models import Scenario, User
 from planner.services.deployment_search import replace_deployments, stored_search
 from planner.services.hardware import gpu_save
+from planner.web.views.deployment_search import page_context
 from tests.planner.web.pages import text_of
 from tests.planner.web.study import DOCUMENT
 
@@ -64,6 +66,18 @@ def test_the_same_question_is_computed_once_until_the_user_s_hardware_changes(
     gpu_save(user=planner, name="own-gpu", facts=facts, source="its data sheet")
     stored_search(query, progress)
     assert len(reports) > computed
+
+
+def test_the_price_of_a_simpler_deployment_stands_beside_a_split_one(planner: User) -> None:
+    query = DeploymentQuery(model="llama-3.1-8b", isl=512, osl=64, gpus=("A100-80GB",))
+    found = stored_search(query, lambda done, what: None)
+    first = found.candidates[0]
+    assert first.usd_per_mtok is not None
+    split = replace(first, mode="disagg")
+    plain = replace(first, mode="agg", usd_per_mtok=1.15 * first.usd_per_mtok)
+    simpler = page_context(replace(found, candidates=(split, plain)))["simpler"]
+    assert simpler == (plain, pytest.approx(0.15))
+    assert page_context(replace(found, candidates=(plain, split)))["simpler"] is None
 
 
 def test_what_is_chosen_opens_in_the_editor_that_keeps_it(client: Client, pools: Scenario) -> None:
