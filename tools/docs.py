@@ -91,10 +91,8 @@ def with_tables(text: str) -> str:
     sections = {section.__name__: section for section in _reachable_sections(Scenario, [])}
     for mark in re.findall(r"<!-- (keys of \w+|policies|parameters) -->", text):
         if mark == "policies":
-            oracle = {True: " Oracle baseline.", False: ""}
             table = POLICY_HEAD + "".join(
-                f"| `{name}` | {each.label} | {each.line}{oracle[each.uses_future_data]} |\n"
-                for name, each in TRAITS.items()
+                f"| `{name}` | {each.label} | {each.line} |\n" for name, each in TRAITS.items()
             )
         elif mark == "parameters":
             table = "\n".join(_parameters())

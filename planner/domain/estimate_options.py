@@ -60,9 +60,9 @@ ENGINE = (
             MOST_DRAFTED),
     _number("acceptance", "Share accepted", "Share of the draft tokens that is accepted, instead "
             "of accepted_tokens.", 0, 1),
-    _number("max_num_seqs", "Most sequences in a batch", "Most sequences in a decode batch of a "
-            "rank. Default: as memory allows.", 1, MAX_USERS),
-    _number("chunk_tokens", "Most prompt tokens of an iteration", "Chunked prefill "
+    _number("max_num_seqs", "Maximum sequences in a batch", "Maximum sequences in a decode "
+            "batch of a rank. Default: limited by memory.", 1, MAX_USERS),
+    _number("chunk_tokens", "Maximum prompt tokens per iteration", "Chunked prefill "
             "budget. Default: 8192.", 1, MOST_TOKENS),
     _number("prefix_hit_rate", "Prefix hit rate", "Share of a prompt in the prefix cache.", 0,
             MOST_HITS),
@@ -71,7 +71,7 @@ ENGINE = (
             ("mean", "median")),
     _number("rounds", "Requests of each user", "Requests that each user sends one after another. "
             "Default: 10, as in benchmarks. Steady traffic: 1000.", 1, 1e9),
-    _choice("equal_lengths", "All of one length", "yes: all requests have equal lengths. "
+    _choice("equal_lengths", "All of one length", "Yes if all requests have equal lengths. "
             "Default: yes in a benchmark, except for lengths of InferenceMAX.", ("yes", "no")),
     _number("recv_interval", "SGLang's recv_interval", "Iterations between SGLang's polls for "
             "requests. Default: 1; 10 or 30 for benchmarks with lengths of InferenceMAX.", 1,

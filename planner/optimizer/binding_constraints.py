@@ -118,9 +118,9 @@ def _binding_local_needs(problem: PlanningProblem, target: IntArray) -> Iterator
 
 def _local_words(problem: PlanningProblem, where: str) -> str:
     """Return the sentence on the local demand of ``where``, which binds."""
-    share = "" if problem.epsilon == 1 else f"{percent(problem.epsilon)} of "
     redundancy = redundancy_words(problem).removesuffix(" in each region")
-    return f"{where}: at its minimum. The region must serve {share}its own peak{redundancy}."
+    share = f"{percent(problem.epsilon)} of its peak{redundancy}"
+    return f"{where}: limited by the region's own share ({share})."
 
 
 def _limiting_sides(
@@ -170,7 +170,7 @@ def _joint_words(problem: PlanningProblem, where: str) -> str:
     """Return the sentence on the joint demand of ``where``, which binds."""
     lost = " without any one of them" if problem.lose_region else ""
     redundancy = redundancy_words(problem)
-    return f"{where}: at its minimum. All regions together must serve their peak{lost}{redundancy}."
+    return f"{where}: limited by the joint peak of all regions{lost}{redundancy}."
 
 
 def _last_instance_tps(problem: PlanningProblem, target: IntArray, side: Side) -> FloatArray:

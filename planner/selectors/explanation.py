@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from planner.domain.formats import figure
+from planner.domain.formats import counted, figure
 from planner.domain.report import limit_name
 from planner.domain.sizing.size_errors import SIMULATION
 from planner.domain.traffic.window import words_of
@@ -172,16 +172,19 @@ def _plan_step(result: Row, pool: Row, peak: Row, pool_tps: Sequence[float]) -> 
     ``peak`` is the row of the plan with the most replicas. ``pool_tps[n - 1]`` is the capacity of n
     replicas, in input tokens/s.
     """
-    facts = [f"{peak['target']:,} replicas"]
+    facts = [counted(peak["target"], "replica")]
     capacity_tps = None
     if 0 < peak["target"] <= len(pool_tps):
         capacity_tps = pool_tps[peak["target"] - 1]
-        facts.append(f"capacity {capacity_tps:,.0f} input tokens/s")
+        facts.append(f"pool capacity: {capacity_tps:,.0f} input tokens/s")
     if capacity_tps is None or round(capacity_tps) != round(peak["capacity_tps"]):
-        facts.append(f"all pools of the region {peak['capacity_tps']:,.0f} input tokens/s")
+        tps_words = f"{peak['capacity_tps']:,.0f} input tokens/s"
+        facts.append(f"service in the region, by its weakest role: {tps_words}")
     binding = [
         # The pool is named at the head of the chain.
-        _sentences([(limit["sentence"].partition(": ")[2] or limit["sentence"]).rstrip(".")])
+        _sentences([rest.rstrip(".")])
+        if (rest := limit["sentence"].partition(": ")[2])
+        else limit["sentence"]
         for limit in result["plan"].get("binding") or []
         if _explains(limit, pool, peak["target"])
     ]
@@ -192,8 +195,8 @@ def _explains(limit: Row, pool: Row, replicas: int) -> bool:
     """Return whether a binding constraint explains the ``replicas`` of a pool, its most."""
     sentence = limit["sentence"]
     role = pool["arrangement"].rpartition(", ")[2]
-    other_role = {"prefill": "for decode", "decode": "for prefill"}.get(role)
-    if other_role and other_role in sentence:
+    other = {"prefill": "decode", "decode": "prefill"}.get(role)
+    if other and (f"for {other}" in sentence or f", {other} in" in sentence):
         return False
     is_there = pool["region"] in sentence or limit["family"] in JOINT
     # A demand that binds only in periods with fewer replicas does not explain the most.

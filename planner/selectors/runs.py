@@ -95,11 +95,11 @@ def _pools_text(run: Run) -> str:
             words = [] if model == model_before else [model]
             words += [role] if role in ("prefill", "decode") else []
             in_pool_rps = _rps_in_pool(run, i)
-            place = place or (" in its pool" if in_pool_rps else "")
+            place = place or (" in the pool" if in_pool_rps else "")
             pools.append(" ".join([*words, figure(in_pool_rps or float(rps))]))
             model_before = model
     more = " and others" if figures[f"pool_{POOLS}_max_rps"] else ""
-    return f"{', '.join(pools)}{more} req/s per replica{place}"
+    return f"Capacity per replica{place}, req/s: {', '.join(pools)}{more}"
 
 
 def _rps_in_pool(run: Run, index: int) -> float | None:

@@ -87,7 +87,7 @@ class CalibrationOptions(RunOptions):
         None, title="Requests in flight of every row", ge=1, le=1_000_000
     )
     """Requests in flight of rows without a load."""
-    replicas: int | None = Field(None, title="Replicas behind a gateway", ge=1, le=100_000)
+    replicas: int | None = Field(None, title="Replicas behind the gateway", ge=1, le=100_000)
     """Replicas that shared the load."""
     engine: Literal[ENGINES] | None = Field(None, title="Engine")  # type: ignore[valid-type]
     """Engine of rows without one."""

@@ -228,7 +228,7 @@ def _limit_words(tier: Tier) -> Iterator[str]:
         if limit_ms is not None:
             yield f"{name} {milliseconds(limit_ms)}"
     if tier.deferrable:
-        yield "may wait"
+        yield "deferrable"
 
 
 def _lengths(trace: Trace, draft: Scenario, speed: Profile) -> Iterator[Assumption]:

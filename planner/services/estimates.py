@@ -55,8 +55,8 @@ Row = Mapping[str, Any]
 # What the stated error of an estimate was measured on. The fit is that of the estimate's speeds to
 # measured benchmark rows.
 BASIS = {
-    "seen": "measured rows of this model on this GPU type, with which it was fitted",
-    "version": "measured rows of this model and GPU type, fitted without the engine's version",
+    "seen": "the rows of this model and GPU type that it was fitted to",
+    "version": "rows of this model and GPU type, whose engine version was left out of the fit",
     "model": "models that the fit has not seen, such as this one",
     "gpu": "GPU types that the fit has not seen, such as this one",
     "both": "models on GPU types, both unseen by the fit, as here",
@@ -66,13 +66,13 @@ BASIS = {
 # What was left out of a fit, to measure its error on that. The page compares these errors.
 UNSEEN = {
     "seen": "nothing",
-    "version": "the engine's version",
-    "source": "who measured",
-    "model": "the model",
-    "gpu": "the GPU type",
+    "version": "engine version",
+    "source": "measurement source",
+    "model": "model",
+    "gpu": "GPU type",
     "both": "model and GPU type",
-    "vendor_gpu": "the GPU type of another vendor",
-    "vendor": "the GPU's vendor",
+    "vendor_gpu": "GPU type, other vendor",
+    "vendor": "GPU vendor",
 }
 
 
@@ -307,14 +307,14 @@ def _cell_words(key: str, rows: int) -> str:
     decoding if they matter.
     """
     mode, *rest = key.split()
-    parts = ["prefill and decode apart" if mode == "disagg" else "prefill and decode together"]
+    parts = [f"{rows:,} {'dis' * (mode == 'disagg')}aggregated deployments"]
     if rest and rest[0] in LOADS:
-        in_flight = {"low": "up to 16", "middle": "up to 128", "high": "above 128 requests"}
-        parts.append(f"{in_flight[rest[0]]} in flight")
+        in_flight = {"low": "up to 16", "middle": "up to 128", "high": "above 128"}
+        parts.append(f"{in_flight[rest[0]]} requests in flight")
     parts += [name for name in rest if name in ENGINES]
     if "drafts" in rest:
         parts.append("with drafted tokens")
-    return f"{rows:,} measured deployments ({', '.join(parts)})"
+    return ", ".join(parts)
 
 
 def _smaller_errors(error: ExpectedError, change: Change | None) -> ExpectedError:

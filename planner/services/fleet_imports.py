@@ -45,7 +45,7 @@ class PoolFacts(RunOptions):
     region: str = Field("", title="Region", max_length=200)
     """Region of the scenario. Required if it has several."""
     replicas: int | None = Field(None, title="Replicas", ge=0, le=1_000_000)
-    """Replicas of each pool. Default: as in the text."""
+    """Replicas of each pool. Default: as stated in the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def fleet_import(
         user=user,
         document=imported.document,
         version=version,
-        message=f"Fleet of today read from {name}"[:200],
+        message=f"Current fleet read from {name}"[:200],
     )
     return saved, imported
 

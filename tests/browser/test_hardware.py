@@ -36,7 +36,7 @@ def test_from_measurements_to_an_error_and_an_estimate(
     file = {"name": "bench.csv", "mimeType": "text/csv", "buffer": MEASURED.encode()}
     site.get_by_label("Drop a file here").set_input_files(file)
     site.get_by_label("Source of the measurement").fill("the cluster next door")
-    site.get_by_role("button", name="Read it").click()
+    site.get_by_role("button", name="Read file").click()
     site.get_by_role("heading", name="What was read").wait_for()
     fit = site.locator("#fit")
     expect(fit).to_contain_text("our-llama on 1 x our-h100 (16 rows)")

@@ -251,7 +251,7 @@ def _assumptions(
         ),
         Assumption("KV cache", KV_CACHE, "assumed", "the engines' default"),
         Assumption(
-            "Most sequences and tokens of an iteration",
+            "Maximum sequences and tokens per iteration",
             f"{MAX_BATCH:,} and {MAX_BATCH_TOKENS:,} per copy of attention",
             "assumed", "vLLM's defaults",
         ),

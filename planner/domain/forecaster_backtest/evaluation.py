@@ -39,7 +39,7 @@ from planner.policies.base import Policy
 from planner.policies.choice import policy_of
 from simulation.bisection import bisect_first
 
-STATIC_FLEETS = {"flat-before": "", "flat-min": "oracle: uses future data"}  # with a remark
+STATIC_FLEETS = {"flat-before": "", "flat-min": "oracle"}  # with a remark
 TUNED_REMARK = "tuned on future data"
 UNTUNED_REMARK = "not tuned"
 TRIES_BY_COVERAGE = 14  # more than with replays: a plan alone is cheap

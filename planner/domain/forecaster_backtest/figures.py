@@ -198,10 +198,10 @@ def _last_value_comparison(best: str, costs: Mapping[str, float]) -> str:
         return f"{_method_words(best)} is the cheapest forecaster: ${costs[best]:,.2f}"
     saves = 1 - costs[best] / last_value_usd
     if best != SAME_AS_NOW and saves >= NEGLIGIBLE_DIFFERENCE:
-        return f"{_method_words(best)} is {saves:.0%} cheaper than repeating the last value"
+        return f"Plans with forecaster “{best}” cost {saves:.0%} less than with the last value"
     if len(costs) == 1:
         return f"Forecast by {SAME_AS_NOW}: ${last_value_usd:,.2f}"
-    return "No forecaster is cheaper than repeating the last value"
+    return "No forecaster gives cheaper plans than the last value"
 
 
 def _method_words(method: str) -> str:

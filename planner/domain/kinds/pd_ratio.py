@@ -58,8 +58,8 @@ from simulation.trace import PrefixBlocks
 PRODUCTION = "1P/5D to 9P/1D in HeteroScale's production (section 4.1)"
 CACHED = (
     "Prefill replicas cache shared prompts, by the blocks of the trace. Capacities and simulations "
-    "include this. Closed forms, and so sensitivity, drift and the ranking of pairs, count every "
-    "prompt in full."
+    "include this. Queueing formulas, and so sensitivity, drift and the ranking of pairs, count "
+    "every prompt in full."
 )
 
 
@@ -69,11 +69,11 @@ class Options(RunOptions):
     instances: int | None = Field(
         None, title="Replicas, prefill plus decode", ge=2, le=MOST_INSTANCES
     )
-    """Prefill and decode replicas together. Default: today's, at most 16."""
-    prefill: str = Field("", title="Prefill on", max_length=120)
-    """GPU type of prefill. Default: the best per dollar."""
-    decode: str = Field("", title="Decode on", max_length=120)
-    """GPU type of decode. Default: the best per dollar."""
+    """Prefill and decode replicas together. Default: current number, at most 16."""
+    prefill: str = Field("", title="Prefill GPU type", max_length=120)
+    """GPU type of prefill. Default: best throughput per dollar."""
+    decode: str = Field("", title="Decode GPU type", max_length=120)
+    """GPU type of decode. Default: best throughput per dollar."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -54,7 +54,7 @@ class Options(RunOptions):
     method: Literal[Method, "all"] = Field("all", title="Method")
     """Placement method. Default: all."""
     counts: Counts | None = Field(None, title="What to place")
-    """Today's fleet, or the plan's largest or last period. Default: today's, else the largest."""
+    """The current fleet, or the plan's largest or last period. Default: current, else largest."""
     ratio: tuple[Instances, Instances] | None = Field(
         None, title="Ratio", json_schema_extra={"give": "P:D, such as 1:2, both at least 1"}
     )

@@ -231,6 +231,11 @@ def _warnings(
     if missed:
         names = ", ".join(f"{row.model} in {row.region}" for row in missed)
         yield f"SLO missed without sharing: {names}. Use more GPUs per replica, or another type."
+    if large := sorted({row.model for row in models if row.replicas_alone > 1}):
+        yield (
+            f"{', '.join(large)}: each replica serves a fixed share of the requests here. "
+            "A load-balanced pool may need fewer GPUs."
+        )
     for r, region in enumerate(hardware.regions):
         for t, gpu in enumerate(hardware.gpu_types):
             needed = sum(

@@ -48,7 +48,7 @@ class Options(RunOptions):
     """Policy, as name or name:label."""
     seed: Seed | None = Field(None, title="Seed")
     """Seed of the simulation. Default: the scenario's."""
-    requests: bool = Field(False, title="Keep every request")
+    requests: bool = Field(False, title="Store the result of every request")
     """Keep a table with a row per request, at most 50 million."""
 
 

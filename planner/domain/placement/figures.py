@@ -252,11 +252,9 @@ def headline(methods: Mapping[str, MethodFigures], has_kv_transfers: bool) -> st
             "used nodes"
         )
     blind = None if best.label == LABELS[BLIND] else methods.get(BLIND)
-    comparison = (
-        f", {1 - blind.start.bandwidth_lost:.0%} if placed without topology" if blind else ""
-    )
+    comparison = f". Ignoring topology keeps {1 - blind.start.bandwidth_lost:.0%}" if blind else ""
     kept = f"{1 - start.bandwidth_lost:.0%}"
-    return f"Best placement: prefill and decode keep {kept} of their bandwidth{comparison}"
+    return f"Best placement keeps {kept} of prefill-decode bandwidth{comparison}"
 
 
 def warnings(methods: Mapping[str, MethodFigures], has_kv_transfers: bool) -> Iterator[str]:

@@ -21,8 +21,8 @@ from planner.optimizer.problem import FEASIBLE, OPTIMAL, TIMEOUT, Binding, Scali
 from simulation.arrays import ratio
 
 ENERGY = (
-    "rated-load power at all times, host and PUE "
-    "included (assumed). The simulation measures real power"
+    "rated-load power at all times, with host and PUE "
+    "(assumed). The simulation computes power by load"
 )
 
 

@@ -143,7 +143,7 @@ def _value_of_looser_limit(
     # A looser limit never lowers a capacity, so a factor below 1 is an error of closed forms.
     pools = inputs.at_period(expensive.period).sizes.times(np.maximum(factors, 1.0)).pool_tps
     step_ms = 1000 * LOOSENED_BY * min(limits)
-    words = f"{LIMITS[field]} limits {LOOSENED_BY:.0%} looser ({step_ms:,.0f} ms of the strictest)"
+    words = f"All {LIMITS[field]} limits {LOOSENED_BY:.0%} looser (strictest: +{step_ms:,.0f} ms)"
     faster = replace(expensive.problem, theta_tps=in_large_pools(pools), pool_tps=pools)
     return expensive.value_of(faster, Move("slo", words, step_ms, "ms"))
 
@@ -186,5 +186,5 @@ def _value_of_higher_quantile(
     if not extra_tps.any():
         return None
     more = replace(expensive.problem, demand_tps=expensive.problem.demand_tps + extra_tps)
-    words = "One point of quantile more (normal errors assumed)"
+    words = "Forecast percentile 1 point higher (normal errors assumed)"
     return expensive.value_of(more, Move("quantile", words, 1.0, "point"))

@@ -299,7 +299,7 @@ def _needs_sentence(totals: Mapping[str, Total], saved: Mapping[str, Savings]) -
     if not saved:
         return f"Whole replicas need {gpu_words(gpus)}"
     if not saves_gpus(saved):
-        return f"No savings below the replica: whole replicas need {gpu_words(gpus)}"
+        return f"No savings from operator-level provisioning. Whole replicas need {gpu_words(gpus)}"
     # By GPUs, then by energy.
     best = min(saved, key=lambda name: totals[name].needs.amounts[:2])
     return (

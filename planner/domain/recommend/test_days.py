@@ -192,7 +192,7 @@ class TestDays:
                 cases = [self._busier_case(declared.times)]
                 return [_test_day(declared, f"Demand x {declared.times:g}", cases)]
             case schema.Crowd():
-                name = f"Crowd: x {declared.times:g} for {declared.hours:g} h"
+                name = f"Traffic spike: x {declared.times:g} for {declared.hours:g} h"
                 cases = [self._busier_case(declared.times, declared.hours)]
                 return [_test_day(declared, name, cases)]
             case schema.LongerOutputs():

@@ -124,7 +124,7 @@ def _forecasters(result: BacktestResult, methods: Sequence[ForecasterFigures]) -
 def _name(row: ForecasterFigures) -> str:
     """Return the forecast method, marked if it uses future data or misses equal attainment."""
     remarks = (
-        "uses future data" if row.facts.method == PERFECT else "",
+        "oracle" if row.facts.method == PERFECT else "",
         "" if row.equal else "not at equal attainment",
     )
     return ", ".join(filter(None, (row.facts.method, *remarks)))

@@ -146,7 +146,7 @@ def _risk(loss: ReplicaLoss, old: ReplicaLoss | None, was: str) -> Fact:
     meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[loss.survives]
     was_redundant = _note(was, old.verdict if old else None)
     note = " · ".join(filter(None, (loss.effect, was_redundant)))
-    return Fact("Risk", loss.verdict, note=note, meaning=meaning)
+    return Fact("Redundancy", loss.verdict, note=note, meaning=meaning)
 
 
 def _attainment(new: Outcome, old: Outcome | None, tier: str, was: str) -> Fact:

@@ -76,9 +76,9 @@ STATIC = "static"  # name of the static fleet among the plans to choose from
 NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 SLOWER = "slower_profile"  # kind of test day: replicas are slower by the error of their profile
 PAST = "past"  # kind of test day: a past day as it was
-SORTS = {PAST: "day", "drawn": "forecast day"}  # of test days by kind; others: stress tests
+SORTS = {PAST: "past day", "drawn": "forecast day"}  # of test days by kind; others: stress tests
 MOSTLY_IDLE = 0.25  # use of capacity in the busiest bin, below which smaller replicas would do
-GUARDED = "Simulated. A guard adds replicas to the schedule for some minutes: {}."
+GUARDED = "Simulated. The guard adds replicas for some minutes: {}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,7 +391,7 @@ def _replicas_fact(view: ComparisonView, schedule: Schedule | None) -> Iterator[
         today = _replicas(view, schedule_of(view.tables, TODAY), TODAY)
     yield Fact(
         "Replicas", span_text(counts),
-        change="" if today is None else f"{span_text(today)} before",
+        change="" if today is None else f"current: {span_text(today)}",
         note=_guard_words(view, schedule, with_mean=False),
         link="schedule" if schedule is not None else "",
     )  # fmt: skip
@@ -422,8 +422,8 @@ def _comparison_words(view: ComparisonView) -> str:
     if base is None:
         if view.comparison.baseline != view.key or len(view.outcomes) == 1:
             return ""
-        return "same as before" if TODAY in view.outcomes else "saving unknown: no current fleet"
-    baseline = "before" if base.name == TODAY else base.label[:1].lower() + base.label[1:]
+        return "same as current" if TODAY in view.outcomes else "saving unknown: no current fleet"
+    baseline = "current" if base.name == TODAY else base.label[:1].lower() + base.label[1:]
     if base.hindsight:
         baseline += " (oracle)"
     equal_slo = view.equal_slo(view.key)
@@ -481,14 +481,14 @@ def _risk_fact(view: ComparisonView) -> Fact:
     if plan.level is not None and not plan.level.qualifies:
         failing = len(plan.level.failing)
         days = f"Fails {counted(failing, 'test day')}"
-        return Fact("Risk", days, note=price, meaning=Meaning.MISSED)
+        return Fact("Redundancy", days, note=price, meaning=Meaning.MISSED)
     loss = view.replica_loss(plan.outcome)
     meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[loss.survives]
     if loss.survives and view.frame.speed_error and not _speed_tested(view):
         meaning = Meaning.NEUTRAL  # green would promise that speeds are right
     note = " · ".join(filter(None, (loss.effect, price)))
     link = "test-days" if view.tests.days else ""
-    return Fact("Risk", loss.verdict, note=note, meaning=meaning, link=link)
+    return Fact("Redundancy", loss.verdict, note=note, meaning=meaning, link=link)
 
 
 def _speed_tested(view: ComparisonView) -> bool:
@@ -504,13 +504,13 @@ def _test_days_fact(view: ComparisonView) -> Fact:
         return Fact("Test days", "none simulated", meaning=Meaning.RISK)
     passed = [day for day in required if day.policies[view.key].passes]
     if len(passed) == len(required):
-        return Fact("Passes", _tests_text(passed), meaning=Meaning.MET, link="test-days")
+        return Fact("Tests passed", _tests_text(passed), meaning=Meaning.MET, link="test-days")
     missed = [day for day in required if day not in passed]
-    return Fact("Fails", _tests_text(missed), meaning=Meaning.MISSED, link="test-days")
+    return Fact("Tests failed", _tests_text(missed), meaning=Meaning.MISSED, link="test-days")
 
 
 def _tests_text(days: Sequence[TestDayFigures]) -> str:
-    """Return the number of test days of each sort, such as "1 day, 2 stress tests"."""
+    """Return the number of test days of each sort, such as "1 past day, 2 stress tests"."""
     sorts = Counter(SORTS.get(day.kind, "stress test") for day in days)
     return ", ".join(counted(count, sort) for sort, count in sorts.items())
 

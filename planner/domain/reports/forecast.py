@@ -36,6 +36,7 @@ from planner.domain.traffic.past_forecasts import NO_BETTER, WORSE
 
 Rows = Sequence[Mapping[str, Any]]
 ERROR = "Error (WAPE)"
+ERROR_LEADS = ("Forecast error", "Off by")  # of headlines, here and of earlier releases
 WELL_COVERED = 0.7  # least share of bins in the 80% band of a forecast that can be planned on
 MOST_BY_HOUR = timedelta(days=2)  # longest forecast that is shown by hour, else by day
 VALUES = ("actual", "mean", "p10", "p90")
@@ -147,7 +148,7 @@ def _answer(facts: Sequence[Fact], headline: str) -> str:
     if coverage.meaning is Meaning.RISK:
         return f"Do not plan on this forecast{off}. Its 80% band is too narrow. Add growth margin."
     # Without its first sentence, which is the error.
-    compared = headline.partition(". ")[2] if headline.startswith("Off by") else headline
+    compared = headline.partition(". ")[2] if headline.startswith(ERROR_LEADS) else headline
     # Such as "repeating the day before (9.8%", from "Worse than repeating the day before (9.8%)."
     naive = compared.removeprefix(NO_BETTER).removeprefix(WORSE).partition(")")[0].strip()
     if compared.startswith(WORSE):

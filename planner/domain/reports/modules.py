@@ -99,7 +99,7 @@ def modules_section(
     resources = table(pools, *POOL_COLUMNS, *RESOURCE_COLUMNS, title="Resources")
     charts = _charts(pools[:MOST_CHARTS], frame, tables("modules"))
     blocks: tuple[Block, ...] = (operations, resources, *charts, _memory_table(pools), *NOTES)
-    yield Section("Scaling below the replica", blocks, "Modules", group=Group.PLAN)
+    yield Section("Module scaling", blocks, "Modules", group=Group.PLAN)
 
 
 def _memory_table(pools: Sequence[Pool]) -> Table:

@@ -180,7 +180,7 @@ def demand_chart(
     ]
     top = None  # of the y axis; None: as high as the lines
     if today is not None and today != policy:
-        name = "Capacity before" if today == TODAY else "Capacity, baseline"
+        name = "Capacity, current fleet" if today == TODAY else "Capacity, baseline"
         for line in _capacity_line(tables, today, frame, name, Role.BASELINE):
             top = _top_below(line, series)
             if top is not None:
@@ -225,13 +225,13 @@ def _deferrable(
     The capacity serves both. With ``work``, the band is the work that the plan does in each period.
     """
     deferrable = total.clear()
-    label = "Deferrable demand, on top"
+    label = "Deferrable demand (stacked)"
     if work:
         starts = [*sorted({row.period for row in work}), frame.window.end]
         period_s = (starts[1] - starts[0]).total_seconds()
         rates = [row.planned / period_s for row in work]
         deferrable = pl.DataFrame({"time": [row.period for row in work], "tps": rates})
-        label = "Deferrable demand as moved, on top"
+        label = "Deferrable demand as moved (stacked)"
     elif frame.deferrable:
         deferrable = demand_of(tables, frame, deferrable=True)
     if deferrable.is_empty():

@@ -104,10 +104,10 @@ def _front_table(result: ParetoResult) -> Table:
     knee = ""
     if result.knee is not None and has_trade_off(result.points):
         knee = f"Plan {result.knee + 1}"
-    note = "Energy and carbon are at rated load."
+    note = "Energy and carbon: at rated load."
     if len(plans) > 1:
-        together = "A numbered plan decides all periods together"
-        note = f"{together}, so it may beat your plan slightly. {note}"
+        together = "Numbered plans optimize all periods jointly"
+        note = f"{together}, so they may be slightly better. {note}"
     return table(plans, *PLAN_COLUMNS, marked=lambda row: row.name == knee, note=note)
 
 
@@ -128,7 +128,8 @@ def report(result: ParetoResult, _: Tables) -> Report:
 
 def _demand_note(result: ParetoResult) -> str:
     """Return the demand that the plans serve, and why there is no trade-off with one GPU type."""
-    note = "All plans serve the demand of your plan. They are not simulated."
+    simulated = "They are" if result.simulated_usd is None else "The numbered plans are"
+    note = f"All plans serve the same demand. {simulated} not simulated."
     if result.as_planned is None:
         note = "Planned once, before the window, for a forecast of all of it. Run it again."
     gpus = {row.replica.gpu for row in result.frame.capacity}

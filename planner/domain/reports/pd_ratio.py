@@ -203,7 +203,7 @@ def _sensitivity(result: PdRatioResult) -> Iterator[Section]:
     best_by_formula = max(result.ratios, key=lambda row: row.closed_tps).figures.name
     best = result.best.figures.name
     if best_by_formula != best:
-        ranking = f"Closed forms rank {best_by_formula} first, simulation {best}."
+        ranking = f"Queueing formulas rank {best_by_formula} first, simulation {best}."
         blocks.append(Note(f"{ranking} Compare cells with each other only."))
     isl, osl = list(map(round, ratios.isl)), list(map(round, ratios.osl))
     blocks.append(_heat_map("Mean lengths", "Input / output tokens", isl, osl, ratios.by_lengths))

@@ -36,9 +36,7 @@ def report(result: PlaceResult, _: Tables) -> Report:
         f"{tree.s2:,} S2 switches"
         for tree in result.topology
     )
-    source = (
-        "the fleet before the plan" if result.counts_from == "fleet.today" else result.counts_from
-    )
+    source = "the current fleet" if result.counts_from == "fleet.today" else result.counts_from
     return Report(
         title=result.scenario,
         answer=result.headline,

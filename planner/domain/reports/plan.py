@@ -91,7 +91,7 @@ def _deciding_facts(result: PlanResult, replicas: str) -> Iterator[Fact]:
         current = sum(row.current for row in decisions if row.period == first)
         # A fleet that the scenario does not state is only assumed.
         stated = all(fact.what != CURRENT_FLEET for fact in result.frame.provenance)
-        change = f"{current:,} before" if current and stated else ""
+        change = f"current: {current:,}" if current and stated else ""
         # A comparison would add test days.
         verified = result.verification is not None
         sized_for = "to meet the SLO on earlier windows" if verified else "for the forecast"
@@ -106,11 +106,11 @@ def _deciding_facts(result: PlanResult, replicas: str) -> Iterator[Fact]:
         yield Fact(f"Planned energy {per_window}", totals.kwh, "kWh", note=note)
     spare = result.plan.spare
     if spare is None:
-        yield Fact("Risk", "Not N+1", note="no spare replicas", meaning=Meaning.RISK)
+        yield Fact("Redundancy", "Not N+1", note="no spare replicas", meaning=Meaning.RISK)
         return
     price = "" if spare.usd is None else f"spare replicas cost {figure(spare.usd, '$')}"
     survives = "N+1" if spare.instances else "Region loss"
-    yield Fact("Risk", survives, note=price, meaning=Meaning.MET)
+    yield Fact("Redundancy", survives, note=price, meaning=Meaning.MET)
 
 
 def _attainment_fact(recommended: RecommendedPlan | None) -> Fact:

@@ -39,7 +39,7 @@ from planner.domain.report import (
 
 MOST_REGIONS = 3  # with a line each in the chart of deferrable work
 SOLVERS = {"highs": "HiGHS", "cbc": "CBC"}
-SINGULAR = {"GPUs": "GPU"}  # of units
+SINGULAR = {"GPUs": "GPU", "point": "percentile point"}  # of units
 
 
 SPLIT_COLUMNS: TableColumns[Split] = (
@@ -279,7 +279,7 @@ def _constraints(plan: PlanFigures) -> Iterator[Section]:
     gap = Fact(gap_label, plan.gap, form=Form.SHARE, note="of the fleet's cost")
     blocks: list[Block] = [Facts((Fact("Plan", plan.status, note=solved), gap))]
     if plan.binding:
-        note = "Spans over the periods in which the constraint binds."
+        note = "Ranges cover the periods in which the constraint binds."
         blocks.append(table(plan.binding, *BINDING_COLUMNS, note=note))
     title = "Binding constraints"
     yield Section(title, tuple(blocks), "Constraints", group=Group.PLAN, printed=True)
@@ -306,15 +306,14 @@ def _marginal_values_section(worth: MarginalValues) -> Section:
     limits = cast(Sequence[Mapping[str, Any]], worth.rows)
     rows = table(
         limits,
-        (Head("Moved", width=3), lambda row: row["what"]),
-        (Head("Saves per hour", width=2),
+        (Head("Change", width=3), lambda row: row["what"]),
+        (Head("Savings per hour", width=2),
          lambda row: "time limit reached" if row["saves"] is None else figure(row["saves"], unit)),
-        (Head("Saves per unit and hour", width=2), saved_per_unit),
-        (Head("With fractions of replicas", width=2),
+        (Head("Savings per unit and hour", width=2), saved_per_unit),
+        (Head("Fractional replicas (linear relaxation)", width=2),
          lambda row: None if row["relaxation"] is None else figure(row["relaxation"], unit)),
-        note="From a second plan with whole replicas, within the gaps of both plans. "
-        "With fractions: the linear relaxation. Negative: extra cost.",
+        note="Whole replicas: from a second plan, within both solver gaps. Negative: higher cost.",
     )  # fmt: skip
     nothing = Note("No capacity limit binds, and no tier has a latency limit.")
     blocks = (rows,) if limits else (nothing,)
-    return Section("Value of one more", blocks, "Value", group=Group.PLAN, printed=True)
+    return Section("Savings from looser limits", blocks, "Value", group=Group.PLAN, printed=True)

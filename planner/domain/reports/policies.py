@@ -43,7 +43,7 @@ from planner.domain.serialise import from_json
 LOST_REPLICA = "replica_lost"  # kind of test day
 Span = tuple[int, int]  # least and most replicas
 NO_SAVING = 0.005  # smaller differences of cost are shown as none
-ORACLE = "uses future data"
+ORACLE = "oracle"
 UNITS = {
     columns.TEXT: (Form.TEXT, ""), columns.COUNT: (Form.COUNT, ""), columns.FLAG: (Form.TEXT, ""),
     columns.REASONS: (Form.TEXT, ""), columns.SHARE: (Form.SHARE, ""),
@@ -161,7 +161,7 @@ class ReplicaLoss(NamedTuple):
         if self.attainment is not None:
             effect = percent(self.attainment)
         where = f" {self.where}" if self.where else ""
-        return f"{effect} without 1 replica{where}"
+        return f"{effect} with 1 replica lost{where}"
 
 
 def replica_loss(
@@ -208,7 +208,7 @@ def time_text(window: timedelta) -> str:
 
 
 def guard_text(scheduled: Span, simulated: Span | None, mean: float | None = None) -> str:
-    """Return what a guard adds, such as "up to 27 under load, 20.5 on average"; "": nothing.
+    """Return what a guard adds, such as "up to 27 with guard, 20.5 on average"; "": nothing.
 
     ``scheduled`` and ``simulated`` are (fewest, most) replicas; None: not known. ``mean`` is the
     mean of the simulated replicas, if known.
@@ -216,7 +216,7 @@ def guard_text(scheduled: Span, simulated: Span | None, mean: float | None = Non
     if simulated is None or simulated[1] <= scheduled[1]:
         return ""
     average = "" if mean is None else f", {figure(mean)} on average"
-    return f"up to {simulated[1]:,} under load{average}"
+    return f"up to {simulated[1]:,} with guard{average}"
 
 
 def days_text(passed: int, required: int, level: str) -> str:

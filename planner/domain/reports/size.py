@@ -36,10 +36,10 @@ MOST_FACTS = 5  # pools whose capacity is among the facts at the top
 LINE_COLOURS = (0, 2, 3, 5)  # numbers of colours that differ from that of simulated points
 SECONDS_FROM_MS = 5000  # latencies are in seconds if the limit or the largest is above this
 PEAK = (
-    "Peak: the busiest bin before the planned window. "
-    "A schedule may have fewer replicas and leave such bins to its guard."
+    "Peak: busiest bin before the planned window. "
+    "Schedules may have fewer replicas and rely on the guard."
 )
-CURVES = "Dot: simulated requests, used by plans. Curves: queueing formulas"
+CURVES = "Dot: simulated, used by plans. Curves: queueing formulas"
 LATENCIES = {"ttft": "TTFT", "tbt": "TPOT"}
 
 
@@ -77,8 +77,8 @@ def report(result: SizeResult, tables: Tables) -> Report:
                 result.provenance,
                 (
                     f"Method: {result.sized_by}.",
-                    f"Error of simulated capacities: median {result.size_error.median:.1%}, "
-                    f"p95 {result.size_error.p95:.1%} ({result.size_error.basis}).",
+                    f"Error of simulated capacity: median {result.size_error.median:.1%}, "
+                    f"P95 {result.size_error.p95:.1%} ({result.size_error.basis}).",
                     *result.notes,
                 ),
             ),
@@ -143,10 +143,11 @@ def _capacity_fact(pool: SizedPool) -> Fact:
     limit, count = limit_name(pool.sized.bound_by), pool.replicas or 1
     in_pool = _rps_per_replica(count, pool)
     if count == 1 or in_pool is None:
-        note = f"one replica alone, limited by {limit}"
+        note = f"single replica, limited by {limit}"
         return Fact(_name(pool), pool.sized.max_rps, "req/s", note=note)
     note = (
-        f"in a pool of {count:,}, limited by {limit}. Alone: {figure(pool.sized.max_rps, 'req/s')}"
+        f"in a pool of {count:,}, limited by {limit}. "
+        f"Single replica: {figure(pool.sized.max_rps, 'req/s')}"
     )
     return Fact(_name(pool), in_pool, "req/s", note=note)
 
@@ -178,9 +179,9 @@ def _pools(result: SizeResult) -> Table:
         result.pools,
         *REPLICA_COLUMNS,
         (Head("Limited by"), lambda pool: limit_name(pool.sized.bound_by)),
-        (Head("1 replica", Form.NUMBER, "req/s"), lambda pool: pool.sized.max_rps),
+        (Head("Single replica", Form.NUMBER, "req/s"), lambda pool: pool.sized.max_rps),
         (
-            Head("Per replica in its pool", Form.NUMBER, "req/s"),
+            Head("Per replica in the pool", Form.NUMBER, "req/s"),
             lambda pool: _rps_per_replica(pool.replicas, pool),
         ),
         (Head("Busiest region's peak", Form.NUMBER, "req/s"), lambda pool: pool.demand_rps),
@@ -189,8 +190,7 @@ def _pools(result: SizeResult) -> Table:
             lambda pool: sum(pool.replicas_by_region.values()) or pool.replicas,
         ),
         (Head("By region", width=2), _by_region),
-        note="Replicas are those of all regions, without spares. In a larger pool each replica "
-        "serves more, because a free one takes the next request.",
+        note="Replicas: all regions, without spares. A replica of a larger pool serves more.",
     )
 
 
@@ -205,7 +205,7 @@ def _profiles(result: SizeResult) -> Table:
         result.pools,
         *REPLICA_COLUMNS,
         (Head("Error", Form.SHARE), lambda pool: pool.expected_error),
-        (Head("Measured on", width=3), lambda pool: pool.error_basis),
+        (Head("Basis of the error", width=3), lambda pool: pool.error_basis),
         (Head("Profile", width=3), lambda pool: f"{pool.profile}, {pool.provenance.kind}"),
         title="Profile error",
     )
@@ -221,8 +221,8 @@ def _closed_forms(result: SizeResult) -> Table:
         (Head("Share of saturation", Form.SHARE), lambda pool: pool.closed.load),
         (Head("Mean wait", Form.NUMBER, "ms"), lambda pool: pool.closed.wait_ms),
         (Head("Mean E2E", Form.NUMBER, "ms"), lambda pool: pool.closed.e2e_mean_ms),
-        title="Closed forms",
-        note="Closed forms are formulas without a simulation. Errors are against simulation.",
+        title="Queueing formulas",
+        note="Formulas need no simulation. Errors are relative to simulation.",
     )
 
 
@@ -248,15 +248,15 @@ CAPACITY_COLUMNS: TableColumns[SizedPool] = (
     (Head("TPOT", Form.NUMBER, "ms"), lambda pool: pool.sized.tbt_ms),
     (Head("TPOT limit", Form.COUNT, "ms"), lambda pool: pool.tbt_limit_ms),
     (Head("Profile error", Form.SHARE), lambda pool: pool.expected_error),
-    (Head("If slower", Form.NUMBER, "req/s"), lambda pool: pool.max_rps_if_slower),
-    (Head("If faster", Form.NUMBER, "req/s"), lambda pool: pool.max_rps_if_faster),
+    (Head("Capacity if slower", Form.NUMBER, "req/s"), lambda pool: pool.max_rps_if_slower),
+    (Head("Capacity if faster", Form.NUMBER, "req/s"), lambda pool: pool.max_rps_if_faster),
 )
 SPLIT_COLUMNS: TableColumns[SplitSize] = (
     (Head("Model", width=2), lambda split: split.model),
     (Head("GPUs", width=2), lambda split: f"{split.gpus} x {split.gpu}, {split.role}"),
     (Head("Attention GPUs", Form.COUNT), lambda split: split.attention),
     (Head("FFN GPUs", Form.COUNT), lambda split: split.ffn),
-    (Head("Closed forms", Form.NUMBER, "req/s"), lambda split: split.predicted_rps),
+    (Head("Queueing formulas", Form.NUMBER, "req/s"), lambda split: split.predicted_rps),
     (Head("Simulation", Form.NUMBER, "req/s"), lambda split: split.max_rps),
     (Head("Limited by"), lambda split: limit_name(split.bound_by)),
     (Head("KV cache", Form.COUNT, "tokens"), lambda split: split.kv_capacity_tokens),
@@ -325,7 +325,7 @@ def _formula_note(rate: float, simulated_ms: float, rates: pl.Series, formula_ms
     is_known = formula_ms.is_not_null()
     formula = np.interp(rate, rates.filter(is_known), formula_ms.filter(is_known))
     error = formula / simulated_ms - 1
-    return f"{CURVES}, {abs(error):.0%} {'lower' if error < 0 else 'higher'} at that rate."
+    return f"{CURVES}, {abs(error):.0%} {'lower' if error < 0 else 'higher'} latency at that rate."
 
 
 def _pool_chart(pools: Sequence[SizedPool]) -> Iterator[Chart]:

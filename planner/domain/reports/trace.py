@@ -22,11 +22,11 @@ from planner.domain.trace_statistics.figures import Burstiness, Character, Lengt
 
 MOST_ROWS = 12  # of a table, the largest first; the API has all
 TOKENS = "tokens"
-MILLIONS = "million tokens"
+MILLIONS = "millions"
 AMOUNTS = (
     (Head("Requests", Form.NUMBER), lambda row: row.requests),
-    (Head("Input", Form.NUMBER, MILLIONS), lambda row: _millions(row.input_tokens)),
-    (Head("Output", Form.NUMBER, MILLIONS), lambda row: _millions(row.output_tokens)),
+    (Head("Input tokens", Form.NUMBER, MILLIONS), lambda row: _millions(row.input_tokens)),
+    (Head("Output tokens", Form.NUMBER, MILLIONS), lambda row: _millions(row.output_tokens)),
 )
 
 
@@ -45,8 +45,8 @@ def trace_report(character: Character, by: str) -> Report:
             character.burstiness,
             *BURST_COLUMNS,
             name="Bursts",
-            note="Variance over mean of counts per bin (Poisson: 1), without the daily cycle up to "
-            "ten minutes.",
+            note="Variance/mean of counts per bin (Poisson: 1). Daily cycle removed for bins up to "
+            "10 min.",
         ),
         *table_section(
             "Sessions",
@@ -75,8 +75,8 @@ def _smaller_rows_note(shown: Sequence[object], count: int) -> str:
 
 
 REPEAT_COLUMNS: TableColumns[Volume] = (
-    (Head("Correlation with the day before", Form.SHARE), lambda row: row.autocorrelation_day),
-    (Head("Like the week before", Form.SHARE), lambda row: row.autocorrelation_week),
+    (Head("Similarity to the previous day", Form.SHARE), lambda row: row.autocorrelation_day),
+    (Head("Similarity to the previous week", Form.SHARE), lambda row: row.autocorrelation_week),
     (Head("Utility per request", Form.NUMBER), lambda row: row.utility_per_request),
 )
 LENGTH_COLUMNS: TableColumns[Lengths] = (
@@ -89,7 +89,7 @@ LENGTH_COLUMNS: TableColumns[Lengths] = (
     (Head("P99", Form.NUMBER), lambda row: row.p99),
 )
 BURST_COLUMNS: TableColumns[Burstiness] = (
-    (Head("Bins of", Form.SECONDS), lambda row: row.bin_s),
+    (Head("Bin length", Form.SECONDS), lambda row: row.bin_s),
     (Head("Variance / mean", Form.NUMBER), lambda row: row.dispersion),
     (Head("Within 10 min", Form.NUMBER), lambda row: row.within_10_min),
     (Head("Peak / mean", Form.NUMBER), lambda row: row.peak_to_mean),
@@ -128,9 +128,9 @@ def _amounts(character: Character, by: str) -> Iterator[Section]:
         *REPEAT_COLUMNS,
         note=_smaller_rows_note(shown[1:], len(labels)),
     )
-    note = f"The peak is the busiest {duration(character.bin_s)}."
+    note = f"Peak: busiest {duration(character.bin_s)}."
     if any(volume.autocorrelation_day is not None for volume in shown):
-        note += " Like the day or week before: their correlation, 100% if equal."
+        note += " Similarity: correlation with the previous day or week."
     yield Section(title, (rows, Note(note)), "Amounts")
 
 

@@ -242,7 +242,7 @@ def _action_sentence(study: Study, orders: _ReplicaOrders, label: str, traits: T
     if orders.scales_itself:
         return f"Run {first or 'nothing'} {begins}, and let {label} scale from there"
     if traits.flat:
-        return f"Run a flat fleet, {first or 'of nothing'}, {begins}, all the time"
+        return f"Run a static fleet, {first or 'of nothing'}, {begins}, all the time"
     how_long = "all the time"
     replicas = span_of(_schedule(study, orders).rows)
     if (orders.counts != orders.counts[0]).any() and replicas is not None:

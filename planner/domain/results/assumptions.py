@@ -265,7 +265,7 @@ def _tiers(tiers: Sequence[Tier]) -> Iterator[Assumption]:
         words = ", ".join(f"{name} {duration(limit)}" for name, limit in stated.items())
         value = f"{100 * tier.attainment:.4g}% of requests within {words or 'no limit'}"
         if tier.deferrable:
-            value += ", may wait"
+            value += ", deferrable"
         yield Assumption(f"{LIMITS_OF}{tier.name}", value, ASSUMED, "scenario", f"tiers[{i}]")
 
 
@@ -383,7 +383,7 @@ def _fleet(study: Study) -> Iterator[Assumption]:
     source = "scenario" if hardware.today is not None else assumed_today(study.before.seconds)
     count = int(study.today.sum())
     value = f"{counted(count, 'replica')} at the start of the window"
-    yield Assumption("Fleet before the plan", value, ASSUMED, source, "fleet.today", "saving")
+    yield Assumption("Current fleet", value, ASSUMED, source, "fleet.today", "saving")
     value, source_words = f"{hardware.startup_s:,.6g} s", "scenario"
     starts = hardware.starts
     if starts is not None:
@@ -440,6 +440,6 @@ def _spare(plan: PlanSettings) -> Assumption:
         losses.append("any one region")
     key = "objective.spare"
     if not losses:
-        return Assumption("Spare", "no spare replicas", ASSUMED, "the scenario sets none", key)
+        return Assumption("Spare", "no spare replicas", ASSUMED, "the scenario sets no spare", key)
     source = "scenario, or the level of assurance"
     return Assumption("Spare for the loss of", " and ".join(losses), ASSUMED, source, key)

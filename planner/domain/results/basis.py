@@ -38,7 +38,7 @@ from planner.inputs.scenario.build import Hardware
 from simulation.trace_replay import percentile_error
 
 # Source that is listed if the scenario does not state the fleet.
-CURRENT_FLEET = "Fleet before the plan"
+CURRENT_FLEET = "Current fleet"
 
 
 def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> Columns:
@@ -216,7 +216,7 @@ def frame_of(study: Study, *, kept: bool = False, simulated: bool = True) -> Fra
             *gaps_note(traffic, window),
             *growth_note(window),
             *([study.misfit] if study.misfit else []),
-            "Every policy begins with the fleet before the plan. Replicas added for the first "
+            "Every policy begins with the current fleet. Replicas added for the first "
             "period start one cold start earlier and are billed. Requests before the window are "
             "not replayed.",
             *traffic.notes,
@@ -399,6 +399,6 @@ def _sources_of_figures(study: Study, *, simulated: bool) -> tuple[Fact, ...]:
         Fact(
             f"Replicas, {'latencies, ' if simulated else ''}GPU-hours, energy, cost, carbon",
             "modelled",
-            f"{'request-level simulation' if simulated else 'optimizer'} with the inputs above",
+            f"{'simulation of every request' if simulated else 'optimizer'} with the inputs above",
         ),
     )

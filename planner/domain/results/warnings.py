@@ -152,7 +152,7 @@ def _refused_starts_sentence(run: PolicyRun) -> str:
     starts = counted(run.refused_starts, "start")
     return (
         f". No GPU or power was available for {starts}: raise the capacity of the regions, or cap "
-        "running replicas (Power cap of the fleet before the plan)"
+        "running replicas (Power cap of the current fleet)"
     )
 
 
@@ -164,23 +164,24 @@ def losses(runs: Sequence[PolicyRun]) -> list[str]:
     labels: dict[str, list[str]] = {}  # of policies, by what they lost
     for run in runs:
         summary = run.summary
-        lost = [f"{count:,} rejected ({why})" for why, count in summary.reject_reasons.items()]
+        of = f"of {summary.arrived:,} requests"
+        lost = [f"rejected {n:,} {of}: {why}" for why, n in summary.reject_reasons.items()]
         if (without_reason := summary.rejected - sum(summary.reject_reasons.values())) > 0:
-            lost.append(f"{without_reason:,} rejected")
+            lost.append(f"rejected {without_reason:,} {of}")
         if summary.unfinished:
-            lost.append(f"{summary.unfinished:,} unfinished")
+            lost.append(f"left {summary.unfinished:,} {of} unfinished")
         for words in lost:
-            labels.setdefault(f"Of {summary.arrived:,} requests, {words}", []).append(run.label)
-    return [f"{words} by {_policies_words(names, len(runs))}." for words, names in labels.items()]
+            labels.setdefault(words, []).append(run.label)
+    return [f"{_policies_words(names, len(runs))} {words}." for words, names in labels.items()]
 
 
 def _policies_words(labels: Sequence[str], all_count: int) -> str:
     """Return the first of these policies and the number of the others, in words.
 
-    Return "every policy" if they are all of the ``all_count`` (2 or more) policies.
+    Return "Every policy" if they are all of the ``all_count`` (2 or more) policies.
     """
     if len(labels) == all_count > 1:
-        return "every policy"
+        return "Every policy"
     others = len(labels) - 1
     more = f" and {others} other {'policy' if others == 1 else 'policies'}" if others else ""
     return f"{labels[0]}{more}"

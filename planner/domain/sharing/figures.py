@@ -228,8 +228,8 @@ def ledger(plans: Sequence[SharedGpuPlan]) -> Ledger:
 def headline(shared: FleetFigures, dedicated: FleetFigures) -> str:
     """Return in one or two sentences how many GPUs and dollars sharing saves."""
     if shared.gpus >= dedicated.gpus:
-        cost = f"${dedicated.usd_per_day:,.0f} a day at this load"
-        return f"Sharing GPUs saves nothing: {gpu_words(dedicated.gpus)} either way, {cost}."
+        need = f"{gpu_words(dedicated.gpus)} for the busiest time either way"
+        return f"No savings from sharing GPUs: {need}, ${dedicated.usd_per_day:,.0f} a day."
     saved = 1 - shared.gpus / dedicated.gpus
     return (
         f"The models need {gpu_words(shared.gpus)} if they share, and {dedicated.gpus:,} "

@@ -185,7 +185,7 @@ def _notes_on_counts(grid: Grid, sampled: bool) -> Iterator[str]:
         if sampled:
             yield "Lengths are means per bin. Plans draw them from a sample of requests."
         else:
-            yield "The file has mean lengths per bin. Plans assume how lengths vary."
+            yield "The file has only mean lengths per bin. Plans assume their distribution."
         yield from (f"The file has no lengths of {what}. Plans assume them." for what in missing)
     if not grid.present.all():
         yield absent_parts(int((~grid.present).any(axis=1).sum()), len(grid.names))

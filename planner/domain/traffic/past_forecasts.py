@@ -157,7 +157,7 @@ def naive_comparison(
         return ""
     errors = _naive_errors(groups, traffic, window)
     methods = ", ".join(dict.fromkeys(forecast.method for forecast in forecasts))
-    own = f"Off by {own_error:.1%} of demand ({methods})."
+    own = f"Forecast error (WAPE): {own_error:.1%} ({methods})."
     if not errors:
         return f"{own} No naive forecast compares."
     best = min(errors, key=lambda method: errors[method])

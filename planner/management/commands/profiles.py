@@ -29,8 +29,8 @@ from planner.services.profile_fits import profile_compute, profile_fit
 
 MOST_LINES = 10  # of reasons, and of effects, on a terminal
 LIMITS = {
-    "max_batch": "most sequences of a batch",
-    "max_batch_tokens": "most tokens of an iteration",
+    "max_batch": "maximum sequences in a batch",
+    "max_batch_tokens": "maximum tokens per iteration",
     "kv_capacity_tokens": "tokens of the KV cache",
 }
 

@@ -71,7 +71,7 @@ def _answer_rows(report: Report, cover: Cover) -> list[tuple[str, str, str]]:
     """Return the rows of the first sheet: what, value and note."""
     rows = [("Answer", report.answer, "")]
     if report.opening:
-        rows.append(("Today's autoscaler", report.opening, ""))
+        rows.append(("Current autoscaler", report.opening, ""))
     rows += [
         ("Why", report.why, ""),
         ("Run", str(cover.run), cover.kind),

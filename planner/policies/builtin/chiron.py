@@ -19,7 +19,7 @@ class Chiron(Policy):
     kinds: ClassVar = {
         "chiron": Traits(
             "Chiron",
-            "Backpressure on batches, interactive replicas and the queue.",
+            "Scales on backpressure from batches, interactive replicas and the queue.",
             Group.REACTIVE,
             complexity=30,
         )

@@ -33,19 +33,19 @@ class DynamoPlanner(Policy):
         ),
         "dynamo-latency": Traits(
             "NVIDIA Planner, latency",
-            "Dynamo's Planner, with lower thresholds.",
+            "Dynamo's Planner, with lower thresholds than “NVIDIA Planner, throughput”.",
             Group.OPPONENT,
             complexity=13,
         ),
         "dynamo-load": Traits(
             "NVIDIA Planner, load",
-            "Dynamo's Planner, with thresholds of the scenario.",
+            "Dynamo's Planner, with thresholds set in the scenario.",
             Group.OPPONENT,
             complexity=14,
         ),
         "dynamo-sla": Traits(
             "NVIDIA Planner, SLA",
-            "Dynamo's Planner: predicted demand over the capacity of an engine within the SLO.",
+            "Dynamo's Planner: predicted demand ÷ SLO capacity per engine.",
             Group.OPPONENT,
             complexity=16,
         ),

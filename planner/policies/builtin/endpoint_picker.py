@@ -51,13 +51,13 @@ class EndpointPicker(Policy):
         ),
         "epp-queue-guard": Traits(
             "llm-d, KEDA on queue with guard",
-            "Demand of epp-queue, less starting replicas.",
+            "As “llm-d, KEDA on queue”, minus replicas that are still starting.",
             Group.OPPONENT,
             complexity=15,
         ),
         "epp-inflight": Traits(
             "llm-d, KEDA on in-flight requests",
-            "KEDA on the running requests of the endpoint picker.",
+            "KEDA on running requests, as counted by the endpoint picker.",
             Group.OPPONENT,
             complexity=13,
         ),
@@ -75,7 +75,7 @@ class EndpointPicker(Policy):
         ),
         "epp-latency": Traits(
             "llm-d, KEDA on latency",
-            "KEDA on P90 latency over its SLO, clamped and averaged.",
+            "KEDA on P90 latency ÷ SLO, clamped and averaged.",
             Group.OPPONENT,
             complexity=15,
         ),

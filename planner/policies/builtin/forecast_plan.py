@@ -24,7 +24,7 @@ class Planned(Policy):
         ),
         "lt-h": Traits(
             "Forecast plan, all periods at once",
-            "Forecast plan, with all periods in one program on one forecast.",
+            "Optimizes all periods jointly, from one forecast.",
             Group.PLANNED,
             complexity=22,
             plan=Plan(periods="all"),
@@ -48,7 +48,7 @@ class Planned(Policy):
         ),
         "lt-i-perfect": Traits(
             "Forecast plan, perfect forecast",
-            "The cheapest schedule that simulations find with future data.",
+            "Oracle: the cheapest schedule found by simulation, with future data.",
             Group.PLANNED,
             complexity=31,
             plan=Plan("perfect"),

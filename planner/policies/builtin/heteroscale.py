@@ -19,7 +19,7 @@ class HeteroScale(Latencies):
     kinds: ClassVar = {
         "heteroscale": Traits(
             "Decode TPS, with latency as a safeguard (HeteroScale)",
-            "Follows decode TPS; latency can only add replicas.",
+            "Follows decode TPS. Latency can only add replicas.",
             Group.COORDINATED,
             complexity=18,
         )

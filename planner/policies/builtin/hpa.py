@@ -102,25 +102,25 @@ class Hpa(_Autoscaler):
     kinds: ClassVar = {
         "hpa": Traits(
             "Kubernetes autoscaler",
-            "The formula of Kubernetes, per pool, on KV memory.",
+            "HPA formula on KV memory, per pool.",
             Group.REACTIVE,
             complexity=13,
         ),
         "hpa-queue": Traits(
             "Kubernetes autoscaler on queue depth",
-            "Kubernetes' formula, on waiting requests per replica.",
+            "HPA formula on waiting requests per replica.",
             Group.REACTIVE,
             complexity=13,
         ),
         "hpa-concurrency": Traits(
             "Kubernetes autoscaler on concurrency",
-            "Kubernetes' formula, on waiting and running requests per replica.",
+            "HPA formula on waiting and running requests per replica.",
             Group.REACTIVE,
             complexity=13,
         ),
         "hpa-tokens": Traits(
             "Kubernetes autoscaler on tokens in flight",
-            "Kubernetes' formula, on KV tokens of waiting and running requests.",
+            "HPA formula on KV tokens of waiting and running requests.",
             Group.REACTIVE,
             complexity=13,
         ),
@@ -140,13 +140,13 @@ class Keda(_Autoscaler):
     kinds: ClassVar = {
         "keda": Traits(
             "KEDA on queue depth",
-            "The formula of KEDA, on all waiting requests of a pool.",
+            "KEDA formula on all waiting requests of a pool.",
             Group.REACTIVE,
             complexity=14,
         ),
         "keda-concurrency": Traits(
             "KEDA on concurrency",
-            "KEDA's formula, on waiting and running requests.",
+            "KEDA formula on waiting and running requests.",
             Group.REACTIVE,
             complexity=14,
         ),

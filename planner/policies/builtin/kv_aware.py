@@ -15,7 +15,7 @@ class KvAware(Steady):
     kinds: ClassVar = {
         "kv-aware": Traits(
             "KV-cache-aware",
-            "KV memory, preemptions and cache evictions.",
+            "Scales on KV memory, preemptions and cache evictions.",
             Group.REACTIVE,
             complexity=14,
         )

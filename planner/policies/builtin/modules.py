@@ -60,15 +60,15 @@ class ModuleLevel(Policy):
 
     kinds: ClassVar = {
         "modules": Traits(
-            "Module scaling",
-            "Copies layers to idle GPUs, and moves modules under pressure (CoCoServe).",
+            "Module scaling (CoCoServe)",
+            "Copies layers to idle GPUs. Moves modules if memory is short or requests are late.",
             Group.REACTIVE,
             complexity=31,
         )
     }
 
     name: Literal["modules"]
-    instances_factor: Above = 1.0  # factor on today's instances
+    instances_factor: Above = 1.0  # factor on current instances
     # Time of a layer with p copies. source: 1 / p of its time. split: that of 1 / p of the batch.
     reading: Literal["source", "split"] = "split"
     copies: bool = True  # whether layers are copied (Algorithm 1)

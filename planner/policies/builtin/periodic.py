@@ -55,7 +55,7 @@ class Periodic(Policy):
     kinds: ClassVar = {
         "periodic": Traits(
             "Replica schedule",
-            "Repeats a schedule, or the replicas of the day before.",
+            "Replays a given schedule, or plans for the demand of the day before.",
             Group.FIXED,
             complexity=10,
         )

@@ -10,20 +10,17 @@ from planner.policies.context import BuiltPolicy, PolicyContext
 from simulation.policies.proportional import SIGNALS, SignalName
 
 LINES: dict[SignalName, tuple[str, str]] = {
-    "decode-tps": ("decode TPS", "Output tokens/s, divided by the target of a replica."),
-    "prefill-tps": (
-        "prefill TPS",
-        "Computed prompt tokens/s, divided by the target of a replica.",
-    ),
-    "prefill-gpu": ("prefill GPU use", "Share of time in which prefill replicas are busy."),
-    "prefill-sm": ("prefill SM activity", "Share of time in which their SMs compute."),
+    "decode-tps": ("decode TPS", "Replicas = output tokens/s ÷ target per replica."),
+    "prefill-tps": ("prefill TPS", "Replicas = computed prompt tokens/s ÷ target per replica."),
+    "prefill-gpu": ("prefill GPU use", "Scales on prefill busy time."),
+    "prefill-sm": ("prefill SM activity", "Scales on prefill SM compute time."),
     "decode-gpu": (
         "decode GPU use",
-        "Share of time in which decode replicas are busy. It hardly changes with load.",
+        "Scales on decode busy time. Weak signal: hardly changes with load.",
     ),
     "decode-sm": (
         "decode SM activity",
-        "Share of time in which SMs compute. Here it follows decode TPS.",
+        "Scales on decode SM compute time. Here it follows decode TPS.",
     ),
 }
 

@@ -47,7 +47,7 @@ class Reactive(Thresholds):
     kinds: ClassVar = {
         "reactive": Traits(
             "Unified reactive",
-            "Scales out above 70% and in below 30% utilization; shared pool.",
+            "Scales out above 70% and in below 30% utilization. All tiers share one pool.",
             Group.REACTIVE,
             complexity=11,
             style=Style("green"),
@@ -66,7 +66,7 @@ class Siloed(Thresholds):
     kinds: ClassVar = {
         "siloed": Traits(
             "Siloed reactive",
-            "Unified reactive, with separate replicas for deferrable tiers.",
+            "As “Unified reactive”, with separate replicas for deferrable tiers.",
             Group.REACTIVE,
             complexity=12,
         )

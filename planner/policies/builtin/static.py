@@ -13,7 +13,7 @@ class FixedFleet(Policy):
 
     kinds: ClassVar = {
         "today": Traits(
-            "Fleet before the plan",
+            "Current fleet",
             "The current fleet, without scaling.",
             Group.FIXED,
             complexity=0,
@@ -32,7 +32,7 @@ class FixedFleet(Policy):
         ),
         "flat-peak": Traits(
             "Static fleet for the peak",
-            "A static fleet sized for the peak of the window.",
+            "Oracle: a static fleet sized for the peak of the window.",
             Group.FIXED,
             complexity=2,
             flat=True,
@@ -42,7 +42,7 @@ class FixedFleet(Policy):
         ),
         "flat-min": Traits(
             "Minimum static fleet",
-            "The smallest static fleet that meets the SLO in the window.",
+            "Oracle: the smallest static fleet that meets the SLO in the window.",
             Group.FIXED,
             complexity=3,
             flat=True,

@@ -21,19 +21,19 @@ class TokenVelocity(Policy):
     kinds: ClassVar = {
         "role-switch": Traits(
             "Replicas switch roles",
-            "Today's replicas switch between prefill and decode by token velocity.",
+            "Current replicas switch roles by token velocity (tokens/s of a replica).",
             Group.ROLES,
             complexity=15,
         ),
         "convertible-decode": Traits(
-            "Decode replicas take prompts",
-            "Decode replicas compute prompts in chunks while the prefill queue is long.",
+            "Chunked prefill on decode replicas",
+            "Decode replicas help with chunked prefill while the prefill queue is long.",
             Group.ROLES,
             complexity=15,
         ),
         "token-velocity": Traits(
             "Token velocity (TokenScale)",
-            "Scales both roles by token velocity; replicas switch or share roles.",
+            "Scales both roles by replica tokens/s. Replicas switch or share roles.",
             Group.ROLES,
             complexity=18,
         ),

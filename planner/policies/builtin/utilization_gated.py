@@ -48,7 +48,7 @@ class LtU(_UtilizationGated):
     kinds: ClassVar = {
         "lt-u": Traits(
             "Forecast plan, by utilization",
-            "Moves toward the plan when utilization requires it.",
+            "Changes replicas toward the plan only when utilization requires it.",
             Group.PLANNED,
             complexity=23,
             plan=Plan(),
@@ -64,7 +64,7 @@ class LtUa(_UtilizationGated):
     kinds: ClassVar = {
         "lt-ua": Traits(
             "Forecast plan, by utilization and load",
-            "Moves toward the plan, and beyond it if traffic differs much from the forecast.",
+            "Changes replicas toward the plan, and beyond if traffic differs from forecast.",
             Group.PLANNED,
             complexity=24,
             plan=Plan(),

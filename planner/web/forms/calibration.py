@@ -136,10 +136,10 @@ class _ProfileForm(forms.Form):
     gpu = _name_field("GPU", "gpu-names")
     precision = forms.ChoiceField(label="Precision", choices=[(p, p) for p in BYTES])
     max_batch = _limit_field(
-        "Most sequences in a batch", "Default: 256, or the largest batch in the table."
+        "Maximum sequences in a batch", "Default: 256, or the largest batch in the table."
     )
     max_batch_tokens = _limit_field(
-        "Most tokens of an iteration", "Chunked prefill budget. Default: 2,048."
+        "Maximum tokens per iteration", "Chunked prefill budget. Default: 2,048."
     )
     kv_capacity_tokens = _limit_field(
         "KV cache, tokens", "Default: 90% of the memory minus the weights."
@@ -184,7 +184,7 @@ class ComputedForm(_ProfileForm):
         super().__init__(*args, **kwargs)
         self.fields["precision"].label = "Weights"
         self.fields["max_batch"].help_text = "Default: 256."
-        self.fields["kv_capacity_tokens"].help_text = "Default: as memory allows."
+        self.fields["kv_capacity_tokens"].help_text = "Default: limited by memory."
         for width, label in WIDTHS.items():
             self.fields[width] = forms.IntegerField(
                 label=label, required=False, min_value=1, max_value=1024, initial=1

@@ -117,17 +117,17 @@ _FAULT = re.compile(r"^.*?, line \d+: (?P<path>[\w.\[\]]+): (?P<words>.*)$")
 _SECTION = re.compile(r"^(?P<list>[a-z.]+)\[(?P<index>\d+)\]\.?(?P<rest>.*)$")
 
 TITLES = {
-    "profiles": ("Deployments", "Built-in profiles, and those this scenario gives in full."),
+    "profiles": ("Deployments", "Built-in profiles, and profiles defined in this scenario."),
     "regions": ("Regions and their GPUs", "One row per region and GPU type."),
-    "tiers": ("Service tiers", "Limits that the given share of requests must meet."),
+    "tiers": ("Service tiers", "Latency limits, and the share of requests that must meet them."),
     "sources": (
         "Traffic",
         ("Traces by model and region, with shares such as “east 60 %, west 40 %”."),
     ),
-    "today": ("Fleet before the plan", "Current replicas. They are the baseline of savings."),
+    "today": ("Current fleet", "Current replicas. Savings are compared with them."),
     "test_days": (
         "Test days",
-        "The recommended policy passes every required day. Weights set its expected cost.",
+        "A recommended policy passes all required days. The days' weights set its expected cost.",
     ),
 }
 

@@ -18,6 +18,7 @@ from planner.web.forms.holidays import HolidaysField
 JsonSchema = dict[str, Any]
 UNITS_S = {"d": 86_400, "h": 3600, "min": 60, "s": 1}
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(d|h|min|s)?(?![a-z.\d])")
+LABELS = {"mixed": "aggregated"}  # of values that users know by another name
 WIDE = {"data-wide": ""}  # mark for the style sheet of an input that needs space in a table
 
 
@@ -91,7 +92,7 @@ def schema_field(
     default = schema.get("default")
     if "enum" in schema:
         first = f"{empty or default} (default)"
-        choices = [("", first), *((value, value) for value in schema["enum"])]
+        choices = [("", first), *((value, LABELS.get(value, value)) for value in schema["enum"])]
         return forms.ChoiceField(label=label, required=required, choices=choices)
     if schema.get("type") == "array":  # the only list of plain values is that of holidays
         return HolidaysField(label=label, required=required)
@@ -193,8 +194,8 @@ SCALARS: dict[str, Scalar] = {
     "duration_h": Scalar("horizon.duration_s", "Lasts", is_duration=True),
     "period_min": Scalar("horizon.period_s", "Scaling interval, min", MINUTE, "60"),
     "lead_min": Scalar("horizon.lead_s", "Lead time, min", MINUTE),
-    "bin_s": Scalar("traffic.bin_s", "Demand bins, s", 1),
-    "max_replayed": Scalar("traffic.max_replayed", "Most requests to replay", 1),
+    "bin_s": Scalar("traffic.bin_s", "Demand bin length, s", 1),
+    "max_replayed": Scalar("traffic.max_replayed", "Maximum requests to replay", 1),
     "growth_factor": Scalar("traffic.growth.factor", "Growth factor", empty="1"),
     "growth_percent": Scalar(
         "traffic.growth.per_month", "Monthly growth, %", PERCENT, empty="0"
@@ -205,10 +206,10 @@ SCALARS: dict[str, Scalar] = {
     "minimum": Scalar("fleet.minimum", "Minimum replicas per model and region"),
     "method": Scalar("forecast.method", "Method"),
     "quantile": Scalar(
-        "forecast.quantile", "Forecast percentile, as a fraction", empty="tuned on earlier days"
+        "forecast.quantile", "Forecast percentile (0.9 = P90)", empty="tuned on earlier days"
     ),
     "holidays": Scalar("forecast.holidays", "Holidays"),
-    "epsilon": Scalar("objective.epsilon", "Share of its peak that a region serves itself"),
+    "epsilon": Scalar("objective.epsilon", "Minimum share of its peak that a region serves itself"),
     "solver": Scalar("objective.solver", "Solver"),
     "time_limit_s": Scalar("objective.time_limit_s", "Time limit of the solver, seconds"),
     "baseline": Scalar("objective.baseline", "Baseline of savings"),
@@ -219,7 +220,7 @@ SCALARS: dict[str, Scalar] = {
         "objective.limited", "If demand exceeds capacity", empty="no plan", folded=True
     ),
     "utility_usd": Scalar(
-        "objective.utility_usd", "$ per unit of request utility", empty="not used", folded=True
+        "objective.utility_usd", "$ per unit of request value", empty="not used", folded=True
     ),
     "usd_per_hour": Scalar(
         "objective.limits.usd_per_hour", "Cost limit, $ per hour", empty=NONE, folded=True

@@ -23,7 +23,7 @@ class HolidaysField(forms.Field):
             required=required,
             widget=forms.TextInput(attrs={"placeholder": "none"}),
             help_text="Countries, such as US or DE-BY, and dates, such as 2024-12-24, separated "
-            "by commas. They are forecast as a separate kind of day.",
+            "by commas. Holidays get a forecast pattern of their own.",
         )
 
     def to_python(self, value: Any) -> list[str] | None:

@@ -108,7 +108,7 @@ class StudyForm(forms.Form):
         required=False,
         label=SCALARS["start"].label,
         widget=forms.TextInput(attrs={"placeholder": "default: last day"}),
-        help_text="Time in UTC or with an offset. “end”: after the trace.",
+        help_text="UTC, or with an offset. “end” starts when the trace ends.",
     )
     policies = forms.MultipleChoiceField(
         choices=lambda: _policies(), widget=forms.CheckboxSelectMultiple, label="Policies"
@@ -116,7 +116,7 @@ class StudyForm(forms.Form):
     baseline = forms.ChoiceField(
         label=SCALARS["baseline"].label,
         required=False,
-        choices=lambda: [("", "fleet before the plan, or flat at peak"), *_policies()],
+        choices=lambda: [("", "current fleet, or static fleet for the peak"), *_policies()],
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -192,7 +192,7 @@ class RegionRow(Row):
     usd_per_gpu_hour = schema_field(
         "regions.usd_per_gpu_hour", "Price, $ per GPU-hour", empty="built-in"
     )
-    like = schema_field("regions.like", "Price, carbon and PUE as in", options="built-in-regions")
+    like = schema_field("regions.like", "Price, carbon and PUE from", options="built-in-regions")
     site_kw = schema_field(
         "regions.power.site_kw", "Power limit of the region, kW", empty="no limit"
     )
@@ -204,8 +204,8 @@ class TierRow(Row):
     tbt_ms = schema_field("tiers.tbt_ms", "TPOT, ms")
     e2e_ms = schema_field("tiers.e2e_ms", "E2E, ms")
     percentile = schema_field("tiers.percentile", "Percentile")
-    utility = schema_field("tiers.utility", "Utility of a request", empty="0")
-    deferrable = schema_field("tiers.deferrable", "May wait")
+    utility = schema_field("tiers.utility", "Value of a request, units", empty="0")
+    deferrable = schema_field("tiers.deferrable", "Deferrable")
 
 
 class SourceRow(Row):
@@ -216,30 +216,30 @@ class SourceRow(Row):
     tiers = SharesField(required=False, label="Tiers", widget=forms.TextInput(WIDE))
     scale = schema_field("traffic.sources.scale", "Scale")
     cached_share = schema_field(
-        "traffic.sources.cached_share", "Prefix hit rate", empty="of the file", required=False
+        "traffic.sources.cached_share", "Prefix hit rate", empty="from the file", required=False
     )
     input_mean = schema_field(
-        "traffic.sources.input_tokens.mean", "Input tokens, mean", empty="of the file",
+        "traffic.sources.input_tokens.mean", "Input tokens, mean", empty="from the file",
         required=False,
     )  # fmt: skip
     input_cv = schema_field("traffic.sources.input_tokens.cv", "Input tokens, CV")
     output_mean = schema_field(
-        "traffic.sources.output_tokens.mean", "Output tokens, mean", empty="of the file",
+        "traffic.sources.output_tokens.mean", "Output tokens, mean", empty="from the file",
         required=False,
     )  # fmt: skip
     output_cv = schema_field("traffic.sources.output_tokens.cv", "Output tokens, CV")
     launch_rps = schema_field(
-        "traffic.sources.launch.rps", "Without a trace: mean requests/s", empty="of the trace",
+        "traffic.sources.launch.rps", "Mean requests/s (no trace)", empty="from the trace",
         required=False,
     )  # fmt: skip
-    launch_day = schema_field("traffic.sources.launch.day", "Without a trace: day", required=False)
+    launch_day = schema_field("traffic.sources.launch.day", "Day shape (no trace)", required=False)
 
 
 class TodayRow(Row):
     model = schema_field("fleet.today.model", "Model", options="model-names", wide=True)
     region = schema_field("fleet.today.region", "Region", options="region-names")
     gpu = schema_field("fleet.today.gpu", "GPU", options="gpu-names")
-    role = schema_field("fleet.today.role", "Role", empty="as in the profile")
+    role = schema_field("fleet.today.role", "Role", empty="from the profile")
     replicas = schema_field("fleet.today.replicas", "Replicas")
     minimum = schema_field("fleet.today.minimum", "At least")
     maximum = schema_field("fleet.today.maximum", "At most")
@@ -251,7 +251,7 @@ KIND_LABELS = {
     "slower_profile": "Slower profile",
     "replica_lost": "Replica lost (N+1)",
     "more_demand": "More demand",
-    "crowd": "Crowd",
+    "crowd": "Traffic spike",
     "longer_outputs": "Longer outputs",
     "region_lost": "Region lost",
     "slow_start": "Slow and failed starts",
@@ -262,11 +262,11 @@ class TestDayRow(Row):
     __test__ = False  # no class of tests, although its name begins like one
 
     kind = forms.ChoiceField(label="Kind", choices=list(KIND_LABELS.items()))
-    name = forms.CharField(label="Own name", required=False, max_length=80)
+    name = forms.CharField(label="Custom name", required=False, max_length=80)
     required = forms.TypedChoiceField(
         label="Required",
         required=False,
-        choices=[("", "by level"), ("yes", "always"), ("no", "never")],
+        choices=[("", "by its level"), ("yes", "always"), ("no", "never")],
         coerce=lambda chosen: chosen == "yes",
         empty_value=None,
     )
@@ -275,7 +275,7 @@ class TestDayRow(Row):
     hours = forms.FloatField(label="Hours", required=False, max_value=24)
     windows = forms.IntegerField(label="Windows", required=False, min_value=1, max_value=3)
     error = forms.ChoiceField(
-        label="Profile error",
+        label="Profile slower by its error",
         required=False,
         choices=[("", "–"), ("half", "median"), ("nine-of-ten", "P90")],
     )

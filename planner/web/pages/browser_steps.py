@@ -8,7 +8,7 @@ STEPS = {
     "plan-tomorrow": """\
 1. Open a trace of [Traces](web:traces), and choose *Make a scenario from this trace*. *Plan ahead*,
    *A day* is chosen, and every field has a value.
-2. Check the assumptions. Enter the fleet before the plan, so that savings are known.
+2. Check the assumptions. Enter the current fleet, so that savings are known.
 3. Choose *Plan and compare*. After some minutes the result has the replicas of each hour, the
    cost and the risk.
 4. Choose *Propose change*.""",
@@ -29,8 +29,8 @@ STEPS = {
 2. Choose a setting and a value. The new plan appears at once. A value under *To* draws a chart.
 3. Choose *Simulate* for SLO attainment and latencies.""",
     "check-n-plus-1": """\
-1. Run *Plan and compare* on one of the [Scenarios](web:scenarios). The tile *Risk* of the result
-   says whether the plan is N+1.
+1. Run *Plan and compare* on one of the [Scenarios](web:scenarios). The tile *Redundancy* of the
+   result says whether the plan is N+1.
 2. Choose *Balanced* or *Safe* among the alternatives. *Test days* lists the loss of a replica.""",
     "plan-within-power": """\
 1. Open one of the [Scenarios](web:scenarios), and enter the power limit of a region under

@@ -204,7 +204,7 @@ def with_data_age(report: Report, run: Run, now: datetime) -> Report:
         return report
     old = age > SEASON
     meaning = Meaning.RISK if old else Meaning.MET
-    fact = Fact("Data", f"{days_old(age):,} days old", meaning=meaning, link="sources")
+    fact = Fact("Trace", f"{days_old(age):,} days old", meaning=meaning, link="sources")
     limit = f", more than {SEASON.days} days ago. Demand may have changed" if old else ""
     end = Note(f"The trace ends on {when(now - age)}{limit}.")
     sections = tuple(

@@ -94,8 +94,8 @@ def parameters(profile: known.KnownProfile) -> list[tuple[str, str, Any]]:
 def limits(profile: Profile) -> list[tuple[str, float, str]]:
     """Return label, value and unit of each limit of a profile."""
     return [
-        ("Most requests of a batch", profile.max_batch, "requests"),
-        ("Most tokens of an iteration", profile.max_batch_tokens, "tokens"),
+        ("Maximum requests in a batch", profile.max_batch, "requests"),
+        ("Maximum tokens per iteration", profile.max_batch_tokens, "tokens"),
         ("KV cache", profile.kv_capacity_tokens, "tokens"),
     ]
 

@@ -40,7 +40,7 @@ def of_scenario(request: Request, pk: int) -> HttpResponse:
         return form_with_errors(request, TEMPLATE, form, problem, **context)
     replicas = sum(pool.replicas or 0 for pool in imported.pools)
     messages.success(
-        request, f"Fleet of today: {len(imported.pools)} pools, {replicas:,} replicas stated."
+        request, f"Current fleet: {len(imported.pools)} pools, {replicas:,} replicas stated."
     )
     for note in imported.notes:
         messages.info(request, note)

@@ -250,13 +250,13 @@ class ScheduleForm(forms.Form):
         label="Run", choices=Schedule.Kind.choices, initial=Schedule.Kind.COMPARE
     )
     replicas = forms.FloatField(
-        label="If replica-hours change by at most, %",
+        label="Replica-hours change by at most, %",
         required=False,
         min_value=0,
         max_value=1000,
     )
     cost = forms.FloatField(
-        label="If cost changes by at most, %",
+        label="Cost changes by at most, %",
         required=False,
         min_value=0,
         max_value=1000,

@@ -56,7 +56,7 @@ OUTLINES = {  # input, answer and next step of each kind, shown before its first
         ("3. Plan", "Keep the split of the scenario, or change it.", ""),
     ),
     Run.Kind.PROVISION: (
-        ("1. Scenario", "A whole replica has GPUs for its slowest operator. The others wait.", ""),
+        ("1. Scenario", "A whole replica is sized for its slowest operator.", ""),
         ("2. Levels", "GPUs within the SLO if operators or modules scale alone.", ""),
         ("3. Decision", "Keep whole replicas, unless a level saves GPUs.", ""),
     ),

@@ -136,8 +136,9 @@ def arrange(deployment: Deployment) -> ArrangedDeployment:
         if deployment.engine == "sglang":
             effect = "SGLang's users stay in step and wait for half of the others' prompts"
         notes += (
-            f"a benchmark is assumed: users start at once with equal lengths, so that {effect}. "
-            "Give rounds 1000 for steady traffic, and equal_lengths no where lengths differ",
+            f"a benchmark whose users start together with equal lengths, so that {effect}. "
+            "For steady traffic, set “Requests of each user” (rounds) to 1000. "
+            "If lengths differ, set “All of one length” (equal_lengths) to no",
         )
     interval = _recv_interval(deployment)
     if interval > 1.0 and deployment.recv_interval is None:

@@ -162,8 +162,8 @@ def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
     if per_worker > max_sequences:
         limit = "memory" if free_bytes / cache < deployment.max_num_seqs else "max_num_seqs"
         notes += (
-            f"{max_sequences:,.0f} of {per_worker:,.0f} requests of a replica run at a time, the "
-            f"most that {limit} allows. The rest wait",
+            f"{limit} limits a replica to {max_sequences:,.0f} running requests of "
+            f"{per_worker:,.0f}. The rest wait",
         )
     batch = float(np.clip(per_worker, min(1.0, deployment.concurrency), max_sequences))
     return PlacedDeployment(deployment, arranged, batch, weights, mean, notes)

@@ -94,7 +94,7 @@ def test_a_known_error_says_what_it_does_to_the_rate(folder: Path) -> None:
     (capacity,) = tables_of(last_report(), "Latency at capacity")
     (row,) = rows_of(capacity)
     assert row["Profile error"] == pool["expected_error"]
-    assert (row["If slower"], row["If faster"]) == (
+    assert (row["Capacity if slower"], row["Capacity if faster"]) == (
         pool["max_rps_if_slower"],
         pool["max_rps_if_faster"],
     )
@@ -131,7 +131,7 @@ def test_the_report_has_the_figures_of_the_result(folder: Path) -> None:
     assert (row["Model"], row["GPUs"], row["Capacity"]) == ("m", "1 x G", pool["max_rps"])
     assert (row["TTFT"], row["TPOT"]) == (pool["ttft_ms"], pool["tbt_ms"])
     assert "Profile error" not in row and "Role" not in row  # no value in any row
-    assert pooled["1 replica"] == pool["max_rps"]
+    assert pooled["Single replica"] == pool["max_rps"]
     assert [fact.value for fact in report.facts] == [pool["max_rps"]]
     _, printed, _ = command("size", folder / "sized.yml", *LENGTHS)
     assert digits(pool["max_rps"]) in printed and "1 x G" in printed

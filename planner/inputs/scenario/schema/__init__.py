@@ -46,7 +46,7 @@ class Scenario(Section):
     traffic: Traffic  # what arrives
     # Batching, order and caches, per model or for all.
     serving: Annotated[list[Serving], Field(max_length=200)] = []
-    fleet: Fleet = Fleet()  # the fleet of today, and its starts
+    fleet: Fleet = Fleet()  # the current fleet, and its starts
     placement: Placement = Placement()  # what services ask of the network
     # Failures to simulate; default: none.
     faults: Annotated[list[Fault], Field(max_length=1000)] = []

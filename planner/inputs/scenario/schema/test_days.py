@@ -56,11 +56,11 @@ class MoreDemand(_TestDay):
 
 
 class Crowd(_TestDay):
-    """The forecast day with a crowd at its busiest time; no forecast knows of it."""
+    """The forecast day with a traffic spike at its busiest time; no forecast knows of it."""
 
     kind: Literal["crowd"]
     times: Times = 3.0  # factor on requests
-    hours: Hours = 1.0  # length of the crowd
+    hours: Hours = 1.0  # length of the spike
 
 
 class LongerOutputs(_TestDay):

@@ -70,7 +70,7 @@ def test_it_says_what_to_run_from_when_at_what_cost_and_how_well() -> None:
     assert answer.sentence == (
         "Run 8b: 2 in east, 2 in west from 13:00 UTC on 20 May 2024, then by the schedule (4 to "
         "5); 4.5 replicas on average; $1,980 a day ($59.4k a month of such days), 40% less than "
-        "fleet before the plan, at equal SLO attainment; SLO attainment 99.0% of fast (target "
+        "current fleet, at equal SLO attainment; SLO attainment 99.0% of fast (target "
         "95%), 99.0% of slow (target 90%); survives the loss of one replica: no (SLO attainment "
         "50.0%)."
     )

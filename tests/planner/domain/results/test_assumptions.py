@@ -55,7 +55,7 @@ def test_what_the_scenario_gives_by_hand_is_assumed_and_says_which_key(
     assert assumptions["Cold start of a replica"].value == "90 s"
     assert assumptions["Forecast of demand"].value == "last-value"
     assert assumptions["Planned percentile, all interactive"].value == "P90"
-    assert assumptions["Fleet before the plan"].value.startswith("4 replicas")
+    assert assumptions["Current fleet"].value.startswith("4 replicas")
     assert assumptions["Price of G in east"].value == "$2 per GPU and hour"
     assert "not checked" in assumptions["Speed of m on 1 x G"].value
     assert {assumption.provenance for assumption in assumptions.values()} <= {
