@@ -111,13 +111,8 @@ class BucketStore:
             if manifest == stamp.read_bytes() and (self._base / store).exists():
                 os.utime(stamp)  # it is used now
                 return
-        self._download_store(store)
-        self.make_room(but=store)
-
-    def _download_store(self, store: str) -> None:
-        """Download a store; repeat if another machine changes it meanwhile."""
         with self._lock(store), self._source_errors_as_unreached():
-            for tries_left in reversed(range(TRIES)):
+            for tries_left in reversed(range(TRIES)):  # another machine may change it meanwhile
                 manifest = self._read_manifest(store)
                 if manifest is None:
                     raise self._damage_error(store, "is not there")
@@ -129,7 +124,8 @@ class BucketStore:
                         raise
                 else:
                     self._write_stamp(store, manifest)
-                    return
+                    break
+        self.make_room(but=store)
 
     def make_room(self, but: str = "") -> int:
         """Delete the least recently used local copies until the cache is within its limit.

@@ -1,5 +1,7 @@
 """Correct computed profiles by the stored measurements, in the same way as estimates."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -34,18 +36,44 @@ def engine_of(section: Profile, shape: ModelShape, gpu: GpuSpec, user_facts: Use
     return str(labels["engine"][measured][0]) if measured.any() else ENGINE
 
 
+class DeploymentLoad(NamedTuple):
+    """The TBT rows of a deployment, and the geometric means of their load."""
+
+    own_rows: BoolArray  # mask of them among all rows
+    users: float  # requests in flight
+    isl: float
+    osl: float
+
+    @classmethod
+    def of(cls, times: Times, name: str) -> DeploymentLoad:
+        """Return the rows labelled ``name``, and the load of them (if none, of all rows)."""
+        own_rows = np.asarray(times.tbt.rows.labels["deployment"] == name)
+        log_load = times.tbt.rows.load[own_rows] if own_rows.any() else times.tbt.rows.load
+        if not log_load.size:
+            return cls(own_rows, USERS, ISL, OSL)
+        users, isl, osl = np.exp(log_load.mean(axis=0))[:3].tolist()  # geometric means
+        return cls(own_rows, users, isl, osl)
+
+    def applied_to(self, deployment: Deployment) -> Deployment:
+        """Return a deployment with this load, in at most its model's context.
+
+        The load may be that of other models, with longer contexts than this model allows.
+        """
+        fit = min(1.0, deployment.shape.max_context / (self.isl + self.osl))
+        isl, osl = max(1.0, fit * self.isl), max(1.0, fit * self.osl)
+        return replace(deployment, isl=isl, osl=osl, concurrency=max(1.0, self.users))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SpeedCorrection:
     """How the user's measured rows correct the speed of one deployment."""
 
     decode: float  # factor on decode time
     prefill: float  # factor on prefill time
-    users: float  # requests in flight in its rows, else in all rows
-    isl: float  # input tokens in these rows
+    load: DeploymentLoad  # of its rows, else of all rows
     spread: float  # standard deviation of the remaining log error, as stated
     residual: float  # log error that remains of a row at this load
     rows: int  # number of rows of the same deployment
-    own_rows: BoolArray  # mask of those rows among the rows of TBT
 
     @property
     def is_negligible(self) -> bool:
@@ -53,7 +81,8 @@ class SpeedCorrection:
 
     def curve(self, before: Curve) -> Curve:
         """Return the corrected times; each factor holds at the load that was measured."""
-        return scaled_by_phase(before, self.decode, self.prefill, max(self.users, 1.0), self.isl)
+        users = max(self.load.users, 1.0)
+        return scaled_by_phase(before, self.decode, self.prefill, users, self.load.isl)
 
     @property
     def words(self) -> str:
@@ -83,9 +112,9 @@ def deployment_of(
 def speed_corrections(deployments: Sequence[Deployment], times: Times) -> list[SpeedCorrection]:
     """Return corrections: of decode by TBT at the measured load, of prefill by TTFT alone."""
     names = [str(name) for name in traits_of(deployments).labels["deployment"]]
-    rows_by_name = {name: _rows_of_deployment(times, name) for name in sorted(set(names))}
+    load_by_name = {name: DeploymentLoad.of(times, name) for name in sorted(set(names))}
     at_load = [
-        rows_by_name[name].under_load(deployment)
+        load_by_name[name].applied_to(deployment)
         for deployment, name in zip(deployments, names, strict=True)
     ]
     tbt = times.tbt.at(traits_of(at_load))
@@ -94,48 +123,18 @@ def speed_corrections(deployments: Sequence[Deployment], times: Times) -> list[S
     ttft_names = times.ttft.rows.labels["deployment"]
     corrections = []
     for i, name in enumerate(names):
-        load = rows_by_name[name]
+        load = load_by_name[name]
         corrections.append(
             SpeedCorrection(
                 decode=float(np.exp(tbt.shift[i])),
                 prefill=float(np.exp(ttft.shift[i])),
-                users=load.users,
-                isl=load.isl,
+                load=load,
                 spread=float(tbt.stated[i]),
                 residual=float(tbt.residual[i]),
                 rows=max(int(load.own_rows.sum()), int((ttft_names == name).sum())),
-                own_rows=load.own_rows,
             )
         )
     return corrections
-
-
-class _DeploymentRows(NamedTuple):
-    """The TBT rows of a deployment, and the geometric means of their load."""
-
-    own_rows: BoolArray  # mask of them among all rows
-    users: float  # requests in flight
-    isl: float
-    osl: float
-
-    def under_load(self, deployment: Deployment) -> Deployment:
-        """Return a deployment with this load, in at most its model's context.
-
-        The load may be that of other models, with longer contexts than this model allows.
-        """
-        fit = min(1.0, deployment.shape.max_context / (self.isl + self.osl))
-        isl, osl = max(1.0, fit * self.isl), max(1.0, fit * self.osl)
-        return replace(deployment, isl=isl, osl=osl, concurrency=max(1.0, self.users))
-
-
-def _rows_of_deployment(times: Times, name: str) -> _DeploymentRows:
-    """Return the rows labelled ``name``, and the load of them (if none, of all rows)."""
-    own_rows = np.asarray(times.tbt.rows.labels["deployment"] == name)
-    log_load = times.tbt.rows.load[own_rows] if own_rows.any() else times.tbt.rows.load
-    if not log_load.size:
-        return _DeploymentRows(own_rows, USERS, ISL, OSL)
-    users, isl, osl = np.exp(log_load.mean(axis=0))[:3].tolist()  # geometric means
-    return _DeploymentRows(own_rows, users, isl, osl)
 
 
 def measured_speed(
@@ -148,7 +147,7 @@ def measured_speed(
     if correction.is_negligible:
         return profile
     # Rows of decodes alone tell nothing about prefill, whose error then stays.
-    checks, own_rows = profile.checks, correction.own_rows
+    checks, own_rows = profile.checks, correction.load.own_rows
     if own_rows.sum() >= 2:  # each row is predicted from the others
         measured: FloatArray = np.exp(times.tbt.log_errors[own_rows])
         predicted = np.exp(times.tbt.leave_one_out_errors()[own_rows])
