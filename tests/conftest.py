@@ -283,13 +283,24 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files whose few tests take longest come first, so that no process is left with one alone."""
     slow = [
-        ROOT / "tests" / folder
-        for folder in ("platform", "browser", "bench", "simulation/provisioning")
+        ROOT / "tests" / place
+        for place in (
+            "platform",
+            "browser",
+            "bench",
+            "simulation/provisioning",
+            "planner/domain/kinds",
+            "planner/test_permissions.py",
+            "planner/api/test_contract.py",
+            "planner/api/test_end_to_end.py",
+            "planner/services/schedules/test_over_http.py",
+            "planner/web/test_whatif.py",
+        )
     ]
     tests = Counter(item.path for item in items)
 
     def turn(path: Path) -> tuple[bool, int, Path]:
-        return not any(folder in path.parents for folder in slow), -tests[path], path
+        return not any(place in (path, *path.parents) for place in slow), -tests[path], path
 
     place = {path: number for number, path in enumerate(sorted(tests, key=turn))}
     items.sort(key=lambda item: place[item.path])
