@@ -3,14 +3,11 @@
 A target is the instances of a plan, ``[model, region, GPU column]``.
 """
 
-from functools import partial
-
 import numpy as np
 
 from planner.optimizer.objective import Cap, caps, price, start_price
-from planner.optimizer.pools import CapacityCurves, fewest_instances
 from planner.optimizer.problem import PlanningProblem
-from planner.optimizer.roles import Side, carried_tps, role_sides
+from planner.optimizer.roles import carried_tps
 from simulation.arrays import FloatArray, IntArray
 
 TOLERANCE = 1e-6  # share of a demand that may be missing; solvers have the same tolerance
@@ -68,52 +65,6 @@ def by_row(problem: PlanningProblem, columns: IntArray) -> IntArray:
 def fleet_usd(problem: PlanningProblem, target: IntArray) -> float:
     """Return the charge for an hour of the instances ``target``, in the objective's unit (USD)."""
     return float((price(problem) * target).sum())
-
-
-def min_fleet_usd(problem: PlanningProblem) -> float:
-    """Return a lower bound on the hourly cost of any plan of ``problem``, in US dollars.
-
-    Models that run on one GPU column need whole instances in the bound. Others may have fractions.
-    Limits on GPUs, power and cost are ignored.
-    """
-    usd, steepest = problem.usd_per_hour, CapacityCurves.from_problem(problem).steepest
-    enough = 1.0 - TOLERANCE
-    local, joint = local_need_tps(problem) * enough, global_need_tps(problem) * enough
-    local_usd = (usd * problem.minimum).sum(axis=2)  # [model, region]
-    joint_usd = np.zeros(len(problem.models))
-    for side in role_sides(problem):
-        for model, by_region in enumerate(local.tolist()):
-            side_usd = partial(_least_side_usd, problem, steepest[model], side, model)
-            # Pools of all regions serve at most what one pool of all their instances serves.
-            least = side_usd(usd[model].min(axis=0), float(joint[model]))
-            joint_usd[model] = max(joint_usd[model], least)
-            for region, need in enumerate(by_region):
-                least = side_usd(usd[model, region], need)
-                local_usd[model, region] = max(local_usd[model, region], least)
-    return float(np.maximum(local_usd.sum(axis=1), joint_usd).sum())
-
-
-def _least_side_usd(
-    problem: PlanningProblem,
-    steepest: FloatArray,
-    side: Side,
-    model: int,
-    column_usd: FloatArray,
-    need: float,
-) -> float:
-    """Return the least cost of the instances of ``side`` that serve ``need`` tokens/s of a model.
-
-    ``steepest [column]`` is the most that an instance can add, and ``column_usd`` its price.
-    """
-    columns = np.flatnonzero(side.columns & (problem.theta_tps[model] > 0))
-    if len(columns) == 0:
-        return 0.0
-    need *= side.share
-    if len(columns) == 1:
-        column = int(columns[0])
-        fewest = fewest_instances(problem, model, column, need, int(side.lost[column]))
-        return float(column_usd[column]) * fewest
-    return need * float((column_usd[columns] / steepest[columns]).min())
 
 
 def start_usd(problem: PlanningProblem, target: IntArray) -> float:

@@ -38,8 +38,6 @@ class FollowedPlan:
     plan: Callable[[], ScalingPlan]  # the plan; after the replay, as decided during it
     expected_tps: FloatArray  # [bins, pools] forecast interactive load of the model in the region
     bin_s: float
-    # [periods] lower limits of the cost in dollars per hour, known before anything is solved
-    least_usd: Callable[[], FloatArray] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,8 +99,6 @@ class BuiltPolicy:
     fleet: Fleet
     source_pools: Sequence[int]  # index of the study's pool that each pool of ``fleet`` came from
     plan: Callable[[], ScalingPlan] | None = None  # the plan that it follows; None: no plan
-    # [periods] lower limits of the plan's cost in dollars per hour, known before the plan
-    least_usd: Callable[[], FloatArray] | None = None
     work_done: float = 0.0  # share of the run's work that building took, for progress
     modules: ModuleScaling | None = None  # the policy, if it moves modules
     # Never runs fewer replicas than its plan or, without a plan, than at the start.

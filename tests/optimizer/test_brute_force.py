@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from planner.optimizer import greedy_target, solve_window
-from planner.optimizer.figures import is_feasible, min_fleet_usd
+from planner.optimizer.figures import is_feasible
 from planner.optimizer.pools import is_nonlinear
 from planner.optimizer.problem import INFEASIBLE, OPTIMAL
 from planner.optimizer.roles import role_sides
@@ -129,34 +129,3 @@ def test_greedy_keeps_its_limits_never_beats_the_optimum_and_mostly_finds_a_plan
         if best is not None:
             found.append(feasible)
     assert sum(found) >= 0.7 * len(found)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_plan_costs_less_than_the_lower_limit(kind):
-    for instance in made(kind)[1]:
-        usd = (instance.usd_per_hour * solve_window(instance, gap=0.0).target).sum()
-        assert 0 < min_fleet_usd(instance) <= usd * (1 + 1e-9)
-
-
-def test_the_lower_limit_is_the_cost_of_one_column_with_room():
-    optimal = 0
-    for seed in range(20):
-        several = with_pools(random_problem(seed), seed)
-        by_region = ("current", "usd_per_hour", "start_usd", "demand_tps")
-        first = np.arange(len(several.gpus)) == 0
-        alone = replace(
-            several,
-            **{name: getattr(several, name)[:, :1] for name in by_region},
-            regions=several.regions[:1],
-            theta_tps=several.theta_tps * first,
-            pool_tps=several.pool_tps * first[:, None],
-            minimum=np.zeros_like(several.minimum[:, :1]),
-            maximum=np.full_like(several.maximum[:, :1], 1000),
-            capacity_gpus=np.full_like(several.capacity_gpus[:1], 10_000),
-        )
-        plan = solve_window(alone, gap=0.0)
-        if plan.status == OPTIMAL:  # a model that cannot run on the column has no plan
-            optimal += 1
-            usd = (alone.usd_per_hour * plan.target).sum()
-            assert min_fleet_usd(alone) == pytest.approx(usd)
-    assert optimal >= 3

@@ -1,7 +1,6 @@
 """Let a policy follow a plan in a replay: on schedule, or planned again at each decision."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
@@ -15,7 +14,6 @@ from planner.domain.planning.period_solver import (
 )
 from planner.domain.planning.planning import decision_times_s, schedule_of
 from planner.domain.study import Study
-from planner.optimizer.figures import min_fleet_usd
 from planner.optimizer.problem import ScalingPlan
 from planner.policies.context import FollowedPlan
 from simulation.arrays import FloatArray, IntArray
@@ -76,16 +74,6 @@ class RollingPlanner:
             answers.append(self._plan_period(period, current))
         return plan_of(self._periods, answers)
 
-    def min_usd_per_hour(self) -> FloatArray:
-        """Return a lower limit of the hourly cost in each period, ``[periods]``, in US dollars.
-
-        Nothing is solved. It is 0 if the plan may leave demand unserved.
-        """
-        objective, problems = self._periods.inputs.settings.objective, self._periods.problems
-        if objective.limited or objective.utility_usd is not None or objective.reroute is not None:
-            return np.zeros(len(problems))
-        return np.array([min_fleet_usd(problem) for problem in problems])
-
     def _plan_period(self, period: int, current: IntArray) -> PeriodPlan:
         """Return the plan of a period, solved once for each fleet that it may start from.
 
@@ -109,8 +97,7 @@ def as_decided(
     rolling = RollingPlanner(study, periods, known, solved)
     starts_s = window.period_starts_s - window.start_s
     schedule = RollingSchedule(rolling, starts_s, decision_times_s(window))
-    plan = _followed_plan(study, schedule, rolling.plan, periods.load)
-    return replace(plan, least_usd=rolling.min_usd_per_hour)
+    return _followed_plan(study, schedule, rolling.plan, periods.load)
 
 
 def by_clock(study: Study, plan: ScalingPlan, load: Load) -> FollowedPlan:

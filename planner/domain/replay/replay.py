@@ -168,14 +168,11 @@ def build_policy(
     return policy.build(context)
 
 
-def min_cost_usd(
-    study: Study, ready: BuiltPolicy, options: ReplayOptions, *, solve: bool = True
-) -> float:
+def min_cost_usd(study: Study, ready: BuiltPolicy, options: ReplayOptions) -> float:
     """Return a lower bound on a policy's cost in the window, in dollars, without a replay.
 
     It is the cost of the replicas that the policy always keeps. It is 0 if none are known, or if
-    ``options`` or faults may remove replicas. Without ``solve``, no plan is solved for it, and the
-    bound may be lower.
+    ``options`` or faults may remove replicas.
     """
     settings, window = study.settings, study.window
     lends = settings.scale_in.lend or settings.plan.objective.lend_share is not None
@@ -189,15 +186,12 @@ def min_cost_usd(
     if ready.plan is None:
         kept = np.array([pool.initial for pool in pools])
         return float(kept @ replica_usd) * window.duration_s / HOUR_S
-    if not solve and ready.least_usd is not None:
-        times, usd_per_hour = counts_over_time(ready.least_usd(), window)
-    else:
-        try:
-            counts = ready.plan().target
-        except Infeasible:  # a replay may end before the period without a plan
-            return 0.0
-        times, requested = counts_over_time(counts, window)
-        usd_per_hour = study.pools(requested) @ replica_usd
+    try:
+        counts = ready.plan().target
+    except Infeasible:  # a replay may end before the period without a plan
+        return 0.0
+    times, requested = counts_over_time(counts, window)
+    usd_per_hour = study.pools(requested) @ replica_usd
     ends = np.append(times, window.duration_s).clip(max=window.duration_s)
     return float(np.diff(ends) @ usd_per_hour) / HOUR_S
 

@@ -69,7 +69,7 @@ class Planned(Policy):
         assert self.traits.plan is not None
         plan = context.followed_plan(replace(self.traits.plan, load_factor=self.load_factor))
         built = plan_follower(context, plan, self.key)
-        return replace(built, plan=plan.plan, least_usd=plan.least_usd, keeps_floor=True)
+        return replace(built, plan=plan.plan, keeps_floor=True)
 
 
 def plan_follower(context: PolicyContext, plan: FollowedPlan, key: str) -> BuiltPolicy:

@@ -79,10 +79,7 @@ class Guarded(Policy):
         guarded = guarded_by_load(
             context, schedule, start, self.key, self.target_factor, **self.fields_for(Rule)
         )
-        guarded = replace(guarded, keeps_floor=True)
-        if followed is None:
-            return guarded
-        return replace(guarded, plan=followed.plan, least_usd=followed.least_usd)
+        return replace(guarded, keeps_floor=True, plan=followed.plan if followed else None)
 
     def _floor(self, context: PolicyContext) -> tuple[Schedule, IntArray, FollowedPlan | None]:
         """Return (schedule, counts at the start, plan) of the replicas to which the guard adds.
