@@ -39,6 +39,19 @@ def table_cells(page: Any, figure: dict[str, Any]) -> list[list[str]]:
     return cells
 
 
+def draw(page: Any, figure: dict[str, Any]) -> None:
+    """Show a chart as a page of the site does."""
+    page.set_content(
+        '<div class="chart-box"><div data-figure="data" class="chart-frame"></div>'
+        f'<script id="data" type="application/json">{json.dumps(figure)}</script></div>'
+    )
+    page.add_style_tag(content=Path("static/css/headroom.css").read_text(encoding="utf-8"))
+    page.add_script_tag(content=(VENDORED / "plotly-cartesian.min.js").read_text(encoding="utf-8"))
+    page.add_script_tag(content=Path("static/js/charts.js").read_text(encoding="utf-8"))
+    page.evaluate("document.dispatchEvent(new Event('DOMContentLoaded'))")
+    page.locator("[data-drawn]").wait_for()
+
+
 def test_no_point_is_missing_in_the_table_of_a_chart(page: Any) -> None:
     """Two points with one x stand in two rows, and a line with equal steps has all its points."""
     hour = "1970-02-17T0{}:00:00".format
@@ -82,14 +95,7 @@ def test_steps_over_hours_stay_in_the_order_of_numbers(page: Any) -> None:
         "data": [step, {"x": hours, "y": hours, "type": "scatter"}],
         "layout": {"height": 300, "margin": {"t": 10}, "hovermode": "x unified"},
     }
-    page.set_content(
-        '<div class="chart-box"><div data-figure="data" class="chart-frame"></div>'
-        f'<script id="data" type="application/json">{json.dumps(figure)}</script></div>'
-    )
-    page.add_script_tag(content=(VENDORED / "plotly-cartesian.min.js").read_text(encoding="utf-8"))
-    page.add_script_tag(content=Path("static/js/charts.js").read_text(encoding="utf-8"))
-    page.evaluate("document.dispatchEvent(new Event('DOMContentLoaded'))")
-    page.locator("[data-drawn]").wait_for()
+    draw(page, figure)
     drawn = page.evaluate("document.querySelector('[data-figure]').data[0]")
     assert drawn["x"] == hours
     assert drawn["y"] == [1] * 9 + [2] * 14 + [3]
@@ -104,15 +110,7 @@ def test_a_chart_grows_with_its_window(page: Any) -> None:
         "layout": {"height": 300, "margin": {"l": 40, "r": 10, "t": 10, "b": 30}},
     }
     page.set_viewport_size({"width": 390, "height": 844})
-    page.set_content(
-        '<div class="chart-box"><div data-figure="data" class="chart-frame"></div>'
-        f'<script id="data" type="application/json">{json.dumps(figure)}</script></div>'
-    )
-    page.add_style_tag(content=Path("static/css/headroom.css").read_text(encoding="utf-8"))
-    page.add_script_tag(content=(VENDORED / "plotly-cartesian.min.js").read_text(encoding="utf-8"))
-    page.add_script_tag(content=Path("static/js/charts.js").read_text(encoding="utf-8"))
-    page.evaluate("document.dispatchEvent(new Event('DOMContentLoaded'))")
-    page.locator("[data-drawn]").wait_for()
+    draw(page, figure)
     page.set_viewport_size({"width": 1280, "height": 800})
     page.wait_for_function(
         "document.querySelector('.main-svg').clientWidth > 1000"

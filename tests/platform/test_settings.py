@@ -21,19 +21,11 @@ from planner.setting_checks import env_bool, env_int, env_list
 from tests.platform.conftest import ROOT, load
 
 
-@pytest.mark.parametrize(
-    ("environment", "words"),
-    [
-        ({"secret": "short"}, "SECRET_KEY has 5 characters"),
-        ({"hosts": ["*"]}, "Name the hosts"),
-        ({"debug": True, "hosts": ["headroom.example"]}, "Leave one of the two out"),
-    ],
-)
-def test_production_does_not_start_on_defaults(environment: dict[str, Any], words: str) -> None:
+def test_production_does_not_start_with_debugging() -> None:
     good: dict[str, Any] = {"debug": False, "hosts": ["headroom.example"], "secret": "x" * 50}
     check_production(**good)
-    with pytest.raises(ImproperlyConfigured, match=words):
-        check_production(**(good | environment))
+    with pytest.raises(ImproperlyConfigured):
+        check_production(**good | {"debug": True})
 
 
 def test_secrets_may_lie_in_files(embedded: dict[str, str], tmp_path: Path) -> None:
