@@ -44,6 +44,7 @@ TABLES = {  # labels of tables whose name does not tell their content
     "gpus": "GPUs", "timetable": "Schedule", "timetables": "All schedules", "beside": "Baselines",
     "moments": "Past forecasts", "history": "Demand history", "use": "Use of GPUs",
     "units": "Placed units", "week": "Weekly schedules", "courses": "Plans over time",
+    "front": "Pareto front", "curve": "Capacity curve",
 }  # fmt: skip
 PACE_KNOWN = 0.1  # share of a run after which the time left is estimated
 PENDING_LONG_S = 20.0  # an idle worker starts a run within seconds

@@ -504,9 +504,9 @@ def _test_days_fact(view: ComparisonView) -> Fact:
         return Fact("Test days", "none simulated", meaning=Meaning.RISK)
     passed = [day for day in required if day.policies[view.key].passes]
     if len(passed) == len(required):
-        return Fact("Tests passed", _tests_text(passed), meaning=Meaning.MET, link="test-days")
+        return Fact("Passed", _tests_text(passed), meaning=Meaning.MET, link="test-days")
     missed = [day for day in required if day not in passed]
-    return Fact("Tests failed", _tests_text(missed), meaning=Meaning.MISSED, link="test-days")
+    return Fact("Failed", _tests_text(missed), meaning=Meaning.MISSED, link="test-days")
 
 
 def _tests_text(days: Sequence[TestDayFigures]) -> str:
@@ -695,7 +695,7 @@ def _reasons(view: ComparisonView) -> Iterator[Fact]:
     if (utility := view.plan.outcome.utility) is not None:
         highest = max(other.utility or 0.0 for other in view.outcomes.values())
         change = f"{signed_percent(utility / highest - 1, 1)} vs the highest" if highest else ""
-        yield Fact("Utility of requests within SLO", utility, form=Form.NUMBER, change=change)
+        yield Fact("Value of requests within SLO", utility, form=Form.NUMBER, change=change)
     next_policy = _next_policy(view)
     if next_policy is not None:
         outcome, extra_cost = next_policy

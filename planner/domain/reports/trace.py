@@ -77,7 +77,7 @@ def _smaller_rows_note(shown: Sequence[object], count: int) -> str:
 REPEAT_COLUMNS: TableColumns[Volume] = (
     (Head("Similarity to the previous day", Form.SHARE), lambda row: row.autocorrelation_day),
     (Head("Similarity to the previous week", Form.SHARE), lambda row: row.autocorrelation_week),
-    (Head("Utility per request", Form.NUMBER), lambda row: row.utility_per_request),
+    (Head("Value per request", Form.NUMBER), lambda row: row.utility_per_request),
 )
 LENGTH_COLUMNS: TableColumns[Lengths] = (
     (Head("Tokens of a request", width=2), lambda row: row.field.replace("_", " ").capitalize()),

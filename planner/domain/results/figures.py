@@ -223,7 +223,7 @@ POLICIES = Columns(
         _summary("tokens_in_time", COUNT, "tokens of requests within every limit",
                  REQUEST_TABLE, "Tokens within SLO", better=MORE),
         Column("utility", NUMBER, "sum of `tiers.utility` over the requests within every limit; "
-               "null if no tier has one", utility_of, heads={REQUEST_TABLE: "Utility within SLO"},
+               "null if no tier has one", utility_of, heads={REQUEST_TABLE: "Value within SLO"},
                better=MORE),
         _summary("slo_attainment", SHARE, "by tier: share of due requests within every limit",
                  POLICY_TABLE, "SLO attainment: {}", flat=False, better=MORE),

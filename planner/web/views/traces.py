@@ -40,7 +40,7 @@ FIELDS = (
             ("arrival", "Arrival time"),
             ("input_tokens", "Input tokens"),
             ("output_tokens", "Output tokens"),
-            ("utility", "Utility of the request"),
+            ("utility", "Value of the request"),
         ),
     ),
     (
