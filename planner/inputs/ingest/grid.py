@@ -194,7 +194,7 @@ def grids_of(
         raise IngestError(
             f"{file_name}: series {identities[i]['name']} would have {bins[i]:,} bins of "
             f"{width / 1e9:g} s, and at most {max(0, most_bins[i]):,} for {row_count[i]:,} rows. "
-            "Check the times, or give bin_s."
+            "Check the times of the file."
         )
     bin_of_row = begins[series] + (ns - start_ns[series]) // width
     amounts: dict[str, FloatArray] = {}
