@@ -153,6 +153,15 @@ class StoredResult:
         return {name: row.label or name for name, row in self.policies_in_order.items()}
 
     @property
+    def deployable_labels(self) -> dict[str, str]:
+        """Return the label of each policy that uses no future data."""
+        return {
+            name: label
+            for name, label in self.labels.items()
+            if not traits_of(name).uses_future_data
+        }
+
+    @property
     def default_policy(self) -> str:
         """Return the policy to show if none is chosen: the recommended one.
 

@@ -219,7 +219,7 @@ def _form(sent: QueryDict, run: Run, plan: Plan | None, current: ActivePlan | No
     # Names are edited in the table of deployments, for every export.
     without = ("table", "names", "footprints")
     form = OptionsForm(ExportOptions, without=without, initial=initial | sent.dict())
-    make_select(form, "policy", {"": "Recommended"} | stored_result(run).labels)
+    make_select(form, "policy", {"": "Recommended"} | stored_result(run).deployable_labels)
     form.fields["policy"].widget.attrs |= FOLLOWED
     for what in ("region", "model"):
         names = dict.fromkeys(getattr(pool, what) for pool in plan.pools) if plan else {}

@@ -15,7 +15,6 @@ from planner.errors import PlannerError
 from planner.models import Proposal, Run, User
 from planner.outputs.options import ExportOptions
 from planner.outputs.reports import policy_report
-from planner.policies.registry import traits_of
 from planner.selectors.active_plans import active_plan_of_run
 from planner.selectors.lookup import id_of
 from planner.selectors.people import person_get
@@ -147,12 +146,7 @@ def _proposal_form(
         "sentences": str(problem).splitlines() if problem else [],
         "title": "The proposal was not made",
         "repeats": REPEATS,
-        # A perfect forecast cannot be deployed.
-        "policies": {
-            name: label
-            for name, label in result.labels.items()
-            if not traits_of(name).uses_future_data
-        },
+        "policies": result.deployable_labels,
         "recommended": recommended,
         "reviewers": [person for person in people if person.may_approve and person != request.user],
         "replaced": replaced,

@@ -40,6 +40,7 @@ def test_without_a_plan_the_cards_show_the_best_that_can_be_run() -> None:
     assert stored(*ranking, ranking=ranking).default_policy == "hpa"
     assert stored("lt-i-perfect").default_policy == "lt-i-perfect"
     assert stored().default_policy == ""
+    assert set(stored("lt-i-perfect", "flat-peak", "hpa").deployable_labels) == {"hpa"}
 
 
 def test_cards_and_chart_are_of_the_policy_that_is_recommended() -> None:
