@@ -40,7 +40,8 @@ for formatter in (
 for name, named_filter in (("answer", answer_of), ("bound", limit_name), ("meaning", meaning_of)):
     register.filter(name, named_filter)
 
-TABLES = {  # labels of tables whose name does not tell their content
+LABELS = {  # of facts and tables whose name does not tell their content
+    "gpu": "GPU", "tp": "GPUs of a replica", "ttft_statistic": "TTFT", "loop": "Load",
     "gpus": "GPUs", "timetable": "Schedule", "timetables": "All schedules", "beside": "Baselines",
     "moments": "Past forecasts", "history": "Demand history", "use": "Use of GPUs",
     "units": "Placed units", "week": "Weekly schedules", "courses": "Plans over time",
@@ -83,19 +84,12 @@ PROVENANCE_COLOURS = {
     "modelled": "purple",
     "assumed": "orange",
 }
-FACTS = {"gpu": "GPU", "tp": "GPUs of a replica", "ttft_statistic": "TTFT", "loop": "Load"}
 
 
 @register.filter
 def fact_label(name: str) -> str:
-    """Return the label of a fact of a measurement, such as "GPU" for ``gpu``."""
-    return FACTS.get(name, spaced(name))
-
-
-@register.filter
-def table_label(name: str) -> str:
-    """Return the label of a table of a run, such as "GPUs" for ``gpus``."""
-    return TABLES.get(name, spaced(name).capitalize())
+    """Return the label of a fact of a measurement or a table, such as "GPU" for ``gpu``."""
+    return LABELS.get(name, spaced(name))
 
 
 @register.filter

@@ -127,9 +127,9 @@ def attention_ffn_profile(
         kv_capacity_tokens=engine.kv_capacity_tokens,
         provenance=Provenance(
             "modelled",
-            f"Operators of {shape.name} at the published peaks of {gpu.name}, attention on "
-            f"{split.attention} and experts on {split.ffn} of them, up to {split.micro_batches} "
-            "micro-batches in turn",
+            f"Roofline of {shape.name}: published peaks of {gpu.name}, attention on "
+            f"{split.attention} GPUs and experts on {split.ffn}, up to {split.micro_batches} "
+            "alternating micro-batches",
         ),
         curve=_curve(stations, attending, engine.overhead_s),
         start_s=engine.start_s,

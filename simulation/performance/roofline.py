@@ -130,7 +130,7 @@ def operator_profile(
         provenance=Provenance(
             "measured" if measured_share > 0.5 else "modelled",
             f"Sum of kernels measured on {kernels.gpu} ({kernels.source}), {measured_share:.0%} of "
-            "a decode iteration's time; the rest by efficiency factors",
+            "a decode iteration's time. Other kernels: efficiency factors",
         ),
         curve=compile_graph(graph, timing, engine.overhead_s, timing.is_measured, mixed),
         timing=timing,

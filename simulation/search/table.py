@@ -24,7 +24,7 @@ Block = tuple[IntArray, IntArray, IntArray, IntArray, FloatArray, IntArray]
 MISSES_TTFT = "misses the TTFT limit at every load"
 MISSES_TBT = "misses the TPOT limit at every load"
 MISSES_E2E = "misses the E2E limit at every load"
-NO_ROOM = "no room for one request beside weights"
+NO_ROOM = "weights leave no memory for one request"
 TOO_MANY = f"prefill and decode need more than {MOST_GPUS} GPUs"
 
 

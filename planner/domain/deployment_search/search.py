@@ -243,7 +243,7 @@ def _assumptions(
     overheads = {name: 1000 * fit.calibration.of("start", name) for name in ENGINES}
     assumptions = [
         Assumption(
-            "Speeds", "published peaks of each GPU, times the efficiency of measured kernels",
+            "Speeds", "published peaks of each GPU x efficiency of measured kernels",
             "modelled", "as kind: roofline of a scenario, with the engine's host time",
         ),
         Assumption(

@@ -421,9 +421,7 @@ class _WindowRuns:
             )  # fmt: skip
         except EXPECTED as problem:
             return f"{key} is left out: {problem}"
-        return replace(
-            run, name=key, label=f"{run.label} ({level_of(key).capitalize()} plan)", asked=False
-        )
+        return replace(run, name=key, label=f"{run.label} ({level_of(key)} plan)", asked=False)
 
 
 def _planned_load(planned_window: PlannedWindow, choice: Choice | None) -> Load:

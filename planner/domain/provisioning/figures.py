@@ -350,8 +350,8 @@ def trade_notes(cases: list[Case]) -> list[str]:
             if other is not None:
                 notes.append(
                     f"{case.phase.capitalize()} of {case.where} fits on {gpu_words(other.devices)} "
-                    f"{WORDS[name]} instead of {level.devices}, but needs more "
-                    f"of the rest: {other.power_w:,.0f} W instead of {level.power_w:,.0f}, "
+                    f"{WORDS[name]} instead of {level.devices}, but needs more power, "
+                    f"memory or time: {other.power_w:,.0f} W instead of {level.power_w:,.0f}, "
                     f"{other.memory_bytes / 1e9:,.0f} GB instead of {level.memory_bytes / 1e9:,.0f}"
                     f", {other.latency_s * 1e3:,.0f} ms instead of {level.latency_s * 1e3:,.0f}."
                 )

@@ -152,7 +152,7 @@ def _timing_fact(cases: list[Case]) -> Fact:
     if extrapolated >= 0.005:  # else it reads 0%
         source += f", {extrapolated:.0%} beyond the sizes that were measured"
     kind = "measured" if measured >= 1.0 - EXTRAPOLATED else "modelled"
-    return Fact(what, kind, f"{source}; the rest: {modelled}")
+    return Fact(what, kind, f"{source}. Other kernels: {modelled}")
 
 
 def _profile_factors_clause(cases: list[Case]) -> str:

@@ -117,10 +117,7 @@ CAPACITY_COLUMNS: TableColumns[SizedReplica] = (
     (Head("Limited by"), lambda row: limit_name(row.bound_by)),
     (Head("Tier"), lambda row: row.tier),
     *(
-        (
-            Head(f"Capacity of {size} replicas", Form.NUMBER, "input tokens/s"),
-            partial(_pool_capacity, size),
-        )
+        (Head(f"Pool of {size}", Form.NUMBER, "input tokens/s"), partial(_pool_capacity, size))
         for size in (8, 64)
     ),
 )

@@ -38,7 +38,7 @@ def report(result: OutlookResult, _: Tables) -> Report:
         title=result.frame.scenario,
         answer=result.headline,
         warnings=result.frame.warnings,
-        about=f"One week stands for all: {window_text(window)}, not simulated",
+        about=f"One week represents all: {window_text(window)}, not simulated",
         facts=tuple(_facts(result)),
         sections=(
             Section("Cost by month", (_cost_chart(result), _months(result)), "Months"),

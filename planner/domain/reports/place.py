@@ -79,10 +79,7 @@ PLACEMENT_COLUMNS: TableColumns[MethodFigures] = (
     (Head("Affinity missed", Form.COUNT), lambda row: row.start.affinity_missed),
     (Head("Split", Form.COUNT), lambda row: row.start.split_units),
     (Head("KV bandwidth lost", Form.SHARE), lambda row: row.start.bandwidth_lost),
-    (
-        Head("Free GPUs, high-priority switches", Form.COUNT),
-        lambda row: row.start.high_free_gpus,
-    ),
+    (Head("Free GPUs, priority switches", Form.COUNT), lambda row: row.start.high_free_gpus),
     (Head("Free GPUs, partly used nodes", Form.COUNT), lambda row: row.start.fragmented_gpus),
     (Head("GPUs of a fallback type", Form.COUNT), lambda row: row.start.fallback_gpus),
     (Head("Points", Form.NUMBER), lambda row: row.start.points),

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
-from planner.domain.formats import figure, lower_first, signed_percent
+from planner.domain.formats import figure, signed_percent
 from planner.domain.kinds.provision import ProvisionResult
 from planner.domain.provisioning.figures import LEVEL_NAMES, LevelFigures, PoolFigures, Total
 from planner.domain.provisioning.sharing import APART, SharedService, SharingWay
@@ -60,7 +60,6 @@ def report(result: ProvisionResult, _: Tables) -> Report:
     window = result.window
     pools = [pool for pool in result.pools if pool.chosen]
     span = window_text(window)
-    levels_title = "GPUs by provisioning level, with bounds"
     return Report(
         title=result.scenario,
         answer=result.headline,
@@ -74,7 +73,9 @@ def report(result: ProvisionResult, _: Tables) -> Report:
             Section("GPUs by pool", (*_charts(pools), _pools(pools)), "Pools"),
             *_over_time(result),
             *_sharing(result),
-            Section(levels_title, (_levels(result),), "Levels", Group.BASIS, printed=True),
+            Section(
+                "GPUs by level, bounds", (_levels(result),), "Levels", Group.BASIS, printed=True
+            ),
             *_methods(pools),
             *sources_section(result.provenance, result.notes),
         ),
@@ -243,10 +244,9 @@ def _pools(pools: list[PoolFigures]) -> Table:
     """
     levels = dict(LEVEL_NAMES)
     if all(_gpus(name, pool) == _gpus(MODEL, pool) for pool in pools for name in levels):
-        levels = {MODEL: "all levels"}
+        levels = {MODEL: "All levels"}
     gpus = [
-        (Head(f"GPUs, {lower_first(head)}", Form.COUNT), partial(_gpus, name))
-        for name, head in levels.items()
+        (Head(f"GPUs: {head}", Form.COUNT), partial(_gpus, name)) for name, head in levels.items()
     ]
     return table(
         pools,

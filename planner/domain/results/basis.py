@@ -301,9 +301,8 @@ def unused_traffic_warning(window: Window, traffic: Traffic) -> list[str]:
     if not window.ahead or unused_s < traffic.demand.bin_s:
         return []
     return [
-        "The plan begins where the first of the sources of its traffic ends. Of the "
-        f"{unused_s / 3600:,.3g} h after that, the others are not used. Bring that source up to "
-        "date, or leave it out."
+        "The plan begins where the first traffic source ends. Other sources have "
+        f"{unused_s / 3600:,.3g} h more, which are not used. Update the first source, or remove it."
     ]
 
 

@@ -294,6 +294,6 @@ def _pool_index_of(hardware: Hardware, pool: HeldPool) -> int:
         ):
             return index
     raise ScenarioError(
-        f"The plan held {pool.model} on {pool.gpu} in {pool.region}, and the scenario no longer "
-        "has this pool. Its result cannot be replayed."
+        f"The plan has {pool.model} on {pool.gpu} in {pool.region}, but the scenario no longer has "
+        "this pool. The result cannot be replayed."
     )

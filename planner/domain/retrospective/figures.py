@@ -171,9 +171,9 @@ class PlanEvaluation:
             ),
         ]
         if (error := self.demand.wape) is not None and (bias := self.demand.bias) is not None:
-            direction = "more" if bias > 0 else "less"
+            direction = "above" if bias > 0 else "below"
             parts.append(
-                f"demand was off by {error:.1%} ({abs(bias):.1%} {direction} forecast than came)"
+                f"demand WAPE {error:.1%} (forecast {abs(bias):.1%} {direction} actual demand)"
             )
         if self.needed_usd is not None and self.needed_replica_hours is not None:
             parts.append(

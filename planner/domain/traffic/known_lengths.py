@@ -61,8 +61,8 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
         prompts = [_known_prompts(traffic, m, window, s) for m, s in enumerate(by_model)]
         shared.append(tuple(prompts))
     notes = [
-        f"No request of {model} came before the first decision: its lengths come from all "
-        "traffic, the window included."
+        f"No request of {model} is known before the first decision. Its lengths are those of all "
+        "traffic, including the window."
         for m, model in enumerate(traffic.models)
         if lengths[0][m] is traffic.lengths[m]
     ]

@@ -197,7 +197,7 @@ def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec, user_facts: User
 def _with_engine(provenance: Provenance, engine: str, section: Profile) -> Provenance:
     """Return ``provenance`` with the engine, and warnings on its version and LoRA adapters."""
     default = "" if section.engine else " (default)"
-    source = f"{provenance.source}; engine {catalogue.engine_title(engine)}{default}"
+    source = f"{provenance.source}; {catalogue.engine_title(engine)}{default}"
     if warning := estimate_fit().later_version_warning(engine, section.engine_version):
         source += f"; {warning}"
     if section.lora_rank is not None:

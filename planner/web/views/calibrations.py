@@ -44,11 +44,7 @@ SECONDS = "_s"  # ending of the names of times, which the page shows in ms
 NEW = "web/calibration_new.html"
 STEPS = (  # shown while the list is empty
     ("1. File", "A result of vLLM, SGLang, GuideLLM, AIPerf or llm-d, or a CSV of your own.", ""),
-    (
-        "2. Profile",
-        "Creates a profile of your GPUs, fitted to the file. Scenarios can select it.",
-        "",
-    ),
+    ("2. Profile", "A profile of your GPUs is fitted to the file. Scenarios can use it.", ""),
     ("3. Gain", "Plans then use measured speed and error instead of modelled ones.", ""),
 )
 

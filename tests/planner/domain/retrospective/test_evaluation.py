@@ -98,7 +98,7 @@ def test_errors_of_a_forecast_that_is_off_by_a_known_share(stored, times):
 def test_a_pool_that_the_scenario_lost_is_named(stored):
     held = HeldPool("m", "west", "G", 1, "mixed", None, None, np.zeros(1), np.ones(1, int))
     scenario = make.scenario(horizon={"duration_s": HOUR, "period_s": HOUR})
-    with pytest.raises(ScenarioError, match="held m on G in west"):
+    with pytest.raises(ScenarioError, match="m on G in west"):
         evaluate_plan(Inputs(scenario, {"t": stored}), [held], {}, silent)
 
 
