@@ -34,9 +34,9 @@ def policies_chosen(
 ) -> tuple[list[Policy], list[str]]:
     """Return the policies to compare, and a sentence for each that this study cannot run.
 
-    ``names`` may be ``[ALL]`` for every policy, or empty for those of the scenario. Today's fleet
-    comes first if it is known. Raises ScenarioError if a policy cannot run, unless ``names`` is
-    ``[ALL]``.
+    ``names`` may be ``[ALL]`` for every policy, or empty for those of the scenario. The current
+    fleet comes first if it is known. Raises ScenarioError if a policy cannot run, unless ``names``
+    is ``[ALL]``.
     """
     everything = list(names) == [ALL]
     if everything:
