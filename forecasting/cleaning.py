@@ -131,7 +131,11 @@ def _mark_backlogs(
 
 
 def _find_outliers(values: FloatArray) -> BoolArray:
-    """Return the mask of bins that are several times above every other bin of their series."""
+    """Return the mask of bins that are several times above every other bin of their series.
+
+    Each series, a row of ``values [series, bins]``, has at most one. The last ``SETTLED`` bins are
+    none, because they may begin a lasting change.
+    """
     amounts = np.where(np.isnan(values), -np.inf, values)
     outlier = np.zeros(values.shape, bool)
     if values.shape[1] <= SETTLED:

@@ -39,7 +39,7 @@ def pool_capacity(
     None: capacity is proportional to the instances.
     """
     models, columns = theta_tps.shape
-    curves = CapacityCurves(theta_tps, capacity_after_loss(theta_tps, pool_tps))
+    curves = CapacityCurves(theta_tps, capacity_after_loss(theta_tps, pool_tps, lost=0))
     return curves.capacity_tps(np.arange(models)[:, None, None], np.arange(columns), target)
 
 

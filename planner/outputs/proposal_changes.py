@@ -206,7 +206,8 @@ def _not_simulated_note(run: Run, outcome_run: Run | None) -> str:
 
 def _unfinished_replay_note(proposal: Proposal) -> Iterator[str]:
     """Yield a note if the replay of the active plan failed or is not complete."""
-    if (replay := proposal.replay) is None:
+    replay = proposal.replay  # of a replay that succeeded, the figures are shown instead
+    if replay is None:
         return
     if replay.is_finished:
         yield (

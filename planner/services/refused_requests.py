@@ -54,16 +54,16 @@ def refusal_counts() -> dict[tuple[int, str], int]:
 def record_limit_reached(sentence: str, *, key: str, name: str = "") -> bool:
     """Record in the audit log that somebody reached a limit; return whether it was recorded.
 
-    ``key`` names the limit; the same key is recorded at most once an hour. ``name`` is the affected
-    account, which may not exist.
+    ``key`` names the limit. In an hour, each key is recorded at most once, and all keys together at
+    most ``MAX_RECORDS`` times. ``name`` is the affected account, which may not exist.
     """
     # Cache keys must be short and without spaces; a typed user name may be neither.
     digest = hashlib.sha256(key.encode()).hexdigest()
     if not cache.add(f"refused-often-{digest}", 1, RECORD_EVERY_S):
         return False
     logger.warning("limit reached: %r", sentence)
-    cache.add("refused-often", 0, RECORD_EVERY_S)
-    if cache.incr("refused-often") > MAX_RECORDS:
+    cache.add("refused-often-records", 0, RECORD_EVERY_S)  # unless it counts already
+    if cache.incr("refused-often-records") > MAX_RECORDS:
         return False
     person = User.objects.filter(username__iexact=name, is_active=True).first() if name else None
     record(ACTION, person or key, by=None, rule="limits", sentence=sentence)

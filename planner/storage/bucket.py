@@ -202,7 +202,7 @@ class BucketStore:
 
     def objects(self, store: str) -> list[tuple[str, float]]:
         """Return the name and the time of the last change (epoch s) of each object of a store."""
-        prefix = self._key(store, "")
+        prefix = self._key(store, "")  # what keys have before an object's name
         with self._source_errors_as_unreached():
             stored = self._bucket.objects(f"{store}/")
         return [(entry.key.removeprefix(prefix), entry.written_s) for entry in stored]

@@ -183,8 +183,9 @@ class Proportional(ServiceController):
     def instances_at_target(self, service: Service, observation: Observation) -> float:
         """Return how many instances of the driving role bring the mean signal to its target.
 
-        It is the number of ready instances times their mean signal over ``target``, not rounded.
-        NaN: no signal.
+        It is the sum of a signal that adds up over instances, divided by their mean target. For
+        other signals, it is the number of ready instances times the mean of signal over target. It
+        is not rounded. NaN: no signal.
         """
         pools = self.driving_pools(service)
         if observation.signals is None:

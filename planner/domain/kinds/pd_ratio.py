@@ -183,10 +183,10 @@ def _evaluate(
     # Simulations release Python's lock and closed forms do not, so each parallel step has both.
     def ratios_and_drift(report: Progress) -> tuple[Judgement, tuple[Drift, ...]]:
         """Return the evaluated ratios, and how the best one changes over time."""
-        simulate = part(report, 0.0, 0.5)
+        simulation_progress = part(report, 0.0, 0.5)
         judged = judge_ratios(
             service, pair.hardware.routing, count, seed,
-            lambda done: simulate(done, "Simulating the best"),
+            lambda done: simulation_progress(done, "Simulating the best"),
         )  # fmt: skip
         ratio = judged.best.ratio
         return judged, over_time(traffic, m, service, count, ratio, part(report, 0.5, 1.0))

@@ -90,8 +90,10 @@ def _name(pool: SizedPool) -> str:
     """Return the model and its GPUs, with the role if the replica does only one phase."""
     replica = pool.sized.replica
     # The arrangement of some replicas ends with the role.
-    needs_role = replica.role != "mixed" and not replica.arrangement.endswith(f", {replica.role}")
-    return f"{replica.model} on {replica.arrangement}{f', {replica.role}' * needs_role}"
+    role = f", {replica.role}"
+    if replica.role == "mixed" or replica.arrangement.endswith(role):
+        role = ""
+    return f"{replica.model} on {replica.arrangement}{role}"
 
 
 def _answer(result: SizeResult) -> str:

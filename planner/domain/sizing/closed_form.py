@@ -118,7 +118,8 @@ def size_factors(
 ) -> FloatArray:  # fmt: skip
     """Return the factors ``[model, GPU column, N]`` on ``sizes`` if ``after`` replaces ``before``.
 
-    They are estimated by closed forms. ``lengths`` and ``shared`` (cached prompts) are by model.
+    The last axis has pools of 1 to N instances. Closed forms estimate the factors. ``lengths`` and
+    ``shared`` (cached prompts) are by model.
     """
     return closed_factors(
         closed_rates(before, sizes.capacity, lengths, shared),

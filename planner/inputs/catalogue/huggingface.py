@@ -376,8 +376,10 @@ class _Reader:
     def window_layers(self, layers: int, kinds: Sequence[str], use: Any) -> int:
         """Return the number of layers with windowed attention, of all ``layers``.
 
-        ``kinds`` names the kind of each layer; empty if the config has no such list. ``use`` is
-        Qwen's use_sliding_window.
+        The first field of the config that says so decides: a list with an entry for each layer,
+        else the rule of the model's family. Without either, all layers have a window. ``kinds``
+        names the kind of each layer; empty if the config has no such list. ``use`` is Qwen's
+        use_sliding_window.
         """
         pattern = self.list_field("hybrid_layer_pattern")
         ratios = self.list_field("compress_ratios")

@@ -211,7 +211,10 @@ class _Reader:
         return batch
 
     def finish(self) -> Content:
-        """Put the series on their grids, write them, and return the content."""
+        """Put the series on their grids, write them, and return the content.
+
+        Raises IngestError if no bin of any series has a number.
+        """
         grids = self._grids()
         when = next(iter(self._clocks.values()))
         figures = demand_figures(grids, when.kind)

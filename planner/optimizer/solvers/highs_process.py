@@ -27,6 +27,7 @@ def solve(folder: str) -> None:
 
     ``incumbent.npy`` and ``bound.npy`` are written during the search, ``answer.npy`` at the end.
     The answer has the model status, the dual bound, and whether ``incumbent.npy`` is a solution.
+    The process ends with status 3 if HiGHS refuses the program.
     """
     with np.load(os.path.join(folder, "problem.npz")) as archive:
         stored = SimpleNamespace(**archive)  # the program, and the options of ``solve_program``
@@ -35,6 +36,7 @@ def solve(folder: str) -> None:
     highs = new_highs(stored, time_limit_s=time_limit_s, gap=gap, start=start)
     if highs is None:
         raise SystemExit(3)
+    # Solutions that cost ``outside`` or more may be missing in the program.
     _report_progress(highs, folder, float(stored.outside), gap)
     highs.run()
     info = highs.getInfo()

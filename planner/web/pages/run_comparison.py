@@ -252,7 +252,7 @@ def _verdict_as_planned(priced: Sequence[PricedRun], note: str) -> str:
     )
     simulated_note = f" (simulated: {simulated})" if simulated else ""
     if not note:
-        return _cheapest(priced, priced, f"as planned{simulated_note or ', not simulated'}")
+        return _cheapest(priced, f"as planned{simulated_note or ', not simulated'}")
     if simulated and any(run.policy is None for run in priced):
         return _unsimulated_verdict(priced)
     stated = ", ".join(run.text for run in priced)
@@ -269,22 +269,19 @@ def _verdict_as_simulated(priced: Sequence[PricedRun]) -> str:
     if len(meeting) == 1:
         return f"Only run {meeting[0].number} meets the SLO: {figure(meeting[0].usd, '$')}"
     if len(meeting) == len(priced):
-        return _cheapest(meeting, priced, "and all runs meet the SLO")
-    return _cheapest(meeting, priced, f"of the {len(meeting)} runs that meet the SLO")
+        return _cheapest(meeting, "and all runs meet the SLO")
+    return _cheapest(meeting, f"of the {len(meeting)} runs that meet the SLO")
 
 
-def _cheapest(candidates: Sequence[PricedRun], priced: Sequence[PricedRun], basis: str) -> str:
-    """Return which of the ``candidates`` is cheapest, and how much the next one costs more.
+def _cheapest(runs: Sequence[PricedRun], basis: str) -> str:
+    """Return which of two or more ``runs`` is cheapest, and how much less it costs than the next.
 
-    Both lists begin with the cheapest run. A single candidate is compared with the other runs.
-    ``basis`` ends the sentence.
+    The runs begin with the cheapest. ``basis`` ends the sentence.
     """
-    cheapest = candidates[0]
-    others = [run for run in (*candidates[1:], *priced) if run is not cheapest]
-    next_usd = others[0].usd
-    saving = 1 - cheapest.usd / next_usd if next_usd else 0.0
+    cheapest, following = runs[0], runs[1]
+    saving = 1 - cheapest.usd / following.usd if following.usd else 0.0
     cost = figure(cheapest.usd, "$")
-    if abs(saving) < SAME_COST:
+    if saving < SAME_COST:
         return f"The cost is the same, {cost}, {basis}"
     return (
         f"Run {cheapest.number} is cheapest: {cost}, {percent(saving)} less than the next, {basis}"

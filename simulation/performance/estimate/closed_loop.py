@@ -63,13 +63,13 @@ def demands(
     iteration: Iteration,
     routed: Iteration | None = None,
 ) -> Demands:
-    """Return the seconds and counts of DEMANDS for one GPU in each iteration.
+    """Return the seconds and counts that ``DEMANDS`` defines, for one GPU in each iteration.
 
     ``routed`` are the iterations that the experts compute; None: ``iteration``. They differ if
     only some attention ranks have a prompt.
     """
     totals = {name: np.zeros(iteration.decodes.shape) for name in DEMANDS}
-    is_foreign = gpu.family not in NEAREST
+    is_foreign = gpu.family not in NEAREST  # of a vendor without measured kernels
     for operator in graph.operators:
         if operator.axis == "encoder":
             continue
@@ -87,7 +87,7 @@ def demands(
         calls = operator.count * (operator.rows(iteration) > 0)
         if not isinstance(operator, Collective):
             totals["kernels"] += calls
-        elif link_bytes_s(operator, gpu) != gpu.link_bytes_s:  # between nodes
+        elif link_bytes_s(operator, gpu) != gpu.link_bytes_s:  # a collective between nodes
             totals["far"] += calls
     return totals
 
