@@ -78,7 +78,7 @@
       const controls = [...button.form.elements], ticked = controls.filter((control) => control.checked);
       for (const control of controls.filter((control) => control.dataset.kind)) {
         control.disabled = ticked.length > 0 && control.dataset.kind !== ticked[0].dataset.kind;
-        control.title = control.disabled ? "Only runs of one kind can be compared" : "";
+        control.title = control.disabled ? "Only runs with the same figures can be compared" : "";
       }
       button.disabled = ticked.length < Number(button.dataset.ticked);
     };

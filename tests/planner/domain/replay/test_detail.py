@@ -8,6 +8,7 @@ import pytest
 
 from planner.domain.kinds.simulate import Options
 from planner.domain.kinds.simulate import run as replayed
+from planner.domain.outcome import Inputs
 from planner.domain.progress import silent
 from planner.domain.replay.detail import ALL, Detail, detail_of
 from simulation.engine.run import simulate
@@ -126,11 +127,10 @@ def test_intervals_add_up_to_the_totals(result: SimulationResult, detail: Detail
 def test_a_run_keeps_requests_only_where_they_are_asked_for(tmp_path: Path) -> None:
     stored = make.request_file(tmp_path, make.steady(0.5, 600), isl=100, osl=10)
     scenario = make.scenario(policies=["flat-peak"], horizon={"duration_s": 300})
-    outcome = replayed(
-        scenario, {"t": stored}, Options(policy="flat-peak", requests=True), progress=silent
-    )
+    inputs = Inputs(scenario, {"t": stored})
+    outcome = replayed(inputs, Options(policy="flat-peak", requests=True), progress=silent)
     requests = outcome.tables["requests"]
     assert requests.height == outcome.document["arrived"]
     assert (requests["outcome"] == "completed").sum() == outcome.document["completed"]
-    again = replayed(scenario, {"t": stored}, Options(policy="flat-peak"), progress=silent)
+    again = replayed(inputs, Options(policy="flat-peak"), progress=silent)
     assert "requests" not in again.tables

@@ -84,7 +84,7 @@ def test_users_beyond_what_memory_holds_wait_and_it_is_said() -> None:
     assert many.batch == some.batch < 10_000
     assert many.tbt_s == some.tbt_s
     assert many.ttft_s > 1.9 * some.ttft_s
-    assert "of 20,000 requests" in many.assumptions[-1]
+    assert len(many.assumptions) > len(one(replace(LLAMA, concurrency=10.0)).assumptions)
     room = LLAMA.gpu.memory_bytes
     assert 0.8 * room < many.memory_bytes < room
 
