@@ -70,7 +70,7 @@ ENGINE = (
             "SLOs use percentiles.",
             ("mean", "median")),
     _number("rounds", "Requests of each user", "Requests that each user sends one after another. "
-            "Default: 10, as in benchmarks. Steady traffic: 1000.", 1, 1e9),
+            "Default: 10, as in benchmarks. For steady traffic, enter 1000.", 1, 1e9),
     _choice("equal_lengths", "All of one length", "Yes if all requests have equal lengths. "
             "Default: yes in a benchmark, except for lengths of InferenceMAX.", ("yes", "no")),
     _number("recv_interval", "SGLang's recv_interval", "Iterations between SGLang's polls for "

@@ -106,8 +106,8 @@ PROFILE_COLUMNS: TableColumns[ProfileError] = (
     (Head("Error", Form.SHARE), lambda row: row.error),
     (Head("Basis", width=3), lambda row: row.basis),
     (Head("Replicas", Form.COUNT), lambda row: row.replicas),
-    (Head("Replicas if slower", Form.COUNT), lambda row: row.replicas_if_slower),
-    (Head("Replicas if faster", Form.COUNT), lambda row: row.replicas_if_faster),
+    (Head("Replicas if profile slower", Form.COUNT), lambda row: row.replicas_if_slower),
+    (Head("Replicas if profile faster", Form.COUNT), lambda row: row.replicas_if_faster),
 )
 CAPACITY_COLUMNS: TableColumns[SizedReplica] = (
     (Head("Model", width=2), lambda row: row.replica.model),

@@ -39,7 +39,7 @@ ROUNDS_TO_ZERO = 0.0005  # shares below it are shown as 0.0%
 def report(result: PdRatioResult, _: Tables) -> Report:
     """Return the report of ``pd-ratio``."""
     plans_differ = Note(
-        f"Valid for {result.instances} replicas. Plans size each region for its own demand."
+        f"The ratio is for {result.instances} replicas. Plans size each region by its demand."
     )
     reason = best_split(result.best.figures, result.mixed)
     return Report(

@@ -444,8 +444,9 @@ def _parameter_name(key: str) -> str:
     """Return the name of a parameter for people."""
     if key.startswith(GUARD_PREFIX):
         name = key.removeprefix(GUARD_PREFIX).replace("of that load", "of the load limit")
-        if "pools of " in name:
-            name += " replica" if name.endswith(" 1") else " replicas"
+        share, _, replicas = name.partition(", pools of ")
+        if replicas:
+            return f"Guard threshold in pools of {replicas}: {share}"
         return f"Guard threshold: {name}" if name.endswith("per replica") else f"Guard: {name}"
     return PARAMETER_NAMES.get(key, key_words(key))
 

@@ -48,7 +48,7 @@ class PrometheusSettings(Section):
         "Days of history", "Read when the source starts.", default=15.0
     )
     model: Name | None = optional_field(
-        "Model of all series", "Default: model reported by the engine."
+        "LLM of all series", "Default: model reported by the engine."
     )
     model_label: Label | None = optional_field("Label of the model", "Default: the engine's label.")
     region: Name | None = optional_field("Region of all series")

