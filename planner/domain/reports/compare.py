@@ -328,18 +328,11 @@ def _replicas(view: ComparisonView, schedule: Schedule | None, key: str) -> Span
 
 
 def _answer(view: ComparisonView, schedule: Schedule | None) -> str:
-    """Return what to run in a sentence, such as "Run 4 to 7 replicas: static fleet.".
-
-    It has the most replicas under load too, if a guard adds some.
-    """
-    counts, guard = (
-        _replicas(view, schedule, view.key),
-        _guard_words(view, schedule, with_mean=False),
-    )
+    """Return what to run in a sentence, such as "Run 4 to 7 replicas: static fleet."."""
+    counts = _replicas(view, schedule, view.key)
     what = ""
     if counts is not None:
-        noun = "replica" if counts[1] == 1 else "replicas"
-        what = f" {span_text(counts)} {noun}{guard and ', '}{guard}:"
+        what = f" {span_text(counts)} {'replica' if counts[1] == 1 else 'replicas'}:"
     return f"Run{what} {view.plan.outcome.label}."
 
 

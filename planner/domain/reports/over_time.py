@@ -180,7 +180,7 @@ def demand_chart(
     ]
     top = None  # of the y axis; None: as high as the lines
     if today is not None and today != policy:
-        name = "Capacity, current fleet" if today == TODAY else "Capacity, baseline"
+        name = "Current capacity" if today == TODAY else "Capacity, baseline"
         for line in _capacity_line(tables, today, frame, name, Role.BASELINE):
             top = _top_below(line, series)
             if top is not None:

@@ -161,7 +161,7 @@ class ReplicaLoss(NamedTuple):
         if self.attainment is not None:
             effect = percent(self.attainment)
         where = f" {self.where}" if self.where else ""
-        return f"{effect} with 1 replica lost{where}"
+        return f"{effect} if 1 replica fails{where}"
 
 
 def replica_loss(
