@@ -79,7 +79,9 @@ def policy_report(run: Run, policy: str) -> Report | None:
     if run.kind == Run.Kind.COMPARE and policy not in result.labels:
         return None  # the report would be about another policy
     names = (name for name, key in result.alternatives.items() if key == policy)
+    # Only comparisons have plans to choose from.
+    alternative = next(names, policy) if run.kind == Run.Kind.COMPARE else ""
     try:
-        return run_report(run, next(names, policy))
+        return run_report(run, alternative)
     except PlannerError:  # its arrays were removed
         return None

@@ -6,6 +6,8 @@ import pytest
 from django.urls import reverse
 
 from planner.models import Run, User
+from planner.outputs.reports import policy_report
+from planner.selectors.runs import stored_result
 from tests.planner.management.calling import answer, command
 from tests.planner.web.pages import signed_in, text_of
 
@@ -15,6 +17,10 @@ EXAMPLE = Path(__file__).parents[3] / "docs/examples/prefill-decode.yml"
 
 def test_a_plan_is_replayed_and_says_whether_it_holds(planner: User, folder: Path) -> None:
     result = answer("plan", folder / "plan.yml", "--verify")
+    run = Run.objects.get(pk=result["run"])
+    policy = stored_result(run).recommended_policy
+    report = policy_report(run, policy)  # as proposals and active plans show it
+    assert policy and report is not None and report.facts
     verification = result["verification"]
     assert verification["outcome"] in ("agreed", "nearest", "gave up", "no plan")
     assert verification["corrected_on"] and [row["tier"] for row in verification["judged"]] == [
