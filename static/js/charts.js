@@ -298,7 +298,7 @@
     const drawn = figure.data.filter((line) => line.y && (line.x || line.dx)).map((line) => (line.x ? line : { ...line, x: stepped(line) }));
     // Points of several lines, with one x many times, fit into no column. A line has a value at each x.
     const isShared = ({ mode, [first]: at }) => mode === "markers" && new Set(at).size < at.length
-      && drawn.some((line) => line.mode !== "markers" && at.every((x) => line[first].includes(x)));
+    && drawn.some((line) => line.mode !== "markers" && at.every((x) => line[first].includes(x)));
     const lines = drawn.filter((line) => !isShared(line));
     // A line between two equal values, such as a limit, has its value in every row.
     const isConstant = (line) => line[second].length === 2 && line[second][0] === line[second][1];
