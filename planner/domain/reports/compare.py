@@ -1,7 +1,6 @@
 """Report a comparison: the recommended plan, its alternatives, and what both rest on."""
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
@@ -76,7 +75,6 @@ STATIC = "static"  # name of the static fleet among the plans to choose from
 NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 SLOWER = "slower_profile"  # kind of test day: replicas are slower by the error of their profile
 PAST = "past"  # kind of test day: a past day as it was
-SORTS = {PAST: "past day", "drawn": "forecast day"}  # of test days by kind; others: stress tests
 MOSTLY_IDLE = 0.25  # use of capacity in the busiest bin, below which smaller replicas would do
 GUARDED = "Simulated. The guard adds replicas for some minutes: {}."
 
@@ -356,14 +354,11 @@ def _deciding_facts(view: ComparisonView, schedule: Schedule | None) -> Iterator
 
 
 def _cost_fact(view: ComparisonView) -> Fact:
-    """Return the cost of the plan and its saving at equal SLO attainment, if known.
-
-    Such a saving differs from that of the costs, so it is the only one.
-    """
+    """Return the cost of the plan with one saving: against the baseline, else the static fleet."""
     saved, compared = saving_change(view.saving(view.key)), _comparison_words(view)
     if saved:  # the comparison is part of the text of the change
         saved["change"], compared = f"{saved['change']} {compared}", ""
-    static = "" if view.equal_slo(view.key) else _static_comparison(view)
+    static = "" if saved or view.equal_slo(view.key) else _static_comparison(view)
     fixed = traits_of(view.key).group is PolicyGroup.FIXED
     untuned = "" if fixed or view.tests.levels or view.tests.days else "not tuned on test days"
     note = " · ".join(filter(None, (compared, static, untuned)))
@@ -491,21 +486,15 @@ def _speed_tested(view: ComparisonView) -> bool:
 
 
 def _test_days_fact(view: ComparisonView) -> Fact:
-    """Return which of the required test days the plan passes, by their sort."""
+    """Return how many of the required test days the plan passes, or fails."""
     required = _required_days(view)
     if not required:
         return Fact("Test days", "none simulated", meaning=Meaning.RISK)
     passed = [day for day in required if day.policies[view.key].passes]
-    if len(passed) == len(required):
-        return Fact("Passed", _tests_text(passed), meaning=Meaning.MET, link="test-days")
-    missed = [day for day in required if day not in passed]
-    return Fact("Failed", _tests_text(missed), meaning=Meaning.MISSED, link="test-days")
-
-
-def _tests_text(days: Sequence[TestDayFigures]) -> str:
-    """Return the number of test days of each sort, such as "1 past day, 2 stress tests"."""
-    sorts = Counter(SORTS.get(day.kind, "stress test") for day in days)
-    return ", ".join(counted(count, sort) for sort, count in sorts.items())
+    failed = len(required) - len(passed)
+    if failed:
+        return Fact("Failed", counted(failed, "test day"), meaning=Meaning.MISSED, link="test-days")
+    return Fact("Passed", counted(len(passed), "test day"), meaning=Meaning.MET, link="test-days")
 
 
 def _required_days(view: ComparisonView) -> list[TestDayFigures]:
