@@ -168,6 +168,11 @@ def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec, user_facts: User
     arrangement = arrangement_of(section)
     if section.attention_ffn is not None:
         return split_speed(section, section.attention_ffn, model, gpu)
+    if model.shape.heads % arrangement.tp:  # engines refuse to start so
+        raise ScenarioError(
+            f"profiles: tp {arrangement.tp} does not divide the {model.shape.heads} attention "
+            f"heads of {section.model}. Choose a tp that does."
+        )
     adapters = None
     if section.lora_rank is not None and section.lora_active is not None:
         adapters = Adapters(section.lora_rank, section.lora_active)

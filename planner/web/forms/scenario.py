@@ -241,8 +241,8 @@ class TodayRow(Row):
     gpu = schema_field("fleet.today.gpu", "GPU", options="gpu-names")
     role = schema_field("fleet.today.role", "Role", empty="from the profile")
     replicas = schema_field("fleet.today.replicas", "Replicas")
-    minimum = schema_field("fleet.today.minimum", "At least")
-    maximum = schema_field("fleet.today.maximum", "At most")
+    minimum = schema_field("fleet.today.minimum", "Minimum replicas")
+    maximum = schema_field("fleet.today.maximum", "Maximum replicas")
 
 
 KIND_LABELS = {
@@ -266,7 +266,7 @@ class TestDayRow(Row):
     required = forms.TypedChoiceField(
         label="Required",
         required=False,
-        choices=[("", "by its level"), ("yes", "always"), ("no", "never")],
+        choices=[("", "by assurance level"), ("yes", "always"), ("no", "never")],
         coerce=lambda chosen: chosen == "yes",
         empty_value=None,
     )

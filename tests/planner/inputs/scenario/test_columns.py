@@ -46,6 +46,12 @@ def test_one_profile_a_type_makes_each_type_a_column_whatever_its_tp() -> None:
     assert hardware.maximum[1].tolist() == [[8, 4], [2, 1]]
 
 
+def test_an_estimated_profile_needs_a_tp_that_divides_the_attention_heads() -> None:
+    with pytest.raises(ScenarioError, match="tp 3 .* 64 attention heads"):
+        built([on(BIG, tp=3)])
+    assert built([on(BIG, tp=2)]).arrangement(0, 0) == "2 x H100-SXM"
+
+
 def test_variants_are_columns_of_one_type_and_share_its_gpus() -> None:
     hardware = built([on(BIG, tp=4), on(BIG, tp=8), on(BIG, tp=4, precision="fp8"), on(SMALL)])
     labels = [column.label for column in hardware.columns]
