@@ -47,7 +47,7 @@ def test_one_profile_a_type_makes_each_type_a_column_whatever_its_tp() -> None:
 
 
 def test_an_estimated_profile_needs_a_tp_that_divides_the_attention_heads() -> None:
-    with pytest.raises(ScenarioError, match="tp 3 .* 64 attention heads"):
+    with pytest.raises(ScenarioError, match="64 attention heads"):
         built([on(BIG, tp=3)])
     assert built([on(BIG, tp=2)]).arrangement(0, 0) == "2 x H100-SXM"
 
