@@ -17,7 +17,7 @@ from planner.outputs.manifests.modelclaims import model_claims
 from planner.outputs.options import ExportOptions
 from planner.outputs.plans import KINDS as PLANS
 from planner.outputs.render.html import html_of
-from planner.outputs.reports import REPORTED, run_report
+from planner.outputs.reports import REPORTED, report_about
 
 Write = Callable[[Run, ExportOptions, datetime], bytes]
 
@@ -47,23 +47,23 @@ def _manifest(kind: str, run: Run, options: ExportOptions, now: datetime) -> byt
     return manifest_text(run, kind, options, now).encode()
 
 
-def _html(run: Run, _: ExportOptions, now: datetime) -> bytes:
+def _html(run: Run, options: ExportOptions, now: datetime) -> bytes:
     """Return the report of a run as HTML."""
-    return html_of(run_report(run), cover_of(run, now)).encode()
+    return html_of(report_about(run, options.policy), cover_of(run, now)).encode()
 
 
-def _pdf(run: Run, _: ExportOptions, now: datetime) -> bytes:
+def _pdf(run: Run, options: ExportOptions, now: datetime) -> bytes:
     """Return the report of a run as PDF."""
     from planner.outputs.render.pdf import pdf_of  # slow to import and rarely used
 
-    return pdf_of(run_report(run), cover_of(run, now))
+    return pdf_of(report_about(run, options.policy), cover_of(run, now))
 
 
-def _xlsx(run: Run, _: ExportOptions, now: datetime) -> bytes:
+def _xlsx(run: Run, options: ExportOptions, now: datetime) -> bytes:
     """Return the report of a run as an Excel workbook."""
     from planner.outputs.render.xlsx import xlsx_of  # slow to import and rarely used
 
-    return xlsx_of(run_report(run), cover_of(run, now))
+    return xlsx_of(report_about(run, options.policy), cover_of(run, now))
 
 
 FIGURES, REPORT, TAKES_EFFECT = "Figures", "Report", "Where it takes effect"

@@ -11,7 +11,7 @@ from planner.domain.formats import zone_name
 from planner.domain.report import Report
 from planner.domain.reports.registry import REPORTS
 from planner.domain.reports.tables import Tables
-from planner.errors import NotReady, PlannerError
+from planner.errors import NotFound, NotReady, PlannerError
 from planner.models import Run
 from planner.selectors.runs import run_result, run_table, run_tables, stored_result
 from planner.storage.row_arrays import TablesState, tables_state
@@ -71,17 +71,26 @@ def tables_of(run: Run) -> Tables:
     return table
 
 
+def report_about(run: Run, policy: str | None) -> Report:
+    """Return the report of a completed run about ``policy``; None: the recommended one.
+
+    Only comparisons have policies to choose from. Raises NotFound if a comparison lacks the policy.
+    """
+    if policy is None or run.kind != Run.Kind.COMPARE:
+        return run_report(run)
+    result = stored_result(run)
+    if policy not in result.labels:
+        known = ", ".join(result.labels)
+        raise NotFound(f"There is no policy {policy!r} in run {run.pk}. Known: {known}.")
+    alternatives = (name for name, key in result.alternatives.items() if key == policy)
+    return run_report(run, next(alternatives, policy))
+
+
 def policy_report(run: Run, policy: str) -> Report | None:
     """Return the report of a run about ``policy``; None if the run has no report about it."""
     if run.state != Run.State.COMPLETED:
         return None
-    result = stored_result(run)
-    if run.kind == Run.Kind.COMPARE and policy not in result.labels:
-        return None  # the report would be about another policy
-    names = (name for name, key in result.alternatives.items() if key == policy)
-    # Only comparisons have plans to choose from.
-    alternative = next(names, policy) if run.kind == Run.Kind.COMPARE else ""
     try:
-        return run_report(run, alternative)
-    except PlannerError:  # its arrays were removed
+        return report_about(run, policy)
+    except PlannerError:  # no such policy, or its arrays were removed
         return None

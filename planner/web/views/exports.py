@@ -13,7 +13,7 @@ from planner.domain.options import options_of
 from planner.domain.reports.policies import span_text
 from planner.errors import NotReady, PlannerError
 from planner.models import ActivePlan, Run
-from planner.outputs.files import FIGURES, FORMATS, export_file, formats_of
+from planner.outputs.files import FIGURES, FORMATS, REPORT, export_file, formats_of
 from planner.outputs.manifests.kinds import MANIFESTS, USUAL
 from planner.outputs.metrics import desired_by_pool
 from planner.outputs.options import ExportOptions
@@ -254,6 +254,7 @@ def _usual_limit(plan: Plan | None) -> dict[str, str]:
 
 
 def _formats_with(option: str) -> list[str]:
-    """Return the formats of manifests that have an option: all, unless it is one's own."""
+    """Return the formats that have an option: of manifests all, unless it is one's own."""
     own = [name for name, manifest in MANIFESTS.items() if option in manifest.own]
-    return own or list(MANIFESTS)
+    reports = [name for name, form in FORMATS.items() if form.group == REPORT]
+    return (own or list(MANIFESTS)) + (reports if option == "policy" else [])

@@ -14,7 +14,7 @@ import pytest
 
 from planner.domain.formats import ZONE
 from planner.domain.report import Axis, Chart, Form, Head, Meaning, Role, Series, Shape, Table
-from planner.errors import NotReady
+from planner.errors import NotFound, NotReady
 from planner.models import Run
 from planner.outputs.cover import Cover, SignOff
 from planner.outputs.files import export_file, formats_of
@@ -104,6 +104,18 @@ def test_a_report_is_one_file_that_asks_nobody_for_anything(run):
                  "A flat fleet of 9 instances beats the plan."):  # fmt: skip
         assert words in page
     assert "<script>" not in page and "&lt;script&gt;" in page
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("to", ["html", "xlsx"])
+def test_a_report_is_about_the_chosen_policy(run, to):
+    def written(policy: str | None) -> bytes:
+        options = ExportOptions(policy=policy)
+        return export_file(run=run, to=to, options=options, now=NOW).content
+
+    assert written("flat-peak") == written(None) != written("lt-i")
+    with pytest.raises(NotFound):
+        written("nobody")
 
 
 @pytest.mark.django_db
