@@ -45,7 +45,7 @@ LOAD = (
     _number("isl", "Input tokens", "Input tokens of a request.", 1, MAX_TOKENS, required=True),
     _number("osl", "Output tokens", "Output tokens of a request.", 1, MAX_TOKENS, required=True),
     _number("concurrency", "Requests in flight", "Requests in flight.", 1, MAX_USERS),
-    _number("rate", "or requests/s", "Alternative to requests in flight. "
+    _number("rate", "or requests/s", "Enter this or requests in flight. "
             "Arrivals are random (Poisson).", 1e-6, MAX_RPS),
 )  # fmt: skip
 ENGINE = (
@@ -60,8 +60,8 @@ ENGINE = (
             MOST_DRAFTED),
     _number("acceptance", "Share accepted", "Share of the draft tokens that is accepted, instead "
             "of accepted_tokens.", 0, 1),
-    _number("max_num_seqs", "Maximum sequences in a batch", "Maximum sequences in a decode "
-            "batch of a rank. Default: limited by memory.", 1, MAX_USERS),
+    _number("max_num_seqs", "Maximum sequences in a batch", "Maximum decode sequences per "
+            "rank. Default: limited by memory.", 1, MAX_USERS),
     _number("chunk_tokens", "Maximum prompt tokens per iteration", "Chunked prefill "
             "budget. Default: 8192.", 1, MOST_TOKENS),
     _number("prefix_hit_rate", "Prefix hit rate", "Share of a prompt in the prefix cache.", 0,
@@ -69,13 +69,12 @@ ENGINE = (
     _choice("ttft_statistic", "TTFT statistic", "Statistic of TTFT that is shown. Default: mean. "
             "SLOs use percentiles.",
             ("mean", "median")),
-    _number("rounds", "Requests of each user", "Requests that each user sends one after another. "
-            "Default: 10, as in benchmarks. For steady traffic, enter 1000.", 1, 1e9),
-    _choice("equal_lengths", "All of one length", "Yes if all requests have equal lengths. "
-            "Default: yes in a benchmark, except for lengths of InferenceMAX.", ("yes", "no")),
+    _number("rounds", "Requests per user", "Requests that each user sends in sequence. Default: "
+            "10, as in benchmarks. For steady traffic, enter 1000.", 1, 1e9),
+    _choice("equal_lengths", "Equal request lengths", "Default: yes for benchmarks, except with "
+            "InferenceMAX request lengths.", ("yes", "no")),
     _number("recv_interval", "SGLang's recv_interval", "Iterations between SGLang's polls for "
-            "requests. Default: 1; 10 or 30 for benchmarks with lengths of InferenceMAX.", 1,
-            MOST_RECV),
+            "requests. Default: 1. With InferenceMAX request lengths: 10 or 30.", 1, MOST_RECV),
     _count("lora_rank", "Rank of LoRA adapters", "Rank of LoRA adapters."),
     _count("lora_active", "Adapters in use at once", "Different LoRA adapters in use at the same "
            "time.", 4096),

@@ -119,8 +119,7 @@ def _binding_local_needs(problem: PlanningProblem, target: IntArray) -> Iterator
 def _local_words(problem: PlanningProblem, where: str) -> str:
     """Return the sentence on the local demand of ``where``, which binds."""
     redundancy = redundancy_words(problem).removesuffix(" in each region")
-    share = f"{percent(problem.epsilon)} of its peak{redundancy}"
-    return f"{where}: limited by the region's own share ({share})."
+    return f"{where}: must serve {percent(problem.epsilon)} of its own peak{redundancy}."
 
 
 def _limiting_sides(
@@ -170,7 +169,7 @@ def _joint_words(problem: PlanningProblem, where: str) -> str:
     """Return the sentence on the joint demand of ``where``, which binds."""
     lost = " without any one of them" if problem.lose_region else ""
     redundancy = redundancy_words(problem)
-    return f"{where}: limited by the joint peak of all regions{lost}{redundancy}."
+    return f"{where}: must serve the combined peak of all regions{lost}{redundancy}."
 
 
 def _last_instance_tps(problem: PlanningProblem, target: IntArray, side: Side) -> FloatArray:

@@ -56,7 +56,7 @@ class ExportOptions(RunOptions):
     """Only this region. Default: all."""
     model: str | None = Field(None, title="Model", max_length=120)
     """Only this model. Default: all."""
-    most: int | None = Field(None, title="Most replicas per pool", ge=1, le=100_000)
+    most: int | None = Field(None, title="Maximum replicas per pool", ge=1, le=100_000)
     """Limit of the replicas that a guard adds. Default: the region's GPUs, as simulated."""
     repeat: Literal["auto", "once", "daily", "weekly"] = Field("auto", title="Repeat")
     """The dates of the window, or its days as a pattern. auto: as the active plan. Else once for a
@@ -82,7 +82,7 @@ class ExportOptions(RunOptions):
     MODEL=GIB."""
     at: AwareDatetime | None = Field(
         None,
-        title="Moment",
+        title="Time in the plan",
         json_schema_extra={"give": "a moment with its zone, such as 2026-05-18T08:00:00Z"},
     )
     """Time of a file with one replica count. Default: start of the plan."""

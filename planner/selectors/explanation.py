@@ -71,8 +71,8 @@ def _steps(result: Row, pool: Row, planned: Sequence[Row], count: int) -> Iterat
     if size is not None:
         yield Step(
             "One replica",
-            f"{size['input_tps']:,.0f} input tokens/s ({figure(size['max_rps'], 'req/s')}) alone. "
-            f"Bound by {limit_name(size['bound_by'])} ({size['tier']}).",
+            f"{size['input_tps']:,.0f} input tokens/s ({figure(size['max_rps'], 'req/s')}). "
+            f"Limited by {limit_name(size['bound_by'])} (tier {size['tier']}).",
             "capacity",
         )
     if not recommended.get("follows_plan"):
@@ -99,19 +99,20 @@ def _demand_steps(result: Row, peak: Row, largest_tps: float) -> Iterator[Step]:
     recommended = result["recommended"]
     clock = (result.get("window") or {}).get("clock", "utc")
     begins = words_of(peak["period_start"].timestamp(), clock)
-    covered = f"At most {largest_tps:,.0f} input tokens/s"
+    covered = f"Peak: {largest_tps:,.0f} input tokens/s"
     if round(peak["demand_tps"]) == round(largest_tps):
-        sentence = f"{covered}, from {begins}."
+        sentence = f"{covered}, in the period from {begins}."
     else:
-        sentence = f"{covered}. Most replicas: for {peak['demand_tps']:,.0f}, from {begins}."
+        needs = f"for {peak['demand_tps']:,.0f}, in the period from {begins}"
+        sentence = f"{covered}. Most replicas: {needs}."
     yield Step("Demand", sentence, "charts")
     factor = (recommended.get("parameters") or {}).get("load_factor", 1)
     if recommended.get("follows_plan") and factor != 1:
         guard = traits_of(recommended["policy"]).may_exceed_plan
         yield Step(
             "Load factor",
-            f"Load factor {factor:g}: the cheapest that passes the test days."
-            + " The guard adds replicas for more load." * guard,
+            f"Load factor {factor:g}: the cheapest value that passes the test days."
+            + " Above the planned load, the guard adds replicas." * guard,
             "test-days",
         )
 
@@ -155,7 +156,7 @@ def _forecast_steps(result: Row, pool: Row) -> Iterator[Step]:
             continue
         peak_error = series.get("peak_wape")
         error_words = "" if peak_error is None else f", peak WAPE {peak_error:.0%}"
-        sentence = f"{series['tier'].capitalize()}: {series['method']}{error_words}."
+        sentence = f"{series['tier'].capitalize()} demand: {series['method']}{error_words}."
         yield Step("Forecast", sentence, "forecast")
         percentile = percentiles.get(series["tier"])
         if percentile is not None:
@@ -179,7 +180,7 @@ def _plan_step(result: Row, pool: Row, peak: Row, pool_tps: Sequence[float]) -> 
         facts.append(f"pool capacity: {capacity_tps:,.0f} input tokens/s")
     if capacity_tps is None or round(capacity_tps) != round(peak["capacity_tps"]):
         tps_words = f"{peak['capacity_tps']:,.0f} input tokens/s"
-        facts.append(f"service in the region, by its weakest role: {tps_words}")
+        facts.append(f"capacity of the region, limited by its slowest role: {tps_words}")
     binding = [
         # The pool is named at the head of the chain.
         _sentences([rest.rstrip(".")])
@@ -218,7 +219,7 @@ def _provenance_step(result: Row, pool: Row, size: Row) -> Step:
 def _error_steps(result: Row, pool: Row) -> Iterator[Step]:
     """Yield the steps on the errors of simulation and profile."""
     sentence = (
-        f"Error of simulated capacity: median {SIMULATION.median:.1%}, P95 {SIMULATION.p95:.1%}."
+        f"Sampling error of capacity: median {SIMULATION.median:.1%}, P95 {SIMULATION.p95:.1%}."
     )
     yield Step("Simulation error", sentence, "profiles")
     row = _row_of_replica(result.get("profile_error"), pool)
@@ -230,8 +231,8 @@ def _error_steps(result: Row, pool: Row) -> Iterator[Step]:
     facts = [f"{row['error']:.1%} ({row['basis']})"]
     if row["replicas_if_slower"] is not None and row["replicas_if_faster"] is not None:
         facts.append(
-            f"joint peak: {row['replicas']:,} replicas, "
-            f"{row['replicas_if_slower']:,} if the profile is slower by its error, "
+            f"combined peak of all regions: {row['replicas']:,} replicas, "
+            f"{row['replicas_if_slower']:,} if the profile is slower by this error, "
             f"{row['replicas_if_faster']:,} if faster"
         )
     yield Step("Profile error", _sentences(facts), "profiles")

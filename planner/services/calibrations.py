@@ -71,20 +71,20 @@ class CalibrationOptions(RunOptions):
 
     format: Literal[CALIBRATION_FORMATS] = Field(AUTO, title="Format")  # type: ignore[valid-type]
     """Format of the file. Default: found from the file."""
-    model: str | None = Field(None, title="Model of every row", max_length=80)
+    model: str | None = Field(None, title="Model, if not in the file", max_length=80)
     """Model of rows without one."""
-    gpu: str | None = Field(None, title="GPU of every row", max_length=80)
+    gpu: str | None = Field(None, title="GPU, if not in the file", max_length=80)
     """GPU type of rows without one."""
     tp: int | None = Field(None, title="GPUs per replica", ge=1, le=1024)
     """GPUs of a replica, of rows without them."""
     precision: Literal[tuple(BYTES)] | None = Field(None, title="Precision")  # type: ignore[valid-type]
     """Precision of rows without one."""
-    isl: int | None = Field(None, title="Input tokens of every row", ge=1, le=MAX_TOKENS)
+    isl: int | None = Field(None, title="Input tokens, if not in the file", ge=1, le=MAX_TOKENS)
     """Default input tokens for rows without this column."""
-    osl: int | None = Field(None, title="Output tokens of every row", ge=1, le=MAX_TOKENS)
+    osl: int | None = Field(None, title="Output tokens, if not in the file", ge=1, le=MAX_TOKENS)
     """Output tokens of rows without them."""
     concurrency: float | None = Field(
-        None, title="Requests in flight of every row", ge=1, le=1_000_000
+        None, title="Requests in flight, if not in the file", ge=1, le=1_000_000
     )
     """Requests in flight of rows without a load."""
     replicas: int | None = Field(None, title="Replicas behind the gateway", ge=1, le=100_000)
@@ -93,7 +93,9 @@ class CalibrationOptions(RunOptions):
     """Engine of rows without one."""
     engine_version: str | None = Field(None, title="Version of the engine", max_length=60)
     """Engine version of rows that state none."""
-    ttft_statistic: Literal["mean", "median"] | None = Field(None, title="TTFT of every row")
+    ttft_statistic: Literal["mean", "median"] | None = Field(
+        None, title="TTFT statistic, if not in the file"
+    )
     """Statistic of TTFT, if the file does not state it."""
 
 

@@ -55,7 +55,7 @@ Row = Mapping[str, Any]
 # What the stated error of an estimate was measured on. The fit is that of the estimate's speeds to
 # measured benchmark rows.
 BASIS = {
-    "seen": "the rows of this model and GPU type that it was fitted to",
+    "seen": "the fit's own rows of this model and GPU type",
     "version": "rows of this model and GPU type, whose engine version was left out of the fit",
     "model": "models that the fit has not seen, such as this one",
     "gpu": "GPU types that the fit has not seen, such as this one",

@@ -33,7 +33,7 @@ from simulation.trace import CachedTokens
 WIDTHS = (1, 2, 4, 8)  # numbers of GPUs per replica that are compared
 MAX_PER_REPLICA = 1024  # most users at once of a replica that are considered
 SPARE_REPLICAS = 1  # recommended, so that the load is served if one replica fails
-MEAN_TTFT = "TTFT: mean under steady traffic. Higher when all users start together."
+MEAN_TTFT = "TTFT and its limit: mean under steady traffic. Higher when all users start together."
 PERCENTILE = 95.0  # percent of requests within the limits at a request rate
 NEARLY, TRICKLE = 0.98, 1e-6  # shares of the saturated rate: queues too long, and no queue
 STEADY_ROUNDS = 1000.0  # requests of each user: many, so that they do not all begin at once

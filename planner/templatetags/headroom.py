@@ -26,6 +26,7 @@ from planner.domain.formats import (
 )
 from planner.domain.report import Fact, Meaning, limit_name
 from planner.models import Run, User
+from planner.policies.registry import traits_of
 from planner.selectors.glossary import meaning_of
 from planner.selectors.runs import answer_of
 from planner.services.cron import Cron, zone_of
@@ -46,6 +47,7 @@ LABELS = {  # of facts and tables whose name does not tell their content
     "moments": "Past forecasts", "history": "Demand history", "use": "Use of GPUs",
     "units": "Placed units", "week": "Weekly schedules", "courses": "Plans over time",
     "front": "Pareto front", "curve": "Capacity curve",
+    "groups": "Results by tier, model and region",
 }  # fmt: skip
 PACE_KNOWN = 0.1  # share of a run after which the time left is estimated
 PENDING_LONG_S = 20.0  # an idle worker starts a run within seconds
@@ -183,7 +185,9 @@ def action_words(action: str) -> str:
 
 @register.filter
 def audit_value(value: Any, name: str) -> str:
-    """Format a detail of the audit log; a kind of run as its label."""
+    """Format a detail of the audit log; a kind of run and a policy as their labels."""
+    if name == "policy" and value:
+        return traits_of(str(value)).label
     if name == "kind":
         return str(dict(Run.Kind.choices).get(value, value))
     if isinstance(value, int) and not isinstance(value, bool):

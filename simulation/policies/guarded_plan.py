@@ -26,7 +26,7 @@ PER_POOL_OR_REGION = {
     n: f"above the plan: share of that load, pools of {n}" for n in (1, 2, 4, 8, 16, 64)
 }
 OVERLOAD = "above the plan: share of that load, late without a queue"
-ALLOWED = "above the plan: share of late requests allowed"
+ALLOWED = "above the plan: maximum share of late requests"
 TTFT_LIMIT = "above the plan: TTFT limit (s)"
 TPOT_LIMIT = "above the plan: TPOT limit (s)"
 Each = float | Sequence[float] | FloatArray  # per instance: one number, or one per pool

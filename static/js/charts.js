@@ -108,7 +108,7 @@
     const later = bars ? [] : [...legend.children].slice(LEGEND);
     if (later.length) {
       for (const entry of later) entry.hidden = true;
-      legend.append(button([`${later.length} more`], (more) => {
+      legend.append(button([`${later.length} more series`], (more) => {
         for (const entry of later) entry.hidden = false;
         more.remove();
       }));

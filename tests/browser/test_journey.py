@@ -48,7 +48,7 @@ def test_a_launch_is_budgeted_without_any_trace(
     launch.get_by_label("Shape of a weekday").select_option("office")
     launch.get_by_label("Requests a day").fill("100000")
     launch.get_by_label("Begins").fill("2027-01-04")
-    launch.get_by_label("How far ahead").select_option("quarter")
+    launch.get_by_label("Horizon").select_option("quarter")
     launch.get_by_role("button", name="Create launch scenario").click()
     site.get_by_text("for the launch of qwen3-32b").wait_for()
     site.set_viewport_size({"width": 390, "height": 900})
@@ -79,7 +79,8 @@ def study(site: Any) -> str:
     site.get_by_label("Name", exact=True).fill("Half a percent of the week")
     site.get_by_label("Lasts").fill("2")
     site.locator("#sources-title").click()
-    for scale in site.locator("[data-rows=sources] tbody [data-row]").get_by_label("Scale").all():
+    rows = site.locator("[data-rows=sources] tbody [data-row]")
+    for scale in rows.get_by_label("Traffic multiplier").all():
         scale.fill("0.005")
     site.get_by_role("button", name="Plan and compare").click()
     chart = site.locator("#over-time-1[data-drawn]")

@@ -26,7 +26,7 @@ def test_from_an_answer_to_what_if(
     other = completed_run(planner)
 
     site.goto(live_server.url + reverse("web:run", args=[plan.pk]) + "#why-number")
-    expect(site.get_by_text(re.compile("Bound by T(TFT|POT)"))).to_be_visible()
+    expect(site.get_by_text(re.compile("Limited by T(TFT|POT)"))).to_be_visible()
     site.get_by_role("link", name="What-if", exact=True).click()
     site.locator("#setting-1").select_option("price.G")
     site.locator("#value-1").fill("2")

@@ -48,8 +48,12 @@ INFERENCEX = (
 )
 # GPU types with decodes alone: rows, their source, and what is left out at a time.
 DECODES = {
-    "A100-80GB": (splitwise, SPLITWISE, "splitwise decodes, arrangements left out"),
-    "MI355X": (inferencex, INFERENCEX, "InferenceX, prompt lengths left out"),
+    "A100-80GB": (
+        splitwise,
+        SPLITWISE,
+        "Splitwise decodes, each GPU arrangement left out of the fit once",
+    ),
+    "MI355X": (inferencex, INFERENCEX, "InferenceX, each prompt length left out of the fit once"),
 }
 DEFAULT = "mean of the H100-SXM and B200 parameters as shares of TDP, for GPU types never measured"
 HOST = (

@@ -157,8 +157,8 @@ def to_a100(built: Built, data: Path) -> Built:
             delta_s=h100.delta_s * flops,
             checks=(),
         ),
-        Provenance("modelled", f"TPOT of {of}, x {bandwidth:.2f} (memory bandwidth)"),
-        Provenance("modelled", f"time per token of {of}, x {flops:.2f} (bf16 peak)"),
+        Provenance("modelled", f"TPOT of {of}, times {bandwidth:.2f} (less memory bandwidth)"),
+        Provenance("modelled", f"time per token of {of}, times {flops:.2f} (lower bf16 peak)"),
         (None,) * 4,
     )
 

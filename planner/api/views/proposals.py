@@ -149,7 +149,7 @@ class ReviewRulesDetail(StrictSerializer):
     approvals = serializers.IntegerField(
         min_value=1, max_value=MAX_APPROVALS, help_text="Approvals required for activation."
     )
-    self_approval = serializers.BooleanField(help_text="Authors may approve.")
+    self_approval = serializers.BooleanField(help_text="Authors may approve their own proposals.")
     admin_above_usd_30d = FiniteField(
         allow_null=True,
         min_value=0,

@@ -155,7 +155,7 @@ def run(inputs: Inputs, options: Options, progress: Progress) -> Outcome:
         headline=headline(best.figures, aggregated, rows, todays_splits(hardware, m, pair.columns)),
         prediction_error=max(errors, key=abs) if errors else None,
         judged_by="Every ratio: pools simulated separately. Best ratio and neighbours: simulated "
-        f"together, {REQUESTS:,} and {2 * REQUESTS:,} bursty requests",
+        f"together, first with {REQUESTS:,} bursty requests, then with {2 * REQUESTS:,}",
         pairs=tuple(map(PairRow.of, pairs)),
         sensitivity=other_cases,
         over_time=drift,

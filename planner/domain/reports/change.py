@@ -188,11 +188,11 @@ def checks(
         yield _test_days_check(after)
     yield _budget_check(usd_30d, budget_usd_30d)
     if data_age is None:
-        yield Check("Fresh data", None, "Its traffic has no calendar date.")
+        yield Check("Data freshness", None, "Its traffic has no calendar date.")
     else:
         days = days_old(data_age)
         words = f"The traffic ended {counted(days, 'day')} ago, limit {SEASON.days}."
-        yield Check("Fresh data", data_age <= SEASON, words)
+        yield Check("Data freshness", data_age <= SEASON, words)
 
 
 def _n_plus_1_check(loss: ReplicaLoss) -> Check:

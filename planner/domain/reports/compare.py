@@ -76,7 +76,7 @@ NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 SLOWER = "slower_profile"  # kind of test day: replicas are slower by the error of their profile
 PAST = "past"  # kind of test day: a past day as it was
 MOSTLY_IDLE = 0.25  # use of capacity in the busiest bin, below which smaller replicas would do
-GUARDED = "Simulated. The guard adds replicas for some minutes: {}."
+GUARDED = "Simulated. The guard adds replicas for minutes: {}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ def comparison_report(
         over_time = replace(over_time, note=" ".join(filter(None, notes)))
     replicas = replicas_chart(tables, frame, view.key)
     if replicas is not None and schedule is not None and (ratios := schedule.ratios):
-        replicas = replace(replicas, title=f"{replicas.title} · scheduled: {ratios}")
+        replicas = replace(replicas, title=f"{replicas.title} · P:D: {ratios}")
     replayed = frame.replayed.sentence if frame.replayed else ""
     why = ""
     if recommendation is not None and recommendation.policy == view.key:
@@ -637,9 +637,9 @@ def _queue_note(load: Load | None) -> str:
     """
     if load is None or not load.hours_short:
         return ""
+    short, most = duration(3600 * load.hours_short), percent(load.largest_share, 0)
     return (
-        f"Queues (amber) absorb up to {percent(load.largest_share, 0)} of demand for "
-        f"{duration(3600 * load.hours_short)}. The simulation meets every SLO."
+        f"Queued (amber): demand exceeds capacity for {short}, by up to {most}. Every SLO is met."
     )
 
 
@@ -673,7 +673,7 @@ def _reasons(view: ComparisonView) -> Iterator[Fact]:
         else:
             low, high = figure(expected.low, "$"), figure(expected.high, "$")
             note = "equal on test days" if low == high else f"80% interval {low} to {high}"
-        yield Fact("Expected cost, from the test days", expected.mean, "$", note=note)
+        yield Fact("Expected cost over the test days", expected.mean, "$", note=note)
     if (utility := view.plan.outcome.utility) is not None:
         highest = max(other.utility or 0.0 for other in view.outcomes.values())
         change = f"{signed_percent(utility / highest - 1, 1)} vs the highest" if highest else ""
@@ -681,11 +681,11 @@ def _reasons(view: ComparisonView) -> Iterator[Fact]:
     next_policy = _next_policy(view)
     if next_policy is not None:
         outcome, extra_cost = next_policy
-        more = f"{percent(extra_cost, 0)} more" if extra_cost >= NO_SAVING else "the same"
-        change = f"costs {more} on the test days"
+        more = f"+{percent(extra_cost, 0)}" if extra_cost >= NO_SAVING else "same"
+        change = f"{more} cost on the test days"
         loss = view.replica_loss(outcome)
         risk = f"not N+1: {loss.effect}" if loss.survives is False else ""
-        yield Fact("Next-cheapest policy", outcome.label, change=change, note=risk)
+        yield Fact("Runner-up", outcome.label, change=change, note=risk)
 
 
 def _next_policy(view: ComparisonView) -> tuple[Outcome, float] | None:
@@ -750,13 +750,13 @@ def _test_days(view: ComparisonView) -> Iterator[Section]:
     attained = Head("SLO attainment: {}", Form.SHARE)
     note = (
         f"Results of {view.plan.title}. A plan must pass every required day. Policies that cannot "
-        "win are not tried on every day."
+        "be recommended skip some days."
     )
     kinds = {day.kind for day in days if day.cases}
     if LOST_REPLICA in kinds:
         note += " A lost replica is not billed."
     if PAST in kinds:
-        note += " Past days end at planning time. Costs are scaled to the planned window."
+        note += " Past days end when the plan is made. Costs are scaled to the planned window."
     yield from table_section(
         "Test days",
         rows,
@@ -766,7 +766,7 @@ def _test_days(view: ComparisonView) -> Iterator[Section]:
         (Head("Passes"), lambda row: row.passes),
         (Head("Cost", Form.NUMBER, "$"), lambda row: row.result.cost_usd if row.result else None),
         *key_columns(rows, attained, lambda row: row.result.attainment if row.result else None),
-        (Head("Policies that pass"), lambda row: _passing_count(row.day)),
+        (Head("Policies passing"), lambda row: _passing_count(row.day)),
         (Head("Not applicable", width=2), lambda row: row.day.not_applicable),
         note=note,
     )

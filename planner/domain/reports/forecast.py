@@ -37,6 +37,7 @@ from planner.domain.traffic.past_forecasts import NO_BETTER, WORSE
 Rows = Sequence[Mapping[str, Any]]
 ERROR = "Error (WAPE)"
 ERROR_LEADS = ("Forecast error", "Off by")  # of headlines, here and of earlier releases
+EARLIER_NO_BETTER = "No better than"  # of headlines of earlier releases
 WELL_COVERED = 0.7  # least share of bins in the 80% band of a forecast that can be planned on
 MOST_BY_HOUR = timedelta(days=2)  # longest forecast that is shown by hour, else by day
 VALUES = ("actual", "mean", "p10", "p90")
@@ -122,7 +123,7 @@ def _facts(rows: Rows, ahead: pl.DataFrame) -> Iterator[Fact]:
     if covered := _known(rows, "coverage80"):
         least = min(covered)
         meaning = Meaning.MET if least >= WELL_COVERED else Meaning.RISK
-        note = f"needs {percent(WELL_COVERED, 0)}"
+        note = f"target: at least {percent(WELL_COVERED, 0)}"
         if len(covered) > 1:
             note = f"{_worst(len(covered))} · {note}"
         label = "Demand within the 80% band"
@@ -144,18 +145,22 @@ def _answer(facts: Sequence[Fact], headline: str) -> str:
         return headline
     first, coverage = facts[0], facts[-1]
     error = first.text if first.label == ERROR else ""
-    off = f": off by {error}" if error else ""
+    known = f" (error {error})" if error else ""
     if coverage.meaning is Meaning.RISK:
-        return f"Do not plan on this forecast{off}. Its 80% band is too narrow. Add growth margin."
+        return (
+            f"Do not plan on this forecast{known}. Its 80% band is too narrow. Add growth margin."
+        )
     # Without its first sentence, which is the error.
     compared = headline.partition(". ")[2] if headline.startswith(ERROR_LEADS) else headline
+    compared = compared.replace(EARLIER_NO_BETTER, NO_BETTER)
     # Such as "repeating the day before (9.8%", from "Worse than repeating the day before (9.8%)."
     naive = compared.removeprefix(NO_BETTER).removeprefix(WORSE).partition(")")[0].strip()
     if compared.startswith(WORSE):
-        return f"Plan on {naive}) instead. This forecast is off by {error}."
+        return f"Plan on {naive}) instead. The error of this forecast is {error}."
     if compared.startswith(NO_BETTER):
-        return f"No better than {naive}){off}. Plan with the Safe level."
-    return f"Plan on this forecast{off}. {compared}".strip()
+        lead = f"Forecast error {error}, about" if error else "About"
+        return f"{lead} as good as {naive}). Plan with the Safe level."
+    return f"Plan on this forecast{known}. {compared}".strip()
 
 
 def _overall_error(ahead: pl.DataFrame) -> float | None:
@@ -243,9 +248,9 @@ METHOD_COLUMNS: TableColumns[ComparedMethod] = (
     (Head("Method", width=2), lambda row: row.method.replace("-", " ")),
     (Head("Chosen"), lambda row: "yes" if row.chosen else ""),
     (Head("Peak error", Form.SHARE), lambda row: row.error),
-    (Head("Error vs chosen method", Form.NUMBER, "x"), lambda row: row.over_chosen),
-    (Head("Ensemble weight, next window", Form.SHARE), lambda row: row.share),
-    (Head("Ensemble weight, last bin", Form.SHARE), lambda row: row.end_share),
+    (Head("Error ÷ error of the chosen method", Form.NUMBER), lambda row: row.over_chosen),
+    (Head("Ensemble weight, start of the horizon", Form.SHARE), lambda row: row.share),
+    (Head("Ensemble weight, end of the horizon", Form.SHARE), lambda row: row.end_share),
 )
 
 
@@ -272,8 +277,8 @@ def _methods_section(result: ForecastResult) -> Iterator[Section]:
         *METHOD_COLUMNS,
         name="Methods",
         group=Group.BASIS,
-        note="Peak error: error at past peaks, divided by mean demand. A method replaces the "
-        f"ensemble only if it is {percent(MARGIN, 0)} better.",
+        note="Peak error: error at past peaks ÷ mean demand. A method replaces the ensemble only "
+        f"if its peak error is {percent(MARGIN, 0)} lower.",
     )
 
 

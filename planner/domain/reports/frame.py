@@ -132,7 +132,7 @@ def assumptions_section(frame: Frame, group: Group | None = None) -> Iterator[Se
     assumed = sum(row.provenance == ASSUMED for row in rows)
     rows.sort(key=lambda row: (-_effect(row), not row.matters, row.provenance != ASSUMED))
     return table_section(
-        f"Assumptions: {assumed} of {len(rows)} inputs",
+        f"Assumed inputs: {assumed} of {len(rows)}",
         rows,
         *ASSUMPTION_COLUMNS,
         name="Assumptions",
@@ -203,8 +203,8 @@ def profiles_section(errors: Sequence[ProfileError]) -> Iterator[Section]:
     It also has the replicas needed if the replicas are slower or faster by that error.
     """
     note = (
-        "Replicas at the forecast peak. They are also shown for a profile that is slower or faster "
-        "by its error. Computed by formulas, not simulated."
+        "Replicas at the forecast peak, also for a profile that is slower or faster by its error. "
+        "Computed by formulas, not simulated."
     )
     yield from table_section(
         "Profile errors",

@@ -332,7 +332,7 @@ def band_label(rows: pl.DataFrame) -> str:
     Such a band is wider than that of the total demand, because series do not peak together.
     """
     several = rows["time"].is_duplicated().any()
-    return "Forecast P10 to P90 (sum of series)" if several else "Forecast P10 to P90"
+    return "Forecast P10 to P90 (summed over series)" if several else "Forecast P10 to P90"
 
 
 def _capacity_line(

@@ -279,7 +279,7 @@ def _constraints(plan: PlanFigures) -> Iterator[Section]:
     gap = Fact(gap_label, plan.gap, form=Form.SHARE, note="of the fleet's cost")
     blocks: list[Block] = [Facts((Fact("Plan", plan.status, note=solved), gap))]
     if plan.binding:
-        note = "Ranges cover the periods in which the constraint binds."
+        note = "Ranges: over the periods in which the constraint binds."
         blocks.append(table(plan.binding, *BINDING_COLUMNS, note=note))
     title = "Binding constraints"
     yield Section(title, tuple(blocks), "Constraints", group=Group.PLAN, printed=True)

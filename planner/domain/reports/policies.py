@@ -51,12 +51,13 @@ UNITS = {
     unit: (Form.NUMBER, unit)
     for unit in (columns.USD, columns.HOURS, columns.KWH, columns.KG, columns.MS, columns.SECONDS)
 } | {columns.NUMBER: (Form.NUMBER, "")}  # fmt: skip
-# Columns of the table "Requests, GPU-hours and starts", with their headings.
+# Columns of the table "Requests, GPU-hours and replica starts", with their headings.
 WORK_COLUMNS = {
     "arrived": "Arrived", "completed": "Completed", "rejected": "Rejected",
-    "unfinished": "Unfinished", "busy_gpu_hours": "Busy",
-    "idle_gpu_hours": "Idle", "wasted_gpu_hours": "Starting", "donated_gpu_hours": "Lent as spot",
-    "starts_total": "Starts", "failed_starts": "Failed starts", "refused_starts": "Refused starts",
+    "unfinished": "Unfinished", "busy_gpu_hours": "Busy GPU", "idle_gpu_hours": "Idle GPU",
+    "wasted_gpu_hours": "Starting GPU", "donated_gpu_hours": "Lent as spot",
+    "starts_total": "Replica starts", "failed_starts": "Failed starts",
+    "refused_starts": "Refused starts",
     "switches": "Role changes", "failures": "Replicas lost", "peak_kw": "Peak kW: {}",
     "reject_reasons": "Why rejected",
 }  # fmt: skip
@@ -65,7 +66,8 @@ SCHEDULED = {  # settings that the schedule shows
 }  # fmt: skip
 GUARD_PREFIX = "above the plan: "  # of the names of settings of a reactive guard
 PARAMETER_NAMES = {
-    "target_factor": "Factor on the rated load",
+    "load_factor": "Load factor: multiple of the planned load",
+    "target_factor": "Target load: multiple of the rated load",
     "tolerance": "Tolerance above the target load",
     "rise_s": "Seconds of high load before replicas are added",
     "fall_s": "Guard: seconds before added replicas stop",
@@ -74,11 +76,11 @@ PARAMETER_NAMES = {
     "interval_s": "Seconds between scaling decisions",
     "routing.instance": "Routing: choice of a replica",
     "routing.decode": "Routing: choice of a decode replica",
-    "routing.endpoint": "Routing: choice of an endpoint",
-    "routing.sees": "Routing: load that the router knows",
-    "routing.region_threshold": "Routing: memory use from which another region is used",
-    "routing.release_one_below": "Routing: memory use below which 1 deferred request is admitted",
-    "routing.release_two_below": "Routing: memory use below which 2 deferred requests are admitted",
+    "routing.endpoint": "Routing: choice of a pool in the region",
+    "routing.sees": "Routing: load signal",
+    "routing.region_threshold": "Routing: KV memory use that triggers overflow to another region",
+    "routing.release_one_below": "Routing: KV memory limit for admitting 1 deferred request",
+    "routing.release_two_below": "Routing: KV memory limit for admitting 2 deferred requests",
 }
 
 
@@ -157,10 +159,10 @@ class ReplicaLoss(NamedTuple):
         """Return the effect in words: SLO attainment, or whether an SLO is missed; "": unknown."""
         if self.survives is None:
             return ""
-        effect = "meets the SLO" if self.survives else "misses an SLO"
-        if self.attainment is not None:
-            effect = percent(self.attainment)
         where = f" {self.where}" if self.where else ""
+        if self.attainment is not None:
+            return f"{percent(self.attainment)} attainment, 1 replica lost{where}"
+        effect = "meets the SLO" if self.survives else "misses an SLO"
         return f"{effect} if 1 replica fails{where}"
 
 
@@ -208,14 +210,14 @@ def time_text(window: timedelta) -> str:
 
 
 def guard_text(scheduled: Span, simulated: Span | None, mean: float | None = None) -> str:
-    """Return what a guard adds, such as "up to 27 with guard, 20.5 on average"; "": nothing.
+    """Return what a guard adds, such as "up to 27 with guard (mean 20.5)"; "": nothing.
 
     ``scheduled`` and ``simulated`` are (fewest, most) replicas; None: not known. ``mean`` is the
     mean of the simulated replicas, if known.
     """
     if simulated is None or simulated[1] <= scheduled[1]:
         return ""
-    average = "" if mean is None else f", {figure(mean)} on average"
+    average = "" if mean is None else f" (mean {figure(mean)})"
     return f"up to {simulated[1]:,} with guard{average}"
 
 
@@ -333,13 +335,12 @@ def policies_table(
     return table(
         rows,
         (Head("Policy", width=3), lambda row: row.title),
-        (Head("Saving at equal SLO", Form.SHARE), lambda row: savings.get(row.figures["name"])),
+        (Head("Saving vs baseline", Form.SHARE), lambda row: savings.get(row.figures["name"])),
         *columns_of(POLICY_TABLE, rows),
         *test_day_columns,
         marked=lambda row: row.figures["name"] == recommended,
-        note="Sorted by cost, with policies that miss an SLO last. Saving: vs the baseline, at "
-        "equal SLO attainment. Without a replica: lower attainment of this window and the "
-        "test day.",
+        note="Sorted by cost, policies that miss an SLO last. Saving: at equal SLO attainment. "
+        "One replica lost: the lower of this window and the test day.",
     )
 
 
@@ -400,8 +401,8 @@ def work_table(rows: Sequence[Row]) -> Table:
         rows,
         (Head("Policy", width=3), lambda row: row.title),
         *(column for column in shown if not tells_nothing(column)),
-        title="Requests, GPU-hours and starts",
-        note="Starting hours are paid for, but serve nothing.",
+        title="Requests, GPU-hours and replica starts",
+        note="Starting replicas are billed, but serve no requests.",
     )
 
 
@@ -411,7 +412,7 @@ def simulation_section(rows: Sequence[Row], compared: Sequence[Row]) -> Section:
     A terminal prints it only if there is one policy.
     """
     return Section(
-        "Latency, requests, GPU-hours and starts",
+        "Latency, requests, GPU-hours and replica starts",
         (latency_table(compared), work_table(rows)),
         "Simulation",
         group=Group.POLICIES,
@@ -446,8 +447,8 @@ def _parameter_name(key: str) -> str:
         name = key.removeprefix(GUARD_PREFIX).replace("of that load", "of the load limit")
         share, _, replicas = name.partition(", pools of ")
         if replicas:
-            return f"Guard threshold in pools of {replicas}: {share}"
-        return f"Guard threshold: {name}" if name.endswith("per replica") else f"Guard: {name}"
+            return f"Guard threshold, pools of {replicas}: {share}"
+        return f"Guard load limit: {name}" if name.endswith("per replica") else f"Guard: {name}"
     return PARAMETER_NAMES.get(key, key_words(key))
 
 

@@ -181,12 +181,12 @@ def schedule_table(schedule: Schedule, window: WindowFacts, today: Schedule | No
     requested_ahead = any(row.requested is not None for row in periods)
     note = _schedule_note(schedule, requested_ahead=requested_ahead)
     if len(gpus) == 1:
-        note += f" A replica has {' '.join(gpus)}."
+        note += f" Each replica has {' '.join(gpus)}."
     rows = table(
         periods,
         (Head(f"From ({zone})", Form.MOMENT), lambda row: row.begins),
         (Head(f"To ({zone})", Form.MOMENT), lambda row: row.ends if several_periods else None),
-        (Head(f"Request new at ({zone})", Form.MOMENT), lambda row: row.requested),
+        (Head(f"Start new at ({zone})", Form.MOMENT), lambda row: row.requested),
         (Head("All", Form.COUNT, "replicas"),
          lambda row: sum(row.replicas) if several_pools else None),
         *pool_columns,
@@ -232,7 +232,7 @@ def _schedule_note(schedule: Schedule, *, requested_ahead: bool) -> str:
         return "First replicas. The policy then scales by its own rule."
     if requested_ahead:
         return (
-            "The replicas to run. Request new replicas at the stated time, one cold start before "
-            "the period. Stop surplus replicas when the period begins."
+            "Start new replicas at the stated time, one cold start before the period. Stop surplus "
+            "replicas when the period begins."
         )
     return "The replicas to run."

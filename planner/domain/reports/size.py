@@ -39,7 +39,7 @@ PEAK = (
     "Peak: busiest bin before the planned window. "
     "Schedules may have fewer replicas and rely on the guard."
 )
-CURVES = "Dot: simulated, used by plans. Curves: queueing formulas"
+CURVES = "Dot: simulation, used by plans. Curves: queueing formulas"
 LATENCIES = {"ttft": "TTFT", "tbt": "TPOT"}
 
 
@@ -77,7 +77,7 @@ def report(result: SizeResult, tables: Tables) -> Report:
                 result.provenance,
                 (
                     f"Method: {result.sized_by}.",
-                    f"Error of simulated capacity: median {result.size_error.median:.1%}, "
+                    f"Sampling error of capacity: median {result.size_error.median:.1%}, "
                     f"P95 {result.size_error.p95:.1%} ({result.size_error.basis}).",
                     *result.notes,
                 ),
@@ -220,7 +220,7 @@ def _closed_forms(result: SizeResult) -> Table:
         *REPLICA_COLUMNS,
         (Head("Capacity", Form.NUMBER, "req/s"), lambda pool: pool.closed.predicted_rps),
         (Head("Error", Form.CHANGE), lambda pool: pool.closed.prediction_error),
-        (Head("Share of saturation", Form.SHARE), lambda pool: pool.closed.load),
+        (Head("Share of saturation throughput", Form.SHARE), lambda pool: pool.closed.load),
         (Head("Mean wait", Form.NUMBER, "ms"), lambda pool: pool.closed.wait_ms),
         (Head("Mean E2E", Form.NUMBER, "ms"), lambda pool: pool.closed.e2e_mean_ms),
         title="Queueing formulas",
@@ -327,7 +327,7 @@ def _formula_note(rate: float, simulated_ms: float, rates: pl.Series, formula_ms
     is_known = formula_ms.is_not_null()
     formula = np.interp(rate, rates.filter(is_known), formula_ms.filter(is_known))
     error = formula / simulated_ms - 1
-    return f"{CURVES}, {abs(error):.0%} {'lower' if error < 0 else 'higher'} latency at that rate."
+    return f"{CURVES}, {abs(error):.0%} {'below' if error < 0 else 'above'} the simulation there."
 
 
 def _pool_chart(pools: Sequence[SizedPool]) -> Iterator[Chart]:

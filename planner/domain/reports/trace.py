@@ -130,7 +130,8 @@ def _amounts(character: Character, by: str) -> Iterator[Section]:
     )
     note = f"Peak: busiest {duration(character.bin_s)}."
     if any(volume.autocorrelation_day is not None for volume in shown):
-        note += " Similarity: correlation with the previous day or week."
+        has_weeks = any(volume.autocorrelation_week is not None for volume in shown)
+        note += f" Similarity: correlation with the previous day{' or week' * has_weeks}."
     yield Section(title, (rows, Note(note)), "Amounts")
 
 
@@ -144,9 +145,9 @@ def _days(character: Character) -> Iterator[Section]:
         days,
         (Head("Day", width=2), lambda row: row.name),
         (Head("Rank", Form.COUNT), lambda row: row.rank),
-        (Head("Share of busiest", Form.SHARE), lambda row: row.of_busiest),
+        (Head("Volume vs busiest day", Form.SHARE), lambda row: row.of_busiest),
         *AMOUNTS,
-        (Head("Known", Form.SHARE), lambda row: row.seen),
+        (Head("Bins with data", Form.SHARE), lambda row: row.seen),
         name="Days",
         group=Group.BASIS,
         printed=True,

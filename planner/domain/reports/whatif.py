@@ -119,7 +119,7 @@ def _headline(before: WhatIf | None, now: WhatIf, simulated: SimulatedPolicy | N
     if simulated is not None:
         guard = " with guard" if name.endswith("without guard") else ""
         simulated_cost = figure(simulated.cost_usd, "$")
-        return f"{name}: {cost}. Simulated{guard}: {simulated_cost}. {replicas}"
+        return f"{name}: {cost}, {replicas}. Simulated{guard}: {simulated_cost}"
     if before_usd:
         cost = f"{figure(before_usd, '$')} → {cost} ({signed_percent(usd / before_usd - 1)})"
     return f"{name} {cost}, {replicas}"

@@ -24,6 +24,7 @@ from planner.domain.traffic.window import Window
 from planner.domain.verification.profile_error import UNCHECKED, stated_error
 from planner.inputs.scenario.build import Hardware
 from planner.inputs.scenario.columns import arrangement
+from planner.inputs.scenario.links import kv_transfer_title
 from planner.inputs.scenario.regions import GIVEN
 from planner.inputs.scenario.schema import Source
 from planner.inputs.scenario.settings import PlanSettings
@@ -37,7 +38,7 @@ from simulation.trace import CachedTokens
 
 ASSUMED, MODELLED = "assumed", "modelled"
 REQUESTS = "Requests in the window"
-LIMITS_OF = "Limits of "  # before the name of a tier
+SLO_OF = "SLO of tier "  # before the name of a tier
 OBSERVED = "measured"  # provenance; MEASURED is an origin of requests
 GIGA = 1e9
 BATCHING = {
@@ -52,14 +53,14 @@ SCHEDULERS = {
     "dpa": "deadline and priority aware",
 }
 ROUTERS = {  # by setting of fleet.routing
-    "least-remaining": "fewest tokens left",
-    "least-pending": "fewest prompt tokens waiting",
+    "least-remaining": "fewest remaining tokens",
+    "least-pending": "fewest waiting prompt tokens",
     "round-robin": "each in turn",
     "least-memory": "least KV memory in use",
     "prefix-aware": "fewest prompt tokens to compute",
     "together": "all pools as one",
-    "queues": "queues",
-    "memory": "KV memory",
+    "queues": "queues and KV memory",
+    "memory": "KV memory only",
 }
 LONGER = 1.2  # factor on a mean length, to show the effect on replicas and cost
 
@@ -263,10 +264,10 @@ def _tiers(tiers: Sequence[Tier]) -> Iterator[Assumption]:
         limits = {"TTFT": tier.ttft_s, "TPOT": tier.tbt_s, "E2E": tier.e2e_s}
         stated = {name: limit for name, limit in limits.items() if limit is not None}
         words = ", ".join(f"{name} {duration(limit)}" for name, limit in stated.items())
-        value = f"{100 * tier.attainment:.4g}% of requests within {words or 'no limit'}"
+        value = f"{words or 'no limit'} for {100 * tier.attainment:.4g}% of requests"
         if tier.deferrable:
             value += ", deferrable"
-        yield Assumption(f"{LIMITS_OF}{tier.name}", value, ASSUMED, "scenario", f"tiers[{i}]")
+        yield Assumption(f"{SLO_OF}{tier.name}", value, ASSUMED, "scenario", f"tiers[{i}]")
 
 
 def _speeds(study: Study) -> Iterator[Assumption]:
@@ -303,16 +304,18 @@ def _serving(hardware: Hardware) -> Iterator[Assumption]:
     """Yield the settings of batching, KV transfer, routing and network latency."""
     for model, row in zip(hardware.models, hardware.serving, strict=True):
         caches = "prefix caches" if row.prefix_caching else "no prefix caches"
-        value = f"{BATCHING[row.batching]}, {SCHEDULERS[row.scheduler]}, {caches}"
+        value = f"{BATCHING[row.batching]} · {SCHEDULERS[row.scheduler]} · {caches}"
         yield Assumption(f"Batching of {model.name}", value, ASSUMED, "scenario", "serving")
     sources = dict(hardware.provenance)
     for (m, g), link in hardware.links.items():
-        what = f"KV transfer of {hardware.models[m].name} from {hardware.columns[g].label}"
+        what = kv_transfer_title(hardware.models[m].name, hardware.columns[g].label)
         value, origin = f"{link.bytes_s / GIGA:,.4g} GB/s per replica", sources[what]
         yield Assumption(what, value, origin.kind, origin.source, "serving.kv_transfer")
     routing = hardware.routing
-    overflow = f"next region from {routing.region_threshold:.0%} of KV memory"
-    value = f"replica: {ROUTERS[routing.instance]}, region: {ROUTERS[routing.sees]}, {overflow}"
+    value = (
+        f"Replica: {ROUTERS[routing.instance]}. Region: by {ROUTERS[routing.sees]}. Overflow to "
+        f"another region above {routing.region_threshold:.0%} KV memory."
+    )
     source = "a router that knows every replica's load and adds no latency"
     yield Assumption("Routing", value, MODELLED, source, "fleet.routing")
     yield from _latencies(hardware)
@@ -344,7 +347,7 @@ def _latency_one_way(seconds: float) -> str:
     """Return the latency of one direction in words; inf: closed."""
     if np.isinf(seconds):
         return "closed to requests"
-    return f"{1000 * seconds:,.4g} ms one way, always the same"
+    return f"{1000 * seconds:,.4g} ms one way, constant"
 
 
 def _regions(hardware: Hardware, sources: dict[str, Provenance]) -> Iterator[Assumption]:
@@ -383,29 +386,29 @@ def _fleet(study: Study) -> Iterator[Assumption]:
     source = "scenario" if hardware.today is not None else assumed_today(study.before.seconds)
     count = int(study.today.sum())
     value = f"{counted(count, 'replica')} at the start of the window"
-    yield Assumption("Current fleet", value, ASSUMED, source, "fleet.today", "saving")
+    yield Assumption("Current fleet", value, ASSUMED, source, "fleet.today", "only the saving")
     value, source_words = f"{hardware.startup_s:,.6g} s", "scenario"
     starts = hardware.starts
     if starts is not None:
         value += f"; {starts.reclaim_s:,.6g} s for a lent replica, {starts.remote_s:,.6g} s where "
         value += "weights are fetched"
     elif hardware.startup_s == 600:
-        source_words = "scenario, or the default for local weights (SageServe, section 4)"
+        source_words = "equals the default for local weights (SageServe, section 4)"
     yield Assumption("Cold start of a replica", value, ASSUMED, source_words, "fleet.startup_s")
     value = f"{len(hardware.faults)} stated" if hardware.faults else "none"
-    yield Assumption("Faults", value, ASSUMED, "scenario, no further faults", "faults")
+    yield Assumption("Faults", value, ASSUMED, "faults in the scenario only", "faults")
 
 
 def _plan(study: Study) -> Iterator[Assumption]:
     """Yield the settings of the forecast and of the plan, such as spare replicas."""
     plan = study.settings.plan
     value: str = plan.forecast.method
-    source_words = "made at each scaling decision from past demand, with its error by backtest"
+    source_words = "updated at each scaling decision from past demand; error from backtests"
     yield Assumption("Forecast of demand", value, MODELLED, source_words, "forecast")
     yield from _percentiles(study)
     if len(study.hardware.regions) > 1:
-        value = f"at least {plan.objective.epsilon:.0%} of a region's peak"
-        what, key = "Served in its own region", "objective.epsilon"
+        value = f"{plan.objective.epsilon:.0%} of a region's peak"
+        what, key = "Minimum share served locally", "objective.epsilon"
         yield Assumption(what, value, ASSUMED, "scenario", key)
     if study.hardware.spot.any():
         value = f"at most {plan.objective.spot_share:.0%} of a model's replicas in a region"
@@ -440,6 +443,10 @@ def _spare(plan: PlanSettings) -> Assumption:
         losses.append("any one region")
     key = "objective.spare"
     if not losses:
-        return Assumption("Spare", "no spare replicas", ASSUMED, "the scenario sets no spare", key)
-    source = "scenario, or the level of assurance"
-    return Assumption("Spare for the loss of", " and ".join(losses), ASSUMED, source, key)
+        return Assumption(
+            "Redundancy", "no spare replicas", ASSUMED, "the scenario sets no spare", key
+        )
+    source = "the scenario, else the level of assurance"
+    return Assumption(
+        "Redundancy", f"survives the loss of {' and '.join(losses)}", ASSUMED, source, key
+    )

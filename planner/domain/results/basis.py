@@ -217,7 +217,7 @@ def frame_of(study: Study, *, kept: bool = False, simulated: bool = True) -> Fra
             *growth_note(window),
             *([study.misfit] if study.misfit else []),
             "Every policy begins with the current fleet. Replicas added for the first "
-            "period start one cold start earlier and are billed. Requests before the window are "
+            "period start early, by one cold start, and are billed. Requests before the window are "
             "not replayed.",
             *traffic.notes,
             *study.sizes.notes,

@@ -280,7 +280,7 @@ POLICIES = Columns(
         Column("survives", SHARE, "SLO attainment after losing one replica (or those of "
                "`objective.spare`), of the interactive tier closest to a miss; null if not "
                "simulated: a comparison does it for its alternatives and static fleets",
-               heads={POLICY_TABLE: "SLO attainment without a replica"}, better=MORE),
+               heads={POLICY_TABLE: "SLO attainment, one replica lost"}, better=MORE),
         Column("n_plus_1", FLAG, "whether every interactive tier meets its SLO without it"),
         Column("flat_usd", USD, "cost of the smallest static fleet with the same attainment (to "
                "0.2 points); null if all policies attain the same, or if none fits"),

@@ -165,7 +165,7 @@ def losses(runs: Sequence[PolicyRun]) -> list[str]:
     for run in runs:
         summary = run.summary
         of = f"of {summary.arrived:,} requests"
-        lost = [f"rejected {n:,} {of}: {why}" for why, n in summary.reject_reasons.items()]
+        lost = [f"rejected {n:,} {of}, because {why}" for why, n in summary.reject_reasons.items()]
         if (without_reason := summary.rejected - sum(summary.reject_reasons.values())) > 0:
             lost.append(f"rejected {without_reason:,} {of}")
         if summary.unfinished:

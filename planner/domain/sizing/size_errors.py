@@ -6,7 +6,7 @@ See docs/sizing.md. bench/sizing.py writes these figures.
 import math
 from dataclasses import dataclass
 
-BASIS = "180 random cases, against 100,000 requests of other seeds"
+BASIS = "180 random cases, each compared with 100,000 requests of other seeds"
 LATENCIES = "the tier's percentiles of TTFT and TPOT, by closed forms"
 LATENCY_BASIS = "100 random cases of bin/bench sizing (seeds 3, 4), against 40,000 requests each"
 BIAS_BASIS = "138 loads of 46 random cases (seeds 71 and 72), 30,000 requests each"

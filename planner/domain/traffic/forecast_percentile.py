@@ -275,17 +275,17 @@ def _choose_percentile(
         required += " Choose another forecast.method, or raise load_factor."
     elif HEIGHTS[enough[0]].times > 1.0:
         chosen = int(enough[0])
-        why = "Smallest factor on the highest percentile with the required coverage."
+        why = "Smallest factor on the highest percentile that covers demand often enough."
     else:
         chosen = int(enough[0])
-        why = "Lowest percentile with the required coverage."
+        why = "Lowest percentile that covers demand often enough."
     height, covered = HEIGHTS[chosen], float(shares[chosen])
     return PlannedQuantile(
         tier=group.name,
         quantile=height.level,
         times=height.times,
         basis=CHOSEN,
-        why=f"{why} Coverage in backtests: {covered:.1%} ({days}).{required}",
+        why=f"{why} Demand covered in backtests: {covered:.1%} ({days}).{required}",
         wanted=group.wanted,
         covered=covered,
         periods=max(len(past.actual) for past in pasts),

@@ -77,10 +77,10 @@ def by_model_and_region(
 
 
 def tier_label(tier: str, every: Iterable[str]) -> str:
-    """Return the label of a forecast's ``tier``: "all interactive" if it sums several tiers.
+    """Return the label of a forecast's ``tier``: "all interactive tiers" if it sums them.
 
     ``every`` has the tiers of all forecasts. If it names a single tier, each tier is forecast
     alone, and a tier called "interactive" is such a tier.
     """
     sums = {INTERACTIVE, DEFERRABLE}
-    return f"all {tier}" if tier in sums and sums.issuperset(every) else tier
+    return f"all {tier} tiers" if tier in sums and sums.issuperset(every) else tier

@@ -27,7 +27,7 @@ NAIVE = {
     "seasonal-naive": "repeating the day before",
     "seasonal-naive-week": "repeating the week before",
 }
-NO_BETTER, WORSE = "No better than", "Worse than"  # than a naive forecast
+NO_BETTER, WORSE = "About as good as", "Worse than"  # a naive forecast
 NEGLIGIBLE = 0.05  # share of the naive error; a smaller gain is not worth naming
 MOST_SERIES = 6  # only the largest series: they are for charts, not for figures
 MOST_ORIGINS = 48  # past moments of a chart

@@ -51,8 +51,8 @@ from simulation.trace import (
 )
 
 MEASURED = "requests as measured"
-SYNTHESISED = "requests synthesised from bins"
-FORECAST = "requests synthesised from the forecast"
+SYNTHESISED = "requests generated from counts per bin"
+FORECAST = "requests generated from the forecast"
 
 LAUNCHED = (
     "Traffic without a trace follows the scenario, without observations. It is drawn at random "

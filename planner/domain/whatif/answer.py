@@ -56,7 +56,7 @@ STATIC_INTERVAL = "A static fleet makes no scaling decisions, so the interval ch
 SAME_FORECASTS = "Shorter intervals use the forecasts of the run. Newer ones may differ."
 DEFERRABLE_AS_PLANNED = "Deferrable load is planned as before."
 SAME_PERCENTILE = "The forecast percentile is that of the run."
-NOT_SIMULATED = "Simulate for SLO attainment, latency, and energy at the actual load."
+NOT_SIMULATED = "Run a simulation to see SLO attainment, latency and actual energy."
 # Values that a stored plan can answer for. Others change its forecast or its sizes.
 ANSWERABLE = re.compile(
     r"traffic\.sources\[[^\]]+\]\.(scale|cached_share)"

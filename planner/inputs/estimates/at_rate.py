@@ -186,12 +186,12 @@ def compare_with_built_in(deployment: Deployment, estimate: Estimate) -> tuple[s
     origin = catalogue.engine_title(engine) if engine else "engine not named"
     change = tbt_s / estimate.tbt_s - 1.0
     side = "above" if change > 0 else "below"
+    other = ", another engine" if engine not in ("", deployment.engine) else ""
     sentence = (
-        f"Plans use the built-in profile ({profile.provenance.kind}, {origin}). Its TPOT at this "
-        f"load is {1e3 * tbt_s:.1f} ms, {abs(change):.0%} {side} this estimate"
+        f"plans do not use this estimate, but the built-in profile ({profile.provenance.kind}, "
+        f"{origin}{other}). Its TPOT at this load is {1e3 * tbt_s:.1f} ms, {abs(change):.0%} "
+        f"{side} this estimate"
     )
-    if engine not in ("", deployment.engine):
-        sentence += ", on another engine"
     if estimate.batch > profile.fitted_decodes:
         sentence += ", beyond its measured batches"
     return (sentence,)

@@ -35,8 +35,8 @@ class PrometheusSettings(Section):
 
     url: Annotated[str, Field(min_length=8, max_length=300)] = labelled_field(
         "Address",
-        "URL of the server without /api/v1, such as https://prometheus.example:9090. It must be in "
-        "HEADROOM_SOURCES.",
+        "URL of the server without /api/v1, such as https://prometheus.example:9090. The "
+        "environment variable HEADROOM_SOURCES must list it.",
     )
     engine: Literal["auto", "vllm", "sglang", "trtllm", "tgi", "dynamo", "llm-d"] = labelled_field(
         "Engine", default="auto"

@@ -41,8 +41,13 @@ def links_of(
         between = "" if shared is None else f", {shared:g} GB/s between all"
         rate = f"{link.bytes_s / GIGA:g} GB/s per replica"
         fact = Provenance("assumed", f"{rate}{between}: {source}")
-        facts.append((f"KV transfer of {model.name} from {column.label}", fact))
+        facts.append((kv_transfer_title(model.name, column.label), fact))
     return links
+
+
+def kv_transfer_title(model: str, column: str) -> str:
+    """Return the title of the fact on KV transfer from a GPU column such as "L4, prefill"."""
+    return f"KV transfer of {model} from prefill on {column.removesuffix(', prefill')}"
 
 
 def senders_of(section: Profile, profile: Speed) -> int:
@@ -66,7 +71,7 @@ def link_of(
                 "kv_transfer.gb_s, or the GPU's network_gb_s."
             )
         rate = gpu.network_bytes_s * tp / GIGA
-        source = f"network of {gpu.name} in the catalogue, all of it for KV caches"
+        source = f"network bandwidth of {gpu.name} in the catalogue, all used for KV transfer"
     size = model.kv_bytes_per_token
     if section.kv_precision != "bf16" and model.shape is not None:
         context = typical_context(model.max_context)

@@ -131,6 +131,6 @@ def power_facts(gpu: GpuSpec, load: PowerAtLoad | None) -> list[tuple[str, Prove
         source = f"{model.source}; {errors}" if errors else model.source
         facts.append((f"Power by load of {gpu.name}", Provenance(model.kind, source)))
     if host is not None:
-        what = f"Power of servers without their {gpu.name}"
+        what = f"Server power, excluding GPUs ({gpu.name})"
         facts.append((what, Provenance(host.kind, f"{watts:.0f} W per GPU: {host.source}")))
     return facts

@@ -7,8 +7,8 @@ from planner.models import Run
 
 class Command(RunCommand):
     help = (
-        "Count GPUs if operators or modules scale alone, instead of whole replicas. Shows GPUs, "
-        "power and memory for the busiest hour of the window of a scenario."
+        "Count GPUs if operators or modules scale separately, instead of whole replicas. Shows "
+        "GPUs, power and memory for the busiest hour of the window of a scenario."
     )
     examples = (
         "provision scenario.yml",

@@ -19,7 +19,7 @@ class Chiron(Policy):
     kinds: ClassVar = {
         "chiron": Traits(
             "Chiron",
-            "Scales on backpressure from batches, interactive replicas and the queue.",
+            "Sets batch sizes and replicas by backpressure: latency, busy replicas, batch queue.",
             Group.REACTIVE,
             complexity=30,
         )

@@ -27,7 +27,7 @@ class DynamoPlanner(Policy):
     kinds: ClassVar = {
         "dynamo-throughput": Traits(
             "NVIDIA Planner, throughput",
-            "Dynamo's Planner: one replica at a time, on queues and KV memory.",
+            "Dynamo's Planner: changes one replica at a time, by queues and KV memory.",
             Group.OPPONENT,
             complexity=13,
         ),

@@ -51,7 +51,7 @@ class EndpointPicker(Policy):
         ),
         "epp-queue-guard": Traits(
             "llm-d, KEDA on queue with guard",
-            "As “llm-d, KEDA on queue”, minus replicas that are still starting.",
+            "As “llm-d, KEDA on queue”. Subtracts starting replicas from its target.",
             Group.OPPONENT,
             complexity=15,
         ),
@@ -75,7 +75,7 @@ class EndpointPicker(Policy):
         ),
         "epp-latency": Traits(
             "llm-d, KEDA on latency",
-            "KEDA on P90 latency ÷ SLO, clamped and averaged.",
+            "KEDA on P90 latency ÷ SLO limit, averaged within bounds.",
             Group.OPPONENT,
             complexity=15,
         ),

@@ -16,7 +16,7 @@ class Planned(Policy):
     kinds: ClassVar = {
         "lt-i": Traits(
             "Forecast plan",
-            "Sets the planned replicas immediately.",
+            "Sets the planned replicas, regardless of utilization.",
             Group.PLANNED,
             complexity=21,
             plan=Plan(),

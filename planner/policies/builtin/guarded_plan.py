@@ -41,7 +41,7 @@ class Guarded(Policy):
     kinds: ClassVar = {
         "lt-g": Traits(
             "Forecast plan + reactive guard",
-            "The plan, with more replicas while load or late requests require it.",
+            "Follows the plan. Adds replicas while load is high or requests are late.",
             Group.PLANNED,
             complexity=25,
             plan=Plan(),
@@ -51,7 +51,7 @@ class Guarded(Policy):
         ),
         "flat-g": Traits(
             "Static fleet + reactive guard",
-            "A static fleet, with more replicas while load or late requests require it.",
+            "Keeps a static fleet. Adds replicas while load is high or requests are late.",
             Group.REACTIVE,
             complexity=12,
             may_exceed_plan=True,

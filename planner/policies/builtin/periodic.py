@@ -55,7 +55,7 @@ class Periodic(Policy):
     kinds: ClassVar = {
         "periodic": Traits(
             "Replica schedule",
-            "Replays a given schedule, or plans for the demand of the day before.",
+            "Replays a given schedule. Without one, plans for the previous day's demand.",
             Group.FIXED,
             complexity=10,
         )

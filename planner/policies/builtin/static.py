@@ -23,7 +23,7 @@ class FixedFleet(Policy):
         ),
         "flat-before": Traits(
             "Static fleet sized on history",
-            "The smallest static fleet that passes the required test days.",
+            "The smallest static fleet that passes the required test days, such as past days.",
             Group.FIXED,
             complexity=1,
             flat=True,

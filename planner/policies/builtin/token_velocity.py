@@ -21,7 +21,7 @@ class TokenVelocity(Policy):
     kinds: ClassVar = {
         "role-switch": Traits(
             "Replicas switch roles",
-            "Current replicas switch roles by token velocity (tokens/s of a replica).",
+            "Running replicas switch between prefill and decode, by tokens/s per replica.",
             Group.ROLES,
             complexity=15,
         ),
@@ -33,7 +33,7 @@ class TokenVelocity(Policy):
         ),
         "token-velocity": Traits(
             "Token velocity (TokenScale)",
-            "Scales both roles by replica tokens/s. Replicas switch or share roles.",
+            "Scales prefill and decode by tokens/s per replica. Replicas switch or share roles.",
             Group.ROLES,
             complexity=18,
         ),

@@ -64,7 +64,7 @@ class LtUa(_UtilizationGated):
     kinds: ClassVar = {
         "lt-ua": Traits(
             "Forecast plan, by utilization and load",
-            "Changes replicas toward the plan, and beyond if traffic differs from forecast.",
+            "Changes replicas toward the plan. Leaves it if traffic differs from the forecast.",
             Group.PLANNED,
             complexity=24,
             plan=Plan(),

@@ -127,7 +127,7 @@ TITLES = {
     "today": ("Current fleet", "Current replicas. Savings are compared with them."),
     "test_days": (
         "Test days",
-        "A recommended policy passes all required days. The days' weights set its expected cost.",
+        "A recommended policy passes all required days. Expected cost: weighted mean of the days.",
     ),
 }
 

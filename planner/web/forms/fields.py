@@ -209,18 +209,18 @@ SCALARS: dict[str, Scalar] = {
         "forecast.quantile", "Forecast percentile (0.9 = P90)", empty="tuned on earlier days"
     ),
     "holidays": Scalar("forecast.holidays", "Holidays"),
-    "epsilon": Scalar("objective.epsilon", "Minimum share of its peak that a region serves itself"),
+    "epsilon": Scalar("objective.epsilon", "Minimum share of a region's peak served locally"),
     "solver": Scalar("objective.solver", "Solver"),
     "time_limit_s": Scalar("objective.time_limit_s", "Time limit of the solver, seconds"),
     "baseline": Scalar("objective.baseline", "Baseline of savings"),
     "minimise": Scalar("objective.minimise", "Minimise", folded=True),
-    "periods": Scalar("objective.periods", "Periods", folded=True),
+    "periods": Scalar("objective.periods", "Periods planned at once", folded=True),
     "gap": Scalar("objective.gap", "Optimality gap", folded=True),
     "limited": Scalar(
         "objective.limited", "If demand exceeds capacity", empty="no plan", folded=True
     ),
     "utility_usd": Scalar(
-        "objective.utility_usd", "$ per unit of request value", empty="not used", folded=True
+        "objective.utility_usd", "Worth of one value unit, $", empty="not used", folded=True
     ),
     "usd_per_hour": Scalar(
         "objective.limits.usd_per_hour", "Cost limit, $ per hour", empty=NONE, folded=True
@@ -230,11 +230,11 @@ SCALARS: dict[str, Scalar] = {
         folded=True,
     ),
     "changes_per_period": Scalar(
-        "objective.limits.changes_per_period", "Limit on starts and stops per period", empty=NONE,
-        folded=True,
+        "objective.limits.changes_per_period", "Limit on replica starts and stops per period",
+        empty=NONE, folded=True,
     ),
     "lend_share": Scalar(
-        "objective.lend_share", "Value of lent GPUs, % of their price", PERCENT, empty="none",
+        "objective.lend_share", "Income from lent GPUs, % of price", PERCENT, empty="none",
         folded=True,
     ),
     "limit_usd": Scalar(
@@ -245,7 +245,7 @@ SCALARS: dict[str, Scalar] = {
         folded=True,
     ),
     "limit_changes": Scalar(
-        "objective.limits.changes", "Limit on starts and stops of the window", empty=NONE,
+        "objective.limits.changes", "Limit on replica starts and stops in the window", empty=NONE,
         folded=True,
     ),
 }  # fmt: skip

@@ -64,7 +64,7 @@ class LaunchForm(DressedForm):
         max_length=80,
         required=False,
         widget=forms.TextInput(
-            attrs={"list": "built-in-regions", "placeholder": "first region with a price"}
+            attrs={"list": "built-in-regions", "placeholder": "default: first region with a price"}
         ),
     )
     requests_per_day = _number("Requests a day, on average", 200_000, 1, 1e11)
@@ -86,7 +86,7 @@ class LaunchForm(DressedForm):
     )
     weekend_percent = _number(
         "Weekend, % of a weekday", None, 0, 1000, required=False,
-        help_text="Default: that of the chosen shape.",
+        help_text="Default: weekend level of the chosen shape.",
     )  # fmt: skip
     utc_offset_h = _number("UTC offset, hours", 0, -12, 14)
     growth_percent = _number("Monthly growth, %", 0, -90, 1000)
@@ -96,7 +96,7 @@ class LaunchForm(DressedForm):
     ttft_ms = _number("TTFT limit, ms", 2000, 1, 1e8)
     tbt_ms = _number("TPOT limit, ms", 100, 1, 1e8)
     horizon = forms.ChoiceField(
-        label="How far ahead",
+        label="Horizon",
         choices=[
             (horizon.key, f"{horizon.label}: {horizon.words}") for horizon in HORIZONS.values()
         ],

@@ -67,8 +67,9 @@ def option_field(option: Option, blank: str = "") -> forms.Field:
             choices=choices, widget=forms.Select(attrs={"class": "form-select"}), **common
         )
     attributes = {"class": "form-control"}
-    if option.default in (None, ""):
-        attributes["placeholder"] = option.help.partition("Default: ")[2].rstrip(".")
+    default = option.help.partition("Default: ")[2].partition(". ")[0].rstrip(".")
+    if default and option.default in (None, ""):
+        attributes["placeholder"] = f"default: {default}"
     if option.type == "string":
         return forms.CharField(widget=forms.TextInput(attrs=attributes), **common)
     number: Any = forms.IntegerField if option.type == "integer" else forms.FloatField

@@ -108,7 +108,7 @@ class StudyForm(forms.Form):
         required=False,
         label=SCALARS["start"].label,
         widget=forms.TextInput(attrs={"placeholder": "default: last day"}),
-        help_text="UTC, or with an offset. “end” starts when the trace ends.",
+        help_text="UTC, or a time with offset. Enter “end” to begin where the trace ends.",
     )
     policies = forms.MultipleChoiceField(
         choices=lambda: _policies(), widget=forms.CheckboxSelectMultiple, label="Policies"
@@ -192,7 +192,9 @@ class RegionRow(Row):
     usd_per_gpu_hour = schema_field(
         "regions.usd_per_gpu_hour", "Price, $ per GPU-hour", empty="built-in"
     )
-    like = schema_field("regions.like", "Price, carbon and PUE from", options="built-in-regions")
+    like = schema_field(
+        "regions.like", "Cloud region for price, carbon, PUE", options="built-in-regions"
+    )
     site_kw = schema_field(
         "regions.power.site_kw", "Power limit of the region, kW", empty="no limit"
     )
@@ -204,7 +206,7 @@ class TierRow(Row):
     tbt_ms = schema_field("tiers.tbt_ms", "TPOT, ms")
     e2e_ms = schema_field("tiers.e2e_ms", "E2E, ms")
     percentile = schema_field("tiers.percentile", "Percentile")
-    utility = schema_field("tiers.utility", "Value of a request, units", empty="0")
+    utility = schema_field("tiers.utility", "Value of a request, in units", empty="0")
     deferrable = schema_field("tiers.deferrable", "Deferrable")
 
 
@@ -214,7 +216,7 @@ class SourceRow(Row):
     model = schema_field("traffic.sources.model", "Model", options="model-names", wide=True)
     regions = SharesField(required=False, label="Regions", widget=forms.TextInput(WIDE))
     tiers = SharesField(required=False, label="Tiers", widget=forms.TextInput(WIDE))
-    scale = schema_field("traffic.sources.scale", "Scale")
+    scale = schema_field("traffic.sources.scale", "Traffic multiplier")
     cached_share = schema_field(
         "traffic.sources.cached_share", "Prefix hit rate", empty="from the file", required=False
     )
@@ -229,10 +231,12 @@ class SourceRow(Row):
     )  # fmt: skip
     output_cv = schema_field("traffic.sources.output_tokens.cv", "Output tokens, CV")
     launch_rps = schema_field(
-        "traffic.sources.launch.rps", "Mean requests/s (no trace)", empty="from the trace",
+        "traffic.sources.launch.rps", "Mean requests/s, if no trace", empty="from the trace",
         required=False,
     )  # fmt: skip
-    launch_day = schema_field("traffic.sources.launch.day", "Day shape (no trace)", required=False)
+    launch_day = schema_field(
+        "traffic.sources.launch.day", "Day shape, if no trace", required=False
+    )
 
 
 class TodayRow(Row):
@@ -271,13 +275,13 @@ class TestDayRow(Row):
         empty_value=None,
     )
     weight = forms.FloatField(label="Weight", required=False, min_value=0, max_value=1000)
-    times = forms.FloatField(label="Times", required=False, max_value=100)
-    hours = forms.FloatField(label="Hours", required=False, max_value=24)
-    windows = forms.IntegerField(label="Windows", required=False, min_value=1, max_value=3)
+    times = forms.FloatField(label="Multiplier", required=False, max_value=100)
+    hours = forms.FloatField(label="Duration, h", required=False, max_value=24)
+    windows = forms.IntegerField(label="Past windows", required=False, min_value=1, max_value=3)
     error = forms.ChoiceField(
-        label="Profile slower by its error",
+        label="Profile slower by",
         required=False,
-        choices=[("", "–"), ("half", "median"), ("nine-of-ten", "P90")],
+        choices=[("", "–"), ("half", "median error"), ("nine-of-ten", "P90 error")],
     )
 
 

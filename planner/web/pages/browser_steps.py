@@ -58,7 +58,7 @@ STEPS = {
 1. Open one of the [Scenarios](web:scenarios) with prefill and decode pools. Under *Research
    policies*, tick one of *Replicas that change roles*.
 2. Choose *Plan and compare*. The section *Policies* of the result compares its cost, and
-   *Requests, GPU-hours and starts* counts the role changes.""",
+   *Requests, GPU-hours and replica starts* counts the role changes.""",
     "follow-prices": """\
 1. Open one of the [Scenarios](web:scenarios), and enter prices by hour under *Regions and their
    GPUs*. Mark a tier as deferrable under *Service tiers*.

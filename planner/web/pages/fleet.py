@@ -169,7 +169,7 @@ def fleet_plan(plan: ActivePlan, now: datetime, *, charts: int) -> FleetPlan:
         plan=plan,
         facts=_facts(plan, report, now),
         charts=_charts(plan, report, moment, now, charts) if report else (),
-        about=f"schedule of today, demand of {_date(plan)}"
+        about=f"today's schedule, demand of {_date(plan)}"
         if today
         else f"simulated for {_date(plan)}",
         services=[] if plan.until else services_now(plan, now),
@@ -276,10 +276,10 @@ def _saved_fact(plan: ActivePlan, now: datetime) -> Iterator[Fact]:
     if saved is None:
         return
     if plan.until:
-        note = f"as scheduled, {_day(plan.since)} to {_day(plan.until)}"
-        yield Fact("Saved", saved, "$", note=note)
+        note = f"{_day(plan.since)} to {_day(plan.until)}"
     else:
-        yield Fact("Saved, as scheduled", saved, "$", note=f"since {when(plan.since)}")
+        note = f"since {when(plan.since)}"
+    yield Fact("Savings by schedule", saved, "$", note=note)
 
 
 def _saved_usd(plan: ActivePlan, now: datetime, cost: float, before: float) -> float | None:

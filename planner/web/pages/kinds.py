@@ -263,7 +263,8 @@ def pd_ratio_context(run: Run, params: QueryDict) -> TemplateContext:
         verdict, meaning = _against_best(split, service, compared)
         note = f"{verdict}run {planned.pk}"
         first, *others = report.facts
-        yours = Fact("Your plan, largest region", ratio_name(*split), note=note, meaning=meaning)
+        label, name = "Split in the plan, largest region", ratio_name(*split)
+        yours = Fact(label, name, note=note, meaning=meaning)
         context["report"] = replace(report, facts=(yours, first, *others))
     return context
 
@@ -284,9 +285,9 @@ def _against_best(
     for ratio in compared.pd_ratios:
         if ratio.model == service and ratio.prefill and ratio.instances == sum(split):
             if split == (ratio.prefill, ratio.decode):
-                return f"best split of {ratio.instances} replicas · ", Meaning.MET
+                return f"best split for its {ratio.instances} replicas · ", Meaning.MET
             best = ratio_name(ratio.prefill, ratio.decode)
-            return f"best split of {ratio.instances}: {best} · ", Meaning.NEUTRAL
+            return f"best split for its {ratio.instances} replicas: {best} · ", Meaning.NEUTRAL
     return "", Meaning.NEUTRAL
 
 
@@ -352,8 +353,8 @@ def _explained_cost(result: StoredResult) -> ExplainedCost | None:
         return None
     usd, hours = recommended.cost_usd, recommended.gpu_hours
     row = result.policies.get(recommended.policy)
-    basis = "replayed" if row else "planned"
-    words = f"{figure(hours)} GPU-hours, {basis}, mean ${usd / hours:,.2f} per GPU-hour."
+    basis = "simulated" if row else "planned"
+    words = f"{figure(hours)} {basis} GPU-hours at a mean of ${usd / hours:,.2f}."
     if row and row.wasted_gpu_hours is not None:
-        words += f" Cold starts: {figure(row.wasted_gpu_hours)} GPU-hours."
+        words += f" Of these, cold starts: {figure(row.wasted_gpu_hours)}."
     return ExplainedCost(usd, words)

@@ -22,8 +22,12 @@ from planner.web.request import TemplateContext
 AMOUNTS = ("requests", "input_tokens", "output_tokens", "total_tokens")
 ROWS = 12  # most rows of a table that could have hundreds; the API returns all
 MOST_LABELS = 5  # with their share in a sentence
-# Smallest autocorrelations at a day for each description of how days repeat.
-REPEATS = ((0.8, "repeat"), (0.4, "only partly repeat"), (float("-inf"), "do not repeat"))
+# Smallest autocorrelations at a day for each description of the daily pattern.
+REPEATS = (
+    (0.8, "Strong daily pattern"),
+    (0.4, "Weak daily pattern"),
+    (float("-inf"), "No daily pattern"),
+)
 BURSTY = 2.0  # times the variance of Poisson arrivals
 
 
@@ -99,9 +103,9 @@ def _facts(character: Character) -> Iterator[Fact]:
     span, peak_s = duration(character.end_s - character.start_s), duration(character.bin_s)
     yield Fact("Requests", requests and round(requests), note=f"in {span}")
     unit = f"{character.unit.replace('_', ' ')}/s"
-    yield Fact(f"Mean {unit}", total.mean, note=f"peak {digits(total.peak)} in {peak_s}")
+    yield Fact(f"Mean {unit}", total.mean, note=f"peak {digits(total.peak)} ({peak_s} mean)")
     if rhythm.peak_to_trough:
-        over = f"{digits(rhythm.peak_to_trough)} times the rate at {rhythm.trough_hour:02d}:00"
+        over = f"{digits(rhythm.peak_to_trough)}x the quietest hour, {rhythm.trough_hour:02d}:00"
         zone = " (UTC)" if character.clock == UTC_CLOCK else ""
         yield Fact(f"Peak hour{zone}", f"{rhythm.peak_hour:02d}:00", note=over)
     for field in ("input_tokens", "output_tokens"):
@@ -213,7 +217,7 @@ def _shares(character: Character, unequal: Imbalance) -> str:
 
 
 def repeats(correlation: float) -> str:
-    """Return in words how similar days are, by the autocorrelation at a lag of one day."""
+    """Return how similar days are, in words, by the autocorrelation at a lag of one day."""
     return next(words for least, words in REPEATS if correlation >= least)
 
 
@@ -222,8 +226,8 @@ def _rhythm(character: Character) -> Iterator[str]:
     rhythm = character.rhythm
     day, week = rhythm.autocorrelation_day, rhythm.autocorrelation_week
     if day is not None:
-        words = f"Days {repeats(day)} each other (correlation with the day before {day:.2f}"
-        yield words + (f", with the week before {week:.2f})." if week is not None else ").")
+        words = f"{repeats(day)}: correlation with the previous day {day:.2f}"
+        yield words + (f", with the previous week {week:.2f}." if week is not None else ".")
     if words := bursts(character.burstiness):
         yield words
 

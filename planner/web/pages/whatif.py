@@ -207,7 +207,7 @@ def _examples(settings: Mapping[str, Setting]) -> list[tuple[str, str]]:
     return [
         ("50% more demand", "growth=1.5"),
         ("One more spare replica", f"spare={spare + 1:g}"),
-        ("Demand from 1 to 2 times", "setting=growth&value=1&to=2&steps=5"),
+        ("Range: demand x 1 to x 2", "setting=growth&value=1&to=2&steps=5"),
     ]
 
 

@@ -46,15 +46,15 @@ class RulesForm(DressedForm):
         help_text="Approvals required for activation.",
     )
     self_approval = forms.BooleanField(
-        label="Authors may approve too",
+        label="Authors may approve their own proposals",
         required=False,
-        help_text="Default: authors do not approve their proposals.",
+        help_text="Default: others must approve.",
     )
     admin_above_usd_30d = forms.FloatField(
         label="Budget, $ in 30 days",
         required=False,
         min_value=0,
-        help_text="Above it, an admin must approve. Empty: no budget.",
+        help_text="If the fleet costs more, an admin must approve. Empty: no limit.",
     )
     required = forms.BooleanField(
         label="Require a proposal for every plan",
@@ -89,8 +89,8 @@ def listing(request: Request) -> HttpResponse:
         "decided": _with_colours(decided[:SHORT]) if not show and len(page) <= SHORT else (),
         "show": show,
         "waiting": proposals_for(request.user).count(),
-        "tabs": [("", "Open"), (FOR_ME, "For me"), (MINE, "Mine"), (DONE, "Decided"),
-                 (ALL, "All")],
+        "tabs": [("", "Open"), (FOR_ME, "To review"), (MINE, "Proposed by me"),
+                 (DONE, "Decided"), (ALL, "All")],
     }  # fmt: skip
     return render(request, "web/proposals.html", context)
 

@@ -57,7 +57,7 @@ OUTLINES = {  # input, answer and next step of each kind, shown before its first
     ),
     Run.Kind.PROVISION: (
         ("1. Scenario", "A whole replica is sized for its slowest operator.", ""),
-        ("2. Levels", "GPUs within the SLO if operators or modules scale alone.", ""),
+        ("2. Levels", "GPUs to meet the SLO if operators or modules scale separately.", ""),
         ("3. Decision", "Keep whole replicas, unless a level saves GPUs.", ""),
     ),
 }

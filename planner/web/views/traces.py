@@ -60,7 +60,7 @@ UNITS = (("", "as it looks"), *((unit, unit) for unit in UNITS_NS))
 FILES = (  # shown below the form
     ("One row per request", "arrival, input_tokens, output_tokens; also model, region, tier", ""),
     ("Counts per interval", "time, requests; also input_tokens, output_tokens, series", ""),
-    ("Export of a tool", "vLLM, LiteLLM, Langfuse, Helicone and others, by their columns", ""),
+    ("Export of a tool", "vLLM, LiteLLM, Langfuse, Helicone, others: columns are recognised", ""),
 )
 
 
@@ -180,10 +180,10 @@ class UploadForm(forms.Form):
                 "placeholder": "arrival=created:ms\ninput_tokens=prompt_len",
             }
         ),
-        help_text="One <code>field=column</code> a line. Requests: arrival, input_tokens, "
+        help_text="One <code>field=column</code> per line. Request files: arrival, input_tokens, "
         "output_tokens, cached_tokens, model, region, tier. "
-        "Counts by time: time, requests, rate, series, input_tokens, output_tokens. "
-        "Add up columns with +, as in input_tokens=prompt+cached.",
+        "Count files: time, requests, rate, series, input_tokens, output_tokens. "
+        "Sum columns with +: input_tokens=prompt+cached.",
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -132,13 +132,13 @@ def arrange(deployment: Deployment) -> ArrangedDeployment:
     assumed_equal = equal and deployment.equal is None
     # The order of requests only matters if users share the workers of prompts and decodes.
     if assumed_equal and deployment.prefill is None and deployment.concurrency > 1:
-        effect = "requests stay in their order of start"
+        effect = ""
         if deployment.engine == "sglang":
-            effect = "SGLang's users stay in step and wait for half of the others' prompts"
+            effect = " SGLang's users then stay in step and wait for half of the others' prompts."
         notes += (
-            f"a benchmark whose users start together with equal lengths, so that {effect}. "
-            "For steady traffic, set “Requests of each user” (rounds) to 1000. "
-            "If lengths differ, set “All of one length” (equal_lengths) to no",
+            f"a benchmark. All users start together, with equal request lengths.{effect} "
+            "For steady traffic, set “Requests per user” (rounds) to 1000. "
+            "For mixed lengths, set “Equal request lengths” (equal_lengths) to no",
         )
     interval = _recv_interval(deployment)
     if interval > 1.0 and deployment.recv_interval is None:

@@ -188,7 +188,7 @@ def test_the_table_of_alternatives_is_the_comparison(run):
         assert row[heads.index("Cost ($)")] == figures["cost_usd"]
         assert row[heads.index("SLO attainment: IW-F")] == figures["slo_attainment"]["IW-F"]
         if name != "today":
-            assert row[heads.index("Saving at equal SLO")] == pytest.approx(
+            assert row[heads.index("Saving vs baseline")] == pytest.approx(
                 1 - figures["cost_usd"] / 1000
             )
     (marked,) = table.marked

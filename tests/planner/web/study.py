@@ -79,7 +79,7 @@ def result(run_id: int = 0) -> dict[str, Any]:
         "kind": "compare", "scenario": "Two pools", "run": run_id,
         "window": {
             "start": "2024-05-18T00:00:00Z", "end": end, "period_s": 3600, "bin_s": BIN_S,
-            "lead_s": 600, "clock": "utc", "replay": "requests synthesised from bins",
+            "lead_s": 600, "clock": "utc", "replay": "requests generated from counts per bin",
         },
         "forecast": {"series": [
             {"model": model, "region": region, "tier": "IW-F", "method": "arima",

@@ -207,7 +207,7 @@ def test_a_plan_that_stays_has_no_next_change(run: Run, approver: User) -> None:
     later = NOW + 1.5 * (plan.ends - plan.begins)
     facts = {fact.label: fact.value for fact in fleet_plan(plan, later, charts=0).facts}
     saving = before - run.result["policies"][plan.policy]["cost_usd"]
-    assert facts["Saved, as scheduled"] == pytest.approx(1.5 * saving) and saving > 0
+    assert facts["Savings by schedule"] == pytest.approx(1.5 * saving) and saving > 0
 
 
 def test_the_saving_follows_the_schedule(run: Run, approver: User) -> None:
@@ -217,7 +217,7 @@ def test_the_saving_follows_the_schedule(run: Run, approver: User) -> None:
 
     def saved(hours: float) -> Any:
         facts = fleet_plan(plan, NOW + timedelta(hours=hours), charts=0).facts
-        return next(fact.value for fact in facts if fact.label == "Saved, as scheduled")
+        return next(fact.value for fact in facts if fact.label == "Savings by schedule")
 
     # 2 replicas for 8 h, 5 for 12 h, 3 for 4 h. It is active from 6:30 on.
     day = (plan.ends - plan.begins) / timedelta(hours=1)

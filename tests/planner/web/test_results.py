@@ -61,8 +61,8 @@ def test_a_table_of_policies_has_a_column_for_each_tier_and_marks_the_recommende
     assert set(tiers) <= set(heads)
     assert shown.marked == {0}
     first, second = rows_of(shown)
-    assert (first["Cost"], second["Cost"], first["Saving at equal SLO"]) == (10.0, 20.0, 0.5)
-    assert second["Saving at equal SLO"] is None
+    assert (first["Cost"], second["Cost"], first["Saving vs baseline"]) == (10.0, 20.0, 0.5)
+    assert second["Saving vs baseline"] is None
 
 
 def test_a_signal_that_never_moved_is_noted() -> None:

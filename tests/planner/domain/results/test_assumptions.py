@@ -10,7 +10,7 @@ from planner.domain.kinds import plan
 from planner.domain.outcome import Inputs, Outcome
 from planner.domain.preparation import study_of
 from planner.domain.progress import silent
-from planner.domain.results.assumptions import REQUESTS, Assumption, assumptions_of
+from planner.domain.results.assumptions import REQUESTS, SLO_OF, Assumption, assumptions_of
 from planner.domain.traffic.sources import StoredTrace
 from tests.planner.domain import builders as make
 
@@ -51,10 +51,10 @@ def test_what_the_scenario_gives_by_hand_is_assumed_and_says_which_key(
     assert assumptions["Split of t by tier"].value == "fast 70%, slow 30%"
     assert assumptions["Split of t by tier"].key == "traffic.sources[0].tiers"
     assert assumptions["Volume of t"].value == "0.5 times what the trace has"
-    assert assumptions["Limits of slow"].value == "95% of requests within E2E 1 min"
+    assert assumptions[f"{SLO_OF}slow"].value == "E2E 1 min for 95% of requests"
     assert assumptions["Cold start of a replica"].value == "90 s"
     assert assumptions["Forecast of demand"].value == "last-value"
-    assert assumptions["Planned percentile, all interactive"].value == "P90"
+    assert assumptions["Planned percentile, all interactive tiers"].value == "P90"
     assert assumptions["Current fleet"].value.startswith("4 replicas")
     assert assumptions["Price of G in east"].value == "$2 per GPU and hour"
     assert "not checked" in assumptions["Speed of m on 1 x G"].value

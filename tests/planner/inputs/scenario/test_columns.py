@@ -82,7 +82,7 @@ def test_prefill_and_decode_pools_have_a_link_and_a_minimum_each() -> None:
     assert link.bytes_s == pytest.approx(8 * gpu.network_bytes_s)
     assert link.kv_bytes_per_token == hardware.models[big].kv_bytes_per_token
     assert (
-        dict(hardware.provenance)["KV transfer of llama-3.1-70b from H100-SXM, prefill"].kind
+        dict(hardware.provenance)["KV transfer of llama-3.1-70b from prefill on H100-SXM"].kind
         == "assumed"
     )
     # 3 prefill instances of 100 and 5 decode instances of 50 together carry what decodes carry.

@@ -14,8 +14,8 @@ def test_a_built_in_pair_has_power_by_load_and_says_how_sure_it_is():
     assert load is not None and load.graphs[0].arrangement.tp == 4
     facts = dict(power_facts(gpu, load))
     assert "error" in facts["Power by load of H100-SXM"].source
-    assert facts["Power of servers without their H100-SXM"].kind == "published"
-    assert "275 W" in facts["Power of servers without their H100-SXM"].source
+    assert facts["Server power, excluding GPUs (H100-SXM)"].kind == "published"
+    assert "275 W" in facts["Server power, excluding GPUs (H100-SXM)"].source
 
 
 def test_half_the_bytes_are_eight_bits():
