@@ -256,8 +256,8 @@ HTTP_STATUS: dict[type, int] = {
 
 def status_of(problem: Exception) -> int:
     """Return the HTTP status of an expected error: that of its nearest class in HTTP_STATUS."""
-    statuses = [HTTP_STATUS[kind] for kind in type(problem).__mro__ if kind in HTTP_STATUS]
-    return statuses[0]
+    nearest, *_ = (kind for kind in type(problem).__mro__ if kind in HTTP_STATUS)
+    return HTTP_STATUS[nearest]
 
 
 # Messages of django and psycopg for a connection that is missing or was lost.
@@ -266,15 +266,13 @@ AWAY = ("connection", "database system is", "administrator command", "could not 
 
 def server_error_of(error: BaseException) -> Away | None:
     """Return the expected error if the database or the queue does not answer; else None."""
-    package = type(error).__module__.partition(".")[0]
+    # By name: this module imports neither Django nor Celery.
+    package, _, _ = type(error).__module__.partition(".")
     name = type(error).__name__
+    is_away = any(words in str(error) for words in AWAY)
     if package in ("redis", "kombu") and name.endswith(("ConnectionError", "OperationalError")):
         server = "queue (Redis)"
-    elif (
-        package == "django"
-        and name in ("OperationalError", "InterfaceError")
-        and any(words in str(error) for words in AWAY)
-    ):
+    elif package == "django" and name in ("OperationalError", "InterfaceError") and is_away:
         server = "database"
     else:
         return None

@@ -13,7 +13,7 @@ from functools import cache
 
 from pydantic import BaseModel
 
-FIELD = re.compile(r"    ([a-z_][a-z0-9_]*): ")
+FIELD = re.compile(r"    (?P<field>[a-z_][a-z0-9_]*): ")
 
 
 def field_notes(section: type) -> dict[str, str]:
@@ -34,11 +34,11 @@ def field_notes(section: type) -> dict[str, str]:
 def _own_notes(kind: type) -> dict[str, str]:
     """Return the comments of the fields that the class itself declares."""
     source = inspect.getsource(kind)
-    comment_of_line = {
-        token.start[0]: token.string.lstrip("# ")
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.COMMENT and "noqa" not in token.string
-    }
+    comment_of_line = {}
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT and "noqa" not in token.string:
+            line_number, _column = token.start
+            comment_of_line[line_number] = token.string.lstrip("# ")
     notes: dict[str, str] = {}
     above: list[str] = []  # comment lines above the next field
     field = ""  # the field that a comment at the end of this line belongs to
@@ -50,7 +50,7 @@ def _own_notes(kind: type) -> dict[str, str]:
             continue
         declared = FIELD.match(line)
         if declared:
-            field = declared[1]
+            field = declared["field"]
             notes[field] = " ".join(above)
         elif line.startswith(("    def ", "    @")):
             field = ""  # comments in methods are of no field
@@ -65,7 +65,8 @@ def _sentence(note: str) -> str:
     note = note.strip().removesuffix(".")
     if not note:
         return ""
-    first_word = note.split()[0]
+    first_word, *_ = note.split()
     is_name_of_value = first_word.endswith(":") and first_word != "default:"
-    capital = note[0] if is_name_of_value else note[0].upper()
-    return f"{capital}{note[1:]}."
+    if not is_name_of_value:
+        note = f"{note[:1].upper()}{note[1:]}"
+    return f"{note}."

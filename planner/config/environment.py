@@ -209,8 +209,8 @@ def _is_redis_url(url: str) -> bool:
 def compiled_folder(checkout: Path, data_dir: Path) -> Path:
     """Return the folder of the compiled simulator.
 
-    It is in the checkout, so that another data folder needs no new compilation. If this user may
-    not write to the checkout, it is in the data folder.
+    It is ``var/numba`` of the checkout, so that another data folder needs no new compilation. If
+    this user does not own ``var`` or may not write to it, the folder is in the data folder.
     """
     var = checkout / "var"
     with suppress(OSError):

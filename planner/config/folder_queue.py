@@ -51,6 +51,7 @@ class Channel(virtual.Channel):
             self._finish(delivery_tag)
 
     def _queue_folder(self, queue: str) -> Path:
+        """Return the folder of a queue's messages, created if needed."""
         folder = self._folder / queue
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder

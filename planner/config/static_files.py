@@ -28,7 +28,7 @@ EMPTY_GROUP = re.compile(r"@[^{};]+\{\}")  # such as @media, after all of its ru
 CLASS = re.compile(r"\.((?:\\.|[A-Za-z_-])(?:\\.|[\w-])*)")
 VARIABLE = re.compile(r"--[\w-]+")
 # A variable and its value, such as "--tblr-red:#f00;".
-SETTING = re.compile(r"(--[\w-]+):(?:\"[^\"]*\"|'[^']*'|[^\"';{}])*(?:;|(?=\}))")
+SETTING = re.compile(r"(?P<name>--[\w-]+):(?:\"[^\"]*\"|'[^']*'|[^\"';{}])*(?:;|(?=\}))")
 INNER = re.compile(r"\([^()]*\)")  # the arguments of :not, :is and others
 
 
@@ -90,14 +90,18 @@ def trim(sheet: str, used: UsedClasses) -> str:
 
 def trim_variables(sheet: str, texts: Sequence[str]) -> str:
     """Return the CSS text ``sheet`` without variables that neither it nor one of ``texts`` uses."""
-    without_names = SETTING.sub(lambda setting: setting[0].removeprefix(setting[1]), sheet)
+
+    def without_name(setting: re.Match[str]) -> str:
+        """Return the value of a variable, which may use other variables."""
+        return setting.group().removeprefix(setting["name"])
+
     used: set[str] = set()
-    for text in (*texts, without_names):
+    for text in (*texts, SETTING.sub(without_name, sheet)):
         used.update(VARIABLE.findall(text))
 
     def if_used(setting: re.Match[str]) -> str:
         """Return a variable and its value if it is used, else ""."""
-        return setting[0] if setting[1] in used else ""
+        return setting.group() if setting["name"] in used else ""
 
     trimmed = SETTING.sub(if_used, sheet)
     # Repeat, since the values of removed variables may be the only users of others.

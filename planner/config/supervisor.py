@@ -248,19 +248,14 @@ def listen(host: str, port: int) -> socket.socket:
         try:
             return socket.create_server((host, port), backlog=512)
         except OSError as problem:
-            if problem.errno != errno.EADDRINUSE or time.monotonic() > deadline_s:
-                raise _unusable_port(host, port, problem) from None
+            is_in_use = problem.errno == errno.EADDRINUSE
+            if not is_in_use or time.monotonic() > deadline_s:
+                reason = "is taken" if is_in_use else f"cannot be used ({problem.strerror})"
+                raise Stopped(
+                    f"Port {port} of {host} {reason}. Stop the program on that port, or choose "
+                    "another with --port."
+                ) from None
         time.sleep(0.1)
-
-
-def _unusable_port(host: str, port: int, problem: OSError) -> Stopped:
-    """Return the error for a port that cannot be bound, with its remedy."""
-    is_in_use = problem.errno == errno.EADDRINUSE
-    reason = "is taken" if is_in_use else f"cannot be used ({problem.strerror})"
-    return Stopped(
-        f"Port {port} of {host} {reason}. Stop the program on that port, or choose another with "
-        "--port."
-    )
 
 
 def web_command(listener: socket.socket) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ class Numbered(models.Model):
             return super().save(*args, **kwargs)
         try:
             with transaction.atomic():
-                self.pk = take_numbers(type(self))[0]
+                (self.pk,) = take_numbers(type(self))
                 return super().save(*args, **kwargs | {"force_insert": True})
         except BaseException:
             self.pk = None

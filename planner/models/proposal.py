@@ -73,11 +73,12 @@ class Proposal(Numbered, InWorkspace):
     @property
     def repeats_active_plan(self) -> bool:
         """Return whether approval would activate the same plan again."""
-        if (base := self.base) is None or base.until is not None:
+        base = self.base
+        if base is None or base.until is not None:
             return False
-        same = {"policy": base.policy, "repeat": base.repeat}
-        proposed = same | self.options | {"policy": self.policy}
-        return base.run_id == self.run_id and proposed == same
+        active_options = {"policy": base.policy, "repeat": base.repeat}
+        proposed_options = active_options | self.options | {"policy": self.policy}
+        return base.run_id == self.run_id and proposed_options == active_options
 
 
 class ProposalEntry(models.Model):

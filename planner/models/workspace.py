@@ -118,7 +118,8 @@ def enter(workspace: Workspace | str) -> None:
 def workspace_of(slug: str) -> Workspace:
     """Return the workspace with this slug; raise NotFound that lists the known slugs."""
     if slug == MAIN:
-        return Workspace.objects.get_or_create(slug=MAIN, defaults={"name": "Main"})[0]
+        main, _ = Workspace.objects.get_or_create(slug=MAIN, defaults={"name": "Main"})
+        return main
     workspace = Workspace.objects.filter(slug=slug).first()
     if workspace is None:
         have = ", ".join(Workspace.objects.values_list("slug", flat=True)[:10])

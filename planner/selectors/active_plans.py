@@ -28,8 +28,10 @@ def activated_plans(scenario: str = "") -> QuerySet[ActivePlan]:
 
     ``scenario`` is its name, now or at activation.
     """
-    rows = ActivePlan.objects.select_related("by", "proposal")
-    return rows.filter(Q(run__scenario__name=scenario) | Q(scenario=scenario)) if scenario else rows
+    plans = ActivePlan.objects.select_related("by", "proposal")
+    if not scenario:
+        return plans
+    return plans.filter(Q(run__scenario__name=scenario) | Q(scenario=scenario))
 
 
 def activated_plan_get(number: int) -> ActivePlan:

@@ -62,7 +62,7 @@ ANALYSES = (
 def usual_seconds() -> dict[str, float]:
     """Return the median duration of recent runs in seconds, by kind of run."""
     durations = recent_durations(Run.objects.all())
-    return {kind: median(took) for (_, kind), took in durations.items()}
+    return {kind: median(seconds) for (_workspace, kind), seconds in durations.items()}
 
 
 def analyses_of(scenario: Scenario) -> list[AnalysisState]:
@@ -73,13 +73,18 @@ def analyses_of(scenario: Scenario) -> list[AnalysisState]:
     results = dict(by_kind.filter(state=Run.State.COMPLETED).annotate(Max("pk")))
     rows = runs_with_answers().filter(pk__in={*newest.values(), *results.values()})
     runs_by_id = rows.annotate(outdated=~Q(document=scenario.document)).in_bulk()
-    seconds = usual_seconds()
+    seconds_by_kind = usual_seconds()
     states = []
     for analysis in ANALYSES:
         run = runs_by_id.get(newest.get(analysis.kind, 0))
         result = runs_by_id.get(results.get(analysis.kind, 0))
-        sentence = answer_of(result) if result else ""
-        outdated = bool(result and result.outdated)
-        took = seconds.get(analysis.kind)
-        states.append(AnalysisState(analysis, run, result, sentence, outdated, took))
+        state = AnalysisState(
+            analysis=analysis,
+            run=run,
+            result=result,
+            headline=answer_of(result) if result else "",
+            outdated=bool(result and result.outdated),
+            seconds=seconds_by_kind.get(analysis.kind),
+        )
+        states.append(state)
     return states

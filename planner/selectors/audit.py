@@ -64,9 +64,11 @@ def audit_rows(all_workspaces: bool) -> Iterator[dict[str, Any]]:
 
 def security_events() -> dict[str, int]:
     """Return the number of log records of each security event."""
+    # The name of an event has hyphens, and an aggregate's must be an identifier.
     counts = {
-        f"event{n}": Count("pk", filter=condition) for n, condition in enumerate(EVENTS.values())
+        event.replace("-", "_"): Count("pk", filter=condition)
+        for event, condition in EVENTS.items()
     }
     any_event = reduce(or_, EVENTS.values())
-    rows = AuditRecord.objects.filter(any_event).aggregate(**counts)
-    return {event: rows[f"event{n}"] for n, event in enumerate(EVENTS)}
+    counted = AuditRecord.objects.filter(any_event).aggregate(**counts)
+    return {event: counted[event.replace("-", "_")] for event in EVENTS}

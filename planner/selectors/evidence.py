@@ -14,6 +14,7 @@ from planner.inputs.estimates.measured_corrections import (
     Measurement,
     changes,
 )
+from planner.inputs.scenario.user_facts import UserFacts
 from planner.models import Calibration
 from planner.selectors.hardware import own_hardware
 from planner.selectors.measured_corrections import (
@@ -115,28 +116,28 @@ def evidence_of(calibration: Calibration) -> Evidence:
     after = before
     if this_file["rows"]:
         after = measurements_of_files([*other_files, this_file], hardware)
-    usable = tuple(row for row in (after.rows if after else ()) if row.source == this_file["name"])
-    measured = [row.deployment for row in usable]
-    by_text = {str(deployed): deployed for deployed in measured}
-    for model, gpu, tp in catalogue.profiles():
-        try:
-            built_in = deployment({"model": model, "gpu": gpu, "tp": tp, **LOAD}, hardware)
-        except EXPECTED:
-            continue
-        by_text.setdefault(str(built_in), built_in)
-    deployments = list(by_text.values())
-    old, new = (changes(corrections, deployments, fit) for corrections in (before, after))
-    effects = [_effect(*compared) for compared in zip(deployments, old, new, strict=True)]
-    notable = [e for e in effects if max(e.size, e.error_change) > LEAST_CHANGE]
-    effects = sorted(notable, key=lambda effect: -effect.size)
+    all_measurements = after.rows if after else ()
+    own_measurements = [row for row in all_measurements if row.source == this_file["name"]]
+    deployments = _compared_deployments(own_measurements, hardware)
+    effects = []
+    for deployed, old_change, new_change in zip(
+        deployments,
+        changes(before, deployments, fit),
+        changes(after, deployments, fit),
+        strict=True,
+    ):
+        effect = _effect(deployed, old_change, new_change)
+        if max(effect.size, effect.error_change) > LEAST_CHANGE:
+            effects.append(effect)
+    largest_first = sorted(effects, key=lambda effect: effect.size, reverse=True)
     facts = facts_of(calibration)
-    stated_facts = {
-        name: ", ".join(dict.fromkeys(str(row[name]) for row in facts if row.get(name)))
-        for name in FACTS
-    }
+    stated_facts = {}
+    for name in FACTS:
+        values = [str(row[name]) for row in facts if row.get(name)]
+        stated_facts[name] = ", ".join(dict.fromkeys(values))  # each value once
     return Evidence(
-        rows=_row_uses(calibration, after, usable),
-        effects=tuple(effects[:MOST_EFFECTS]),
+        rows=_row_uses(calibration, after, own_measurements),
+        effects=tuple(largest_first[:MOST_EFFECTS]),
         changed=len(effects),
         compared=len(deployments),
         stated=tuple(StatedFact(name, text) for name, text in stated_facts.items() if text),
@@ -144,13 +145,29 @@ def evidence_of(calibration: Calibration) -> Evidence:
     )
 
 
+def _compared_deployments(
+    measurements: Sequence[Measurement], hardware: UserFacts
+) -> list[Deployment]:
+    """Return the measured deployments, and those with a built-in profile, without duplicates."""
+    # Deployments have no hash, so their text is the key.
+    by_text = {str(measured.deployment): measured.deployment for measured in measurements}
+    for model, gpu, tp in catalogue.profiles():
+        try:
+            built_in = deployment({"model": model, "gpu": gpu, "tp": tp, **LOAD}, hardware)
+        except EXPECTED:
+            continue
+        by_text.setdefault(str(built_in), built_in)
+    return list(by_text.values())
+
+
 def _files(calibration: Calibration) -> tuple[list[Row], Row]:
     """Return the other benchmark files with usable rows, and this one, each {"name", "rows"}."""
     other_files = []
     files = Calibration.objects.filter(kind=Calibration.Kind.BENCHMARK).exclude(pk=calibration.pk)
     for file in files.order_by("pk"):
-        if rows := deployment_rows(file):
-            name = file.name if file.name != calibration.name else f"{file.name} (file {file.pk})"
+        rows = deployment_rows(file)
+        if rows:
+            name = f"{file.name} (file {file.pk})" if file.name == calibration.name else file.name
             other_files.append({"name": name, "rows": rows})
     return other_files, {"name": calibration.name, "rows": deployment_rows(calibration)}
 
@@ -170,12 +187,12 @@ def _row_uses(
     for number, row in enumerate(calibration_table(calibration).to_dicts(), 1):
         name = f"{calibration.name}, row {number}"
         # Notes are sentences that begin with the name of their row. The last one has the reason.
-        of_row = [note for note in notes if note.startswith((f"{name} ", f"{name}:"))]
-        reason = of_row[-1].removeprefix(name).lstrip(" :") if of_row else ""
+        row_notes = [note for note in notes if note.startswith((f"{name} ", f"{name}:"))]
+        reason = row_notes[-1].removeprefix(name).lstrip(" :") if row_notes else ""
         if number not in weights and not reason:
-            empty = {name for name, value in row.items() if value in (None, "")}
-            missing = [name for name in REQUIRED_COLUMNS if name in empty]
-            if all(name in empty for name in MS_COLUMNS):
+            empty = {column for column, value in row.items() if value in (None, "")}
+            missing = [column for column in REQUIRED_COLUMNS if column in empty]
+            if empty.issuperset(MS_COLUMNS):
                 missing.append("ttft or tbt")
             reason = f"it has no {', '.join(missing)}" if missing else "it cannot be compared"
         uses.append(RowUse(number, weights.get(number, 0.0), reason))
@@ -184,6 +201,10 @@ def _row_uses(
 
 def _effect(deployed: Deployment, old: Change, new: Change) -> Effect:
     """Return the effect of a file on an estimate: ``old`` is without the file, ``new`` with it."""
+    ttft_error_before, _ = old.ttft_error  # (median, 90th percentile)
+    ttft_error, _ = new.ttft_error
+    tbt_error_before, _ = old.tbt_error
+    tbt_error, _ = new.tbt_error
     return Effect(
         model=deployed.shape.name,
         gpu=deployed.gpu.name,
@@ -193,8 +214,8 @@ def _effect(deployed: Deployment, old: Change, new: Change) -> Effect:
         osl=deployed.osl,
         ttft_factor=new.ttft / old.ttft,
         tbt_factor=new.tbt / old.tbt,
-        ttft_error_before=old.ttft_error[0],
-        ttft_error=new.ttft_error[0],
-        tbt_error_before=old.tbt_error[0],
-        tbt_error=new.tbt_error[0],
+        ttft_error_before=ttft_error_before,
+        ttft_error=ttft_error,
+        tbt_error_before=tbt_error_before,
+        tbt_error=tbt_error,
     )

@@ -39,7 +39,8 @@ class Expectation:
         if self.inside:
             return "in range"
         is_lower = self.expected.low is not None and self.outcome < self.expected.low
-        return "better" if is_lower == (self.what == COST) else "worse"
+        is_better = is_lower if self.what == COST else not is_lower  # less cost, or more attainment
+        return "better" if is_better else "worse"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +88,11 @@ def expectations() -> list[Expectation]:
 
 def coverage(expectations: Sequence[Expectation]) -> dict[str, tuple[int, int]]:
     """Return (number of intervals with the outcome inside, number of all), by kind of figure."""
-    inside: dict[str, list[bool]] = {COST: [], "SLO attainment": []}
+    inside_by_figure: dict[str, list[bool]] = {COST: [], "SLO attainment": []}
     for expectation in expectations:
-        inside[COST if expectation.what == COST else "SLO attainment"].append(expectation.inside)
-    return {name: (sum(within), len(within)) for name, within in inside.items()}
+        figure = COST if expectation.what == COST else "SLO attainment"
+        inside_by_figure[figure].append(expectation.inside)
+    return {figure: (sum(inside), len(inside)) for figure, inside in inside_by_figure.items()}
 
 
 def _expectations_of_run(pk: int, name: str, result: _ComparedResult) -> list[Expectation]:
@@ -104,13 +106,10 @@ def _expectations_of_run(pk: int, name: str, result: _ComparedResult) -> list[Ex
         # The first level stands for all that recommend this policy.
         expected = result.assurance[levels[0]].expected
         measured = result.policies[policy]
-        compared = [(COST, expected.cost_usd, measured.cost_usd)] + [
-            (tier, interval, measured.slo_attainment.get(tier))
-            for tier, interval in expected.attainment.items()
-        ]
-        expectations += [
-            Expectation(pk, name, tuple(levels), what, interval, outcome)
-            for what, interval, outcome in compared
-            if interval is not None and interval.low is not None and outcome is not None
-        ]
+        compared = [(COST, expected.cost_usd, measured.cost_usd)]
+        for tier, tier_interval in expected.attainment.items():
+            compared.append((tier, tier_interval, measured.slo_attainment.get(tier)))
+        for what, interval, outcome in compared:
+            if interval is not None and interval.low is not None and outcome is not None:
+                expectations.append(Expectation(pk, name, tuple(levels), what, interval, outcome))
     return expectations

@@ -16,6 +16,7 @@ from planner.policies.registry import traits_of
 from planner.selectors.runs import run_result, run_table, run_tables
 
 Row = Mapping[str, Any]
+MAX_LIMITS = 2  # binding constraints that a step states
 JOINT = ("global", "regions")  # constraints on the demand of all regions together
 
 
@@ -84,7 +85,8 @@ def _steps(result: Row, pool: Row, planned: Sequence[Row], count: int) -> Iterat
             "policies",
         )
     if peak is not None:
-        yield _plan_step(result, pool, peak, (size or {}).get("pool_tps") or [])
+        pool_tps = size.get("pool_tps") if size else None
+        yield _plan_step(result, pool, peak, pool_tps or [])
     if size is not None:
         yield _provenance_step(result, pool, size)
     yield from _error_steps(result, pool)
@@ -108,28 +110,28 @@ def _demand_steps(result: Row, peak: Row, largest_tps: float) -> Iterator[Step]:
     yield Step("Demand", sentence, "charts")
     factor = (recommended.get("parameters") or {}).get("load_factor", 1)
     if recommended.get("follows_plan") and factor != 1:
-        guard = traits_of(recommended["policy"]).may_exceed_plan
-        yield Step(
-            "Load factor",
-            f"Load factor {factor:g}: the cheapest value that passes the test days."
-            + " Above the planned load, the guard adds replicas." * guard,
-            "test-days",
-        )
+        sentence = f"Load factor {factor:g}: the cheapest value that passes the test days."
+        if traits_of(recommended["policy"]).may_exceed_plan:
+            sentence += " Above the planned load, the guard adds replicas."
+        yield Step("Load factor", sentence, "test-days")
 
 
 def _largest_counts(result: Row) -> dict[tuple[str, str, str], int]:
-    """Return the largest recommended number of replicas of each pool over time."""
+    """Return the largest recommended number of replicas over time, if above 0.
+
+    The keys are (model, region, arrangement) of pools.
+    """
+    counts: dict[tuple[str, str, str], int] = {}
     timetable = result["recommended"].get("timetable")
     if timetable and timetable["pools"]:
-        return {
-            (pool["replica"]["model"], pool["region"], pool["replica"]["arrangement"]): largest
-            for i, pool in enumerate(timetable["pools"])
-            if (largest := max((row["replicas"][i] for row in timetable["rows"]), default=0))
-        }
-    counts: dict[tuple[str, str, str], int] = {}
-    for row in result["plan"]["decisions"]:
-        key = row["model"], row["region"], row.get("arrangement", row["gpu"])
-        counts[key] = max(counts.get(key, 0), row["target"])
+        for i, pool in enumerate(timetable["pools"]):
+            replica = pool["replica"]
+            key = replica["model"], pool["region"], replica["arrangement"]
+            counts[key] = max((row["replicas"][i] for row in timetable["rows"]), default=0)
+    else:
+        for row in result["plan"]["decisions"]:
+            key = row["model"], row["region"], row.get("arrangement", row["gpu"])
+            counts[key] = max(counts.get(key, 0), row["target"])
     return {key: count for key, count in counts.items() if count}
 
 
@@ -181,38 +183,35 @@ def _plan_step(result: Row, pool: Row, peak: Row, pool_tps: Sequence[float]) -> 
     if capacity_tps is None or round(capacity_tps) != round(peak["capacity_tps"]):
         tps_words = f"{peak['capacity_tps']:,.0f} input tokens/s"
         facts.append(f"capacity of the region, limited by its slowest role: {tps_words}")
-    binding = [
-        # The pool is named at the head of the chain.
-        _sentences([rest.rstrip(".")])
-        if (rest := limit["sentence"].partition(": ")[2])
-        else limit["sentence"]
-        for limit in result["plan"].get("binding") or []
-        if _explains(limit, pool, peak["target"])
-    ]
-    return Step("Plan", " ".join([_sentences(facts), *binding[:2]]), "plan")
+    binding = []
+    for limit in result["plan"].get("binding") or []:
+        if _explains(limit, pool, peak["target"]):
+            # Leave out the name of the pool, which the head of the chain states.
+            _pool_name, _, reason = limit["sentence"].partition(": ")
+            binding.append(_sentences([reason.rstrip(".")]) if reason else limit["sentence"])
+    return Step("Plan", " ".join([_sentences(facts), *binding[:MAX_LIMITS]]), "plan")
 
 
 def _explains(limit: Row, pool: Row, replicas: int) -> bool:
     """Return whether a binding constraint explains the ``replicas`` of a pool, its most."""
     sentence = limit["sentence"]
-    role = pool["arrangement"].rpartition(", ")[2]
-    other = {"prefill": "decode", "decode": "prefill"}.get(role)
-    if other and (f"for {other}" in sentence or f", {other} in" in sentence):
+    _, _, role = pool["arrangement"].rpartition(", ")
+    other_role = {"prefill": "decode", "decode": "prefill"}.get(role)
+    if other_role and (f"for {other_role}" in sentence or f", {other_role} in" in sentence):
         return False
-    is_there = pool["region"] in sentence or limit["family"] in JOINT
+    is_in_region = pool["region"] in sentence or limit["family"] in JOINT
     # A demand that binds only in periods with fewer replicas does not explain the most.
-    most = (limit.get("replicas") or (0, replicas))[1]
-    return pool["model"] in sentence and is_there and replicas <= most
+    _least, most = limit.get("replicas") or (0, replicas)
+    return pool["model"] in sentence and is_in_region and replicas <= most
 
 
 def _provenance_step(result: Row, pool: Row, size: Row) -> Step:
     """Return the step on the sources of the pool's speed and price."""
     price = f"Price of {size['gpu']} in {pool['region']}"
-    facts = [f"its speed is {size['provenance']} ({size['source']})"] + [
-        f"its price is {fact['kind']} ({fact['source']})"
-        for fact in result.get("provenance") or []
-        if fact["what"] == price
-    ]
+    facts = [f"its speed is {size['provenance']} ({size['source']})"]
+    for source in result.get("provenance") or []:
+        if source["what"] == price:
+            facts.append(f"its price is {source['kind']} ({source['source']})")
     return Step("Where from", _sentences(facts), "sources")
 
 

@@ -50,7 +50,8 @@ def glossary() -> tuple[Term, ...]:
 
 def meaning_of(label: str) -> str:
     """Return the meaning of the term with which a label begins; "" if there is none."""
-    name = re.split(r"[,:(]| per ", label, maxsplit=1)[0].strip().lower()
+    beginning, *_ = re.split(r"[,:(]| per ", label, maxsplit=1)
+    name = beginning.strip().lower()
     meanings = _meanings()
     return meanings.get(name) or meanings.get(name.removesuffix("s"), "")
 
@@ -58,9 +59,10 @@ def meaning_of(label: str) -> str:
 @cache
 def _anchors() -> dict[str, str]:
     """Return the anchor of each term by its name and its plural, in lower case."""
-    return {
-        name.lower(): term.anchor for term in glossary() for name in (term.name, term.name + "s")
-    }
+    anchors = {}
+    for term in glossary():
+        anchors[term.name.lower()] = anchors[f"{term.name.lower()}s"] = term.anchor
+    return anchors
 
 
 @cache
@@ -72,15 +74,18 @@ def _pattern() -> re.Pattern[str]:
 
 @cache
 def _meanings() -> dict[str, str]:
+    """Return the meaning of each term by its name in lower case."""
     return {term.name.lower(): term.meaning for term in glossary()}
 
 
 def parse_terms(text: str) -> tuple[Term, ...]:
     """Return the terms in a text of sections: heading, definition, optionally other names."""
-    return tuple(_term(section) for section in text.split("\n## ")[1:])
+    _title, *sections = text.split("\n## ")
+    return tuple(_term(section) for section in sections)
 
 
 def _term(section: str) -> Term:
+    """Return the term of a section."""
     name, *paragraphs = (part.strip() for part in section.strip().split("\n") if part.strip())
     also = ", ".join(line.removeprefix(ALSO) for line in paragraphs if line.startswith(ALSO))
     meaning = " ".join(line for line in paragraphs if not line.startswith(ALSO))

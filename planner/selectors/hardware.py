@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from operator import attrgetter
 from statistics import median
 from typing import Any, Generic, TypeVar
 
@@ -116,12 +115,9 @@ def gpu_sources(entry: Entry[GpuSpec, OwnGpu]) -> dict[str, Provenance]:
     if entry.own:
         return {"": entry.spec.provenance}
     sources = catalogue.gpu_sources(entry.name)
-    watts = sources.pop("watts", entry.spec.provenance)
-    return (
-        dict.fromkeys(("idle_w", "prefill_w", "decode_w"), watts)
-        | sources
-        | {"": entry.spec.provenance}
-    )
+    power_source = sources.pop("watts", entry.spec.provenance)
+    power_sources = dict.fromkeys(("idle_w", "prefill_w", "decode_w"), power_source)
+    return {**power_sources, **sources, "": entry.spec.provenance}
 
 
 def own_gpu_get(name: str) -> OwnGpu:
@@ -213,12 +209,12 @@ def _built_in_prices() -> list[PriceRow]:
     prices = {(price.provider, price.region, price.gpu): price for price in catalogue.prices()}
     for region in catalogue.regions().values():
         for gpu, usd in region.usd_per_gpu_hour.items():
-            place = region.provider, region.name, gpu
-            if place not in prices or prices[place].usd_per_gpu_hour != usd:
-                spot = region.spot_usd_per_gpu_hour.get(gpu)
-                prices[place] = catalogue.Price(*place, usd, spot, region.sources[gpu])
+            key = region.provider, region.name, gpu
+            if key not in prices or prices[key].usd_per_gpu_hour != usd:
+                spot_usd = region.spot_usd_per_gpu_hour.get(gpu)
+                prices[key] = catalogue.Price(*key, usd, spot_usd, region.sources[gpu])
     names = [field.name for field in fields(catalogue.Price)]
-    return [PriceRow(*attrgetter(*names)(price)) for price in prices.values()]
+    return [PriceRow(**{name: getattr(price, name) for name in names}) for price in prices.values()]
 
 
 def _own_prices() -> list[PriceRow]:
@@ -256,10 +252,10 @@ def carbon_list(search: str = "") -> list[Carbon]:
     for grid in catalogue.grids():
         if matches(search, grid.provider, grid.name, grid.location):
             region = regions.get(grid.name)
-            same_provider = region is not None and region.provider == grid.provider
-            pue = region.pue if region and same_provider else None
-            source = region.sources.get("pue") if region and same_provider else None
-            intensities.append(Carbon(grid, pue, source))
+            if region is not None and region.provider == grid.provider:
+                intensities.append(Carbon(grid, region.pue, region.sources.get("pue")))
+            else:
+                intensities.append(Carbon(grid, pue=None, pue_provenance=None))
     return intensities
 
 

@@ -26,8 +26,10 @@ OLD_LINEAR_SIZE = 7  # size of a linear curve stored before curves had a context
 
 def spec_facts(spec: GpuSpec | ModelSpec) -> Facts:
     """Return a GPU type or model as the facts that a row stores, JSON-ready."""
-    facts = {key: value for key, value in asdict(spec).items() if key not in COLUMN_FIELDS}
-    return facts | ({"peak_flops": dict(spec.peak_flops)} if isinstance(spec, GpuSpec) else {})
+    facts = {name: value for name, value in asdict(spec).items() if name not in COLUMN_FIELDS}
+    if isinstance(spec, GpuSpec):
+        facts["peak_flops"] = dict(spec.peak_flops)  # JSON takes no other mapping
+    return facts
 
 
 def spec_of(kind: type[Spec], name: str, facts: Facts, provenance: Provenance) -> Spec:
@@ -78,13 +80,11 @@ def _phases(facts: Sequence[Mapping[str, Any]]) -> tuple[Phase, Phase] | None:
     """Return the (prefill, decode) phases that ``phase_facts`` stored; None for ()."""
     if not facts:
         return None
-    prefill, decode = (
-        Phase(
-            Provenance(fact["kind"], fact["source"]),
-            np.inf if fact["most"] is None else float(fact["most"]),
-        )
-        for fact in facts
-    )
+    phases = []
+    for fact in facts:
+        limit = np.inf if fact["most"] is None else float(fact["most"])
+        phases.append(Phase(Provenance(fact["kind"], fact["source"]), limit))
+    prefill, decode = phases
     return prefill, decode
 
 
@@ -141,10 +141,11 @@ def rows_of(table: pl.DataFrame) -> BenchmarkRows:
     table = table.with_columns(
         pl.lit(None, pl.Float64).alias(name) for name in names if name not in table.columns
     )
-    columns: Facts = {
-        name: np.asarray(column.to_list(), np.str_)
-        if column.dtype == pl.String
-        else column.fill_null(np.nan).to_numpy()
-        for name, column in ((name, table[name]) for name in names)
-    }
+    columns: Facts = {}
+    for name in names:
+        column = table[name]
+        if column.dtype == pl.String:
+            columns[name] = np.asarray(column.to_list(), np.str_)
+        else:
+            columns[name] = column.fill_null(np.nan).to_numpy()
     return BenchmarkRows(**columns)

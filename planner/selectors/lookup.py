@@ -19,7 +19,8 @@ def row_by_name(
     """
     name = name.replace("\0", "?")  # PostgreSQL refuses to search for NUL
     row = rows.filter(name=name).first()
-    if row is None and (pk := id_of(name)) is not None:
+    pk = id_of(name)
+    if row is None and pk is not None:
         row = rows.filter(pk=pk).first()
     if row is None:
         offered = rows if offered is None else offered
@@ -53,4 +54,6 @@ def version_of(text: str) -> int | None:
 
 def matches(search: str, *texts: str) -> bool:
     """Return whether every word of ``search`` is part of one of ``texts``."""
-    return all(any(word in text.casefold() for text in texts) for word in search.casefold().split())
+    lower_texts = [text.casefold() for text in texts]
+    words = search.casefold().split()
+    return all(any(word in text for text in lower_texts) for word in words)

@@ -18,4 +18,6 @@ def deliveries_of(user: User, *, shared: bool) -> QuerySet[Delivery]:
 
 
 def _owned_by(user: User, shared: bool) -> Q:
-    return Q(user=user) | Q(user=None) if shared else Q(user=user)
+    """Return a filter for the user's channels; with ``shared``, also those of the workspace."""
+    owned = Q(user=user)
+    return owned | Q(user=None) if shared else owned

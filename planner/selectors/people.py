@@ -34,9 +34,9 @@ def person_get(name: str) -> User:
 def admins_active() -> QuerySet[User]:
     """Return the enabled admins, who can invite people and give roles."""
     workspace_id = current_workspace_id()
-    admins = Membership.objects.filter(workspace=workspace_id, role=User.Role.ADMIN).values("user")
-    admin = Q(pk__in=admins) | Q(is_superuser=True)
-    return User.objects.filter(admin, is_active=True)
+    admin_ids = Membership.objects.filter(workspace=workspace_id, role=User.Role.ADMIN)
+    is_admin = Q(pk__in=admin_ids.values("user")) | Q(is_superuser=True)
+    return User.objects.filter(is_admin, is_active=True)
 
 
 def _members() -> QuerySet[User]:
@@ -46,7 +46,8 @@ def _members() -> QuerySet[User]:
 def workspaces_list() -> QuerySet[Workspace]:
     """Return all workspaces, each with the counts ``people`` and ``runs``."""
     runs = Run.everywhere.filter(workspace=OuterRef("pk")).order_by().values("workspace")
-    run_count = Subquery(runs.annotate(n=Count("pk")).values("n"), output_field=IntegerField())
+    counts = runs.annotate(count=Count("pk")).values("count")
+    run_count = Subquery(counts, output_field=IntegerField())
     return Workspace.objects.annotate(people=Count("memberships"), runs=Coalesce(run_count, 0))
 
 

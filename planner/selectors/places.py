@@ -127,10 +127,11 @@ NEEDS_ADMIN = ("people", "audit")
 @cache
 def how_tos() -> dict[str, str]:
     """Return the titles of the how-to pages by name, in order of their titles."""
-    pages = (settings.BASE_DIR / "docs" / "how-to").glob("*.md")
-    titles = {page.stem: how_to_text(page.stem).partition("\n")[0] for page in pages}
-    titles_by_name = {name: title.removeprefix("# ") for name, title in titles.items()}
-    return dict(sorted(titles_by_name.items(), key=lambda item: item[1]))
+    titled_pages = []
+    for page in (settings.BASE_DIR / "docs" / "how-to").glob("*.md"):
+        heading, _, _ = how_to_text(page.stem).partition("\n")
+        titled_pages.append((heading.removeprefix("# "), page.stem))
+    return {name: title for title, name in sorted(titled_pages)}
 
 
 @cache
@@ -141,16 +142,22 @@ def how_to_text(name: str) -> str:
 
 def how_tos_with(text: str) -> list[tuple[str, str]]:
     """Return (name, title) of the pages with all words of ``text``, those in the title first."""
-    matching = [item for item in how_tos().items() if matches(text, how_to_text(item[0]))]
-    return sorted(matching, key=lambda item: not matches(text, item[1]))
+    in_title, in_text = [], []
+    for name, title in how_tos().items():
+        if matches(text, title):
+            in_title.append((name, title))
+        elif matches(text, how_to_text(name)):
+            in_text.append((name, title))
+    return in_title + in_text
 
 
 def help_of(page: str) -> str:
     """Return the name of the how-to for a page; "" if it has none."""
-    matching = [
-        (len(beginning), how_to)
+    how_to_by_beginning = {
+        beginning: how_to
         for how_to, beginnings in HELP.items()
         for beginning in beginnings
         if page.startswith(beginning)
-    ]
-    return max(matching, default=(0, ""))[1]
+    }
+    longest_beginning = max(how_to_by_beginning, key=len, default="")
+    return how_to_by_beginning.get(longest_beginning, "")

@@ -141,26 +141,28 @@ def profiles_list(search: str = "") -> list[KnownProfile]:
 
 def plan_profiles(listed: Sequence[KnownProfile]) -> list[PlanProfile]:
     """Return the profiles of the newest comparisons that are not among the ``listed`` ones."""
-    known = {(each.model, each.gpu, each.tp, each.kind) for each in listed}
-    runs = [newest.pk for newest in latest_comparisons(Scenario.objects.all()).values()]
-    rows = Run.objects.filter(pk__in=runs).order_by("-pk")
-    profiles: dict[tuple[Any, ...], PlanProfile] = {}
-    for pk, errors, assumptions in rows.values_list(
+    seen = {(profile.model, profile.gpu, profile.tp, profile.kind) for profile in listed}
+    run_ids = [newest.pk for newest in latest_comparisons(Scenario.objects.all()).values()]
+    newest_first = Run.objects.filter(pk__in=run_ids).order_by("-pk")
+    profiles = []
+    for run_id, errors, assumptions in newest_first.values_list(
         "pk", "result__profile_error", "result__assumptions"
     ):
         sources = {
             row["what"]: Provenance(row["provenance"], row["source"]) for row in assumptions or ()
         }
-        for error in errors or ():
-            key = error["model"], error["gpu"], error["tp"], error["kind"]
-            gpus = f"{error['tp']} x {error['gpu']}"
-            source = sources.get(f"Speed of {error['model']} on {gpus}")
-            if key in known or source is None:
-                continue
-            profiles.setdefault(
-                key, PlanProfile(pk, error["model"], gpus, error["error"], error["basis"], source)
-            )
-    return list(profiles.values())
+        for row in errors or ():
+            key = row["model"], row["gpu"], row["tp"], row["kind"]
+            arrangement = f"{row['tp']} x {row['gpu']}"
+            source = sources.get(f"Speed of {row['model']} on {arrangement}")
+            if source is not None and key not in seen:
+                seen.add(key)
+                profiles.append(
+                    PlanProfile(
+                        run_id, row["model"], arrangement, row["error"], row["basis"], source
+                    )
+                )
+    return profiles
 
 
 def profile_get(name: str, version: int | None = None) -> KnownProfile:
@@ -177,7 +179,7 @@ def profile_get(name: str, version: int | None = None) -> KnownProfile:
         versions = versions.filter(version=version)
     stored_version = versions.first()  # the newest first
     if stored_version is None:
-        numbers = ", ".join(str(n) for n in row.versions.values_list("version", flat=True))
+        numbers = ", ".join(map(str, row.versions.values_list("version", flat=True)))
         raise NotFound(f"Profile {name} has no version {version}; it has {numbers or 'none'}.")
     return _profile_version(stored_version, row.versions.count())
 
@@ -260,7 +262,7 @@ def _parameters(
             "value": getattr(profile, f"{name}_s") * 1000,
             "low": None if low is None else low * 1000,
             "high": None if high is None else high * 1000,
-            "unit": f"m{UNITS[name]}",
+            "unit": f"m{UNITS[name]}",  # such as "ms per token"
         }
     return parameters
 

@@ -56,30 +56,25 @@ class WorkStatistics:
 def work_statistics(now: datetime, *, everywhere: bool = False) -> WorkStatistics:
     """Return the statistics of the runs of the current workspace, or of all (``everywhere``)."""
     runs = (Run.everywhere if everywhere else Run.objects).order_by()
-    states = Run.ACTIVE_STATES
-    unfinished = [
-        UnfinishedRuns(slug, kind, state, count, max((now - oldest).total_seconds(), 0.0))
-        for state, moment in zip(states, ("created_at", "started_at"), strict=True)
-        for slug, kind, count, oldest in runs.filter(state=state)
-        .values_list("workspace__slug", "kind")
-        .annotate(Count("pk"), Min(moment))
-        .order_by("workspace__slug", "kind")
-        if oldest is not None
-    ]
+    unfinished = []
+    for state, began_at in ((Run.State.PENDING, "created_at"), (Run.State.RUNNING, "started_at")):
+        by_kind = runs.filter(state=state).values_list("workspace__slug", "kind")
+        counts = by_kind.annotate(Count("pk"), Min(began_at)).order_by("workspace__slug", "kind")
+        for slug, kind, count, oldest in counts:
+            if oldest is not None:
+                oldest_s = max((now - oldest).total_seconds(), 0.0)
+                unfinished.append(UnfinishedRuns(slug, kind, state, count, oldest_s))
     columns = ("workspace__slug", "kind", "state", "reason")
-    ended = (
-        runs.exclude(state__in=states)
-        .values_list(*columns)
-        .annotate(Count("pk"))
-        .order_by(*columns)
-    )
+    by_state = runs.exclude(state__in=Run.ACTIVE_STATES).values_list(*columns)
+    ended = by_state.annotate(Count("pk")).order_by(*columns)
+    times = [
+        RunTimes(slug, kind, median(seconds), max(seconds))
+        for (slug, kind), seconds in sorted(recent_durations(runs).items())
+    ]
     return WorkStatistics(
-        tuple(unfinished),
-        tuple(EndedRuns(*row) for row in ended),
-        tuple(
-            RunTimes(*key, median(seconds), max(seconds))
-            for key, seconds in sorted(recent_durations(runs).items())
-        ),
+        going=tuple(unfinished),
+        ended=tuple(EndedRuns(*row) for row in ended),
+        took=tuple(times),
     )
 
 

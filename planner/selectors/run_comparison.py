@@ -72,30 +72,29 @@ def compare_runs(
             raise NotReady(f"Run {run.pk} imported a trace. Compare runs of scenarios.")
     results = [stored_result(run) for run in runs]
     policies = policy_per_run or [policy] * len(runs)
-    chosen = [
+    chosen_policies = [
         requested if requested in result.policies else result.default_policy
         for result, requested in zip(results, policies, strict=True)
     ]
     settings, unreadable = _settings(runs)
     # A run without a plan of its own chooses no settings, so scenarios compare as they are.
     if all(result.plan or result.policies for result in results):
-        for values, result, name in zip(settings, results, chosen, strict=True):
-            values.update(_as_simulated(values, result, name))
+        for values, result, chosen in zip(settings, results, chosen_policies, strict=True):
+            values.update(_as_simulated(values, result, chosen))
     differences, same = compare_settings(settings)
-    compared = map(_compared_run, runs, results, chosen)
     names = dict.fromkeys(name for result in results for name in result.policies_in_order)
     notes = [*unreadable, *_notes(runs, results)]
     not_ranked = why_not_ranked(results, differences)
     groups = [
         *plan_groups(results, not_ranked, differences),
-        *replay_groups(results, chosen, not_ranked, differences),
+        *replay_groups(results, chosen_policies, not_ranked, differences),
         *size_groups(results, not_ranked),
         *error_groups(results, not_ranked),
     ]
     if not groups:
         notes.append("These kinds of runs have no figure in common.")
     return RunComparison(
-        runs=tuple(compared),
+        runs=tuple(map(_compared_run, runs, results, chosen_policies)),
         differences=differences,
         same=same,
         groups=tuple(groups),
@@ -107,13 +106,14 @@ def compare_runs(
 def _compared_run(run: Run, result: StoredResult, policy: str) -> ComparedRun:
     """Return what a comparison states about a run: name, policy, recommendation and window."""
     window, recommended = result.window, result.recommended
+    recommendation = recommended.sentence if recommended else ""
     return ComparedRun(
         run=run.pk,
         kind=run.get_kind_display(),
         name=run.name,
         policy=policy,
         label=result.policies[policy].label if policy in result.policies else "",
-        answer=(recommended and recommended.sentence) or result.headline or "",
+        answer=recommendation or result.headline or "",
         start=window.start if window else None,
         end=window.end if window else None,
     )
@@ -175,17 +175,19 @@ def _notes(runs: Sequence[Run], results: Sequence[StoredResult]) -> Iterator[str
     if len({run.code_version for run in runs}) > 1:
         yield "Different versions of Headroom made these runs. That alone may change figures."
     # With n equal cells of the fleet, a run replays 1/n of its traffic.
-    cell_counts = {(result.replayed and result.replayed.cells) or 1 for result in results}
+    cell_counts = set()
+    for result in results:
+        cells = result.replayed.cells if result.replayed else None
+        cell_counts.add(cells or 1)
     if len(cell_counts) > 1:
-        yield ("The runs replayed different shares of their traffic (traffic.max_replayed).")
+        yield "The runs replayed different shares of their traffic (traffic.max_replayed)."
 
 
 def why_not_ranked(results: Sequence[StoredResult], differences: Iterable[Setting]) -> str:
     """Return why the runs are not ranked: different traffic or windows; "" if they are."""
-    if any(
-        row.key == "trace" or (row.key.startswith("traffic.") and "max_replayed" not in row.key)
-        for row in differences
-    ):
+    different = [setting.key for setting in differences]
+    traffic = [key for key in different if key.startswith("traffic.") and "max_replayed" not in key]
+    if traffic or "trace" in different:
         return "Other traffic: the figures are not ranked."
     if len(windows(results)) > 1:
         return "Other windows: the figures are not ranked."

@@ -114,9 +114,12 @@ def compare_settings(
     ``by_run`` has the settings of each run, by address.
     """
     keys = dict.fromkeys(key for settings in by_run for key in settings)
-    rows = [Setting(key, tuple(settings.get(key) for settings in by_run)) for key in keys]
-    different = tuple(row for row in rows if any(value != row.values[0] for value in row.values))
-    return different, len(rows) - len(different)
+    different = []
+    for key in keys:
+        values = [settings.get(key) for settings in by_run]
+        if any(value != values[0] for value in values):
+            different.append(Setting(key, tuple(values)))
+    return tuple(different), len(keys) - len(different)
 
 
 def plan_groups(
@@ -127,28 +130,27 @@ def plan_groups(
     ``not_ranked`` is the reason if the runs are not ranked, else "". ``differences`` are the
     settings in which the runs differ.
     """
-    totals = [result.plan and result.plan.totals for result in results]
+    totals = [result.plan.totals if result.plan else None for result in results]
     if not _has_several(totals):
         return
     note = not_ranked
     if not note and any(row.key.startswith(PLAN_SETTINGS) for row in differences):
         note = "The targets differ: the cheaper plan is not better until it is simulated."
-    rows = [
-        _compare(
-            column, heading, [getattr(row, column.name, None) for row in totals], fair=not note
-        )
-        for heading, column in PLAN.items()
-    ]
+    rows = []
+    for heading, column in PLAN.items():
+        values = [getattr(run_totals, column.name, None) for run_totals in totals]
+        rows.append(_compare(column, heading, values, fair=not note))
     yield Group("As planned", (*rows, *_percentile_rows(results)), note)
 
 
 def _percentile_rows(results: Sequence[StoredResult]) -> Iterator[ComparedFigure]:
     """Yield figures on the forecast percentile that each plan uses, by tier."""
-    percentiles_of_runs = [
-        {row.tier: row for row in (result.forecast.quantile if result.forecast else ())}
-        for result in results
-    ]
-    for tier in dict.fromkeys(tier for by_tier in percentiles_of_runs for tier in by_tier):
+    percentiles_of_runs = []  # by tier
+    for result in results:
+        rows = result.forecast.quantile if result.forecast else ()
+        percentiles_of_runs.append({row.tier: row for row in rows})
+    tiers = dict.fromkeys(tier for by_tier in percentiles_of_runs for tier in by_tier)
+    for tier in tiers:
         for heading, column in PERCENTILES.items():
             values = [
                 getattr(by_tier.get(tier), column.name, None) for by_tier in percentiles_of_runs
@@ -179,8 +181,9 @@ def replay_groups(
     rows = []
     for column, tier, label in _columns(attainments):
         values = [_value(row, column.name, tier) for row in figures]
+        are_texts = {isinstance(value, str) for value in values if value}
         # Text and numbers in one column, as of different releases, do not compare.
-        if not any(values) or len({isinstance(value, str) for value in values if value}) > 1:
+        if len(are_texts) != 1:
             continue
         is_latency = column.name.endswith("_ms")
         fair = not not_ranked and (is_latency or not limits_differ)
@@ -231,6 +234,7 @@ def _without_unfair_marks(row: ComparedFigure, attainments: Sequence[Attainment]
     first_run = attainments[0]
 
     def is_unfair(mark: str, attainment: Attainment) -> bool:
+        """Return whether the mark of a run with this attainment is unfair."""
         if mark == BETTER:
             return _serves_worse(attainment, first_run)
         return mark == WORSE and _serves_worse(first_run, attainment)
@@ -244,11 +248,11 @@ def _without_unfair_marks(row: ComparedFigure, attainments: Sequence[Attainment]
 
 def _serves_worse(attainment: Attainment, other: Attainment) -> bool:
     """Return whether the attainment of any tier is below ``other`` by more than EQUAL_SLO."""
-    pairs = [(attainment.get(tier), other_share) for tier, other_share in other.items()]
-    return any(
-        share is not None and other_share is not None and share < other_share - EQUAL_SLO
-        for share, other_share in pairs
-    )
+    for tier, other_share in other.items():
+        share = attainment.get(tier)
+        if share is not None and other_share is not None and share < other_share - EQUAL_SLO:
+            return True
+    return False
 
 
 def size_groups(results: Sequence[StoredResult], not_ranked: str) -> Iterator[Group]:
@@ -257,14 +261,10 @@ def size_groups(results: Sequence[StoredResult], not_ranked: str) -> Iterator[Gr
     No value is marked better, because looser latency limits give more capacity. ``not_ranked`` is
     the note of the group.
     """
-    rows_by_run = [
-        {
-            _replica_name(row): row
-            for row in (result.capacity or result.pools)
-            if row.max_rps is not None
-        }
-        for result in results
-    ]
+    rows_by_run = []
+    for result in results:
+        rows = result.capacity or result.pools
+        rows_by_run.append({_replica_name(row): row for row in rows if row.max_rps is not None})
     yield from _group_by_name("Replica capacity", rows_by_run, SIZE, fair=False, note=not_ranked)
 
 
@@ -273,8 +273,8 @@ def _replica_name(row: SizedReplica) -> str:
     replica = row.replica
     name = f"{replica.model} on {replica.arrangement or replica.gpu}"
     # The arrangement of some replicas ends with the role.
-    has_role = replica.role in (None, "mixed") or name.endswith(f", {replica.role}")
-    return name if has_role else f"{name}, {replica.role}"
+    is_complete = replica.role in (None, "mixed") or name.endswith(f", {replica.role}")
+    return name if is_complete else f"{name}, {replica.role}"
 
 
 def error_groups(results: Sequence[StoredResult], not_ranked: str) -> Iterator[Group]:
@@ -282,13 +282,10 @@ def error_groups(results: Sequence[StoredResult], not_ranked: str) -> Iterator[G
 
     ``not_ranked`` is the reason if the runs are not ranked, else "".
     """
-    rows_by_run = [
-        {
-            f"{row.model} in {row.region}, {row.tier}": row
-            for row in (result.forecast.series if result.forecast else ()) or result.series
-        }
-        for result in results
-    ]
+    rows_by_run = []
+    for result in results:
+        rows = (result.forecast.series if result.forecast else ()) or result.series
+        rows_by_run.append({f"{row.model} in {row.region}, {row.tier}": row for row in rows})
     yield from _group_by_name(
         "Forecasts", rows_by_run, ERRORS, fair=not not_ranked, note=not_ranked
     )
@@ -309,17 +306,16 @@ def _group_by_name(
     """
     if not _has_several(rows_by_run):
         return
-    rows = [
-        _compare(
-            column,
-            f"{name}: {heading}",
-            [getattr(rows.get(name), column.name, None) for rows in rows_by_run],
-            fair=fair,
-        )
-        for name in dict.fromkeys(name for rows_of_run in rows_by_run for name in rows_of_run)
-        for heading, column in columns.items()
-    ]
-    yield Group(title, tuple(row for row in rows if any(v is not None for v in row.values)), note)
+    names = dict.fromkeys(name for rows_of_run in rows_by_run for name in rows_of_run)
+    figures = []
+    for name in names:
+        for heading, column in columns.items():
+            values = [
+                getattr(rows_of_run.get(name), column.name, None) for rows_of_run in rows_by_run
+            ]
+            if any(value is not None for value in values):
+                figures.append(_compare(column, f"{name}: {heading}", values, fair=fair))
+    yield Group(title, tuple(figures), note)
 
 
 def _has_several(values_of_runs: Sequence[Any]) -> bool:
@@ -342,14 +338,16 @@ def _compare(column: Column, label: str, values: Sequence[Any], *, fair: bool) -
     Without ``fair``, the runs are not ranked and all marks are "".
     """
     first, *others = values
+    changes = [_change(column, first, value) for value in others]
+    marks = [_mark(column, first, value) if fair else "" for value in others]
     return ComparedFigure(
         name=column.name,
         label=label,
         unit=column.unit,
         help=column.help,
         values=tuple(values),
-        changes=(None, *(_change(column, first, value) for value in others)),
-        marks=("", *(_mark(column, first, value) if fair else "" for value in others)),
+        changes=(None, *changes),
+        marks=("", *marks),
     )
 
 
@@ -382,4 +380,5 @@ def _mark(column: Column, first: Any, value: Any) -> str:
     tolerance = EQUAL_SLO if column.unit == SHARE else TOLERANCE * max(abs(first), abs(value))
     if abs(value - first) <= tolerance:
         return ""
+    # ``better`` is 1 if more is better, and -1 if less is.
     return BETTER if (value - first) * column.better > 0 else WORSE

@@ -72,14 +72,16 @@ def answer_of(run: Run) -> str:
         basis = ", not simulated" if run.kind == Run.Kind.PLAN else ""
         return f"{figures['policy_label']}: {figure(float(figures['policy_usd']), '$')}{basis}"
     if figures["headline"]:
-        return re.split(r"[.;]( |$)", figures["headline"])[0]
+        first_clause, *_ = re.split(r"[.;]( |$)", figures["headline"])
+        return first_clause
     if figures["plan_usd"]:
         return f"{figure(float(figures['plan_usd']), '$')} as planned"
     if figures["pool_0_max_rps"]:
         return _pools_text(run)
     if run.kind == Run.Kind.INGEST and figures["read_requests"]:
         return f"{int(figures['read_requests']):,} requests"
-    return run.problem.partition("\n")[0]
+    first_line, _, _ = run.problem.partition("\n")
+    return first_line
 
 
 def _pools_text(run: Run) -> str:
@@ -88,16 +90,24 @@ def _pools_text(run: Run) -> str:
     It is that in the pool that the demand needs, or that of a replica alone if this is not known.
     The run must come from ``runs_with_answers``.
     """
-    figures, pools, model_before, place = vars(run), list[str](), "", ""
+    figures = vars(run)
+    pools: list[str] = []
+    previous_model, place = "", ""
     for i in range(POOLS):
-        model, role, rps = (figures[f"pool_{i}_{key}"] for key in ("model", "role", "max_rps"))
-        if rps:
-            words = [] if model == model_before else [model]
-            words += [role] if role in ("prefill", "decode") else []
-            in_pool_rps = _rps_in_pool(run, i)
-            place = place or (" in the pool" if in_pool_rps else "")
-            pools.append(" ".join([*words, figure(in_pool_rps or float(rps))]))
-            model_before = model
+        model, role, alone_rps = (
+            figures[f"pool_{i}_{key}"] for key in ("model", "role", "max_rps")
+        )
+        if not alone_rps:
+            continue
+        words = [model] if model != previous_model else []
+        if role in ("prefill", "decode"):
+            words.append(role)
+        in_pool_rps = _rps_in_pool(run, i)
+        if in_pool_rps:
+            place = " in the pool"
+        words.append(figure(in_pool_rps or float(alone_rps)))
+        pools.append(" ".join(words))
+        previous_model = model
     more = " and others" if figures[f"pool_{POOLS}_max_rps"] else ""
     return f"Capacity per replica{place}, req/s: {', '.join(pools)}{more}"
 
@@ -215,13 +225,11 @@ def saving_at_equal(policy: StoredPolicy, base: StoredPolicy) -> float | None:
     To compare unequal attainments, each cost is divided by ``flat_usd``, the cost of a static fleet
     with the same attainment. None if the attainments are equal, or if a cost is not known.
     """
-    pairs = (
-        (share, base.slo_attainment.get(tier)) for tier, share in policy.slo_attainment.items()
-    )
-    is_unequal = any(
-        share is not None and other is not None and abs(share - other) > EQUAL_SLO
-        for share, other in pairs
-    )
+    is_unequal = False
+    for tier, share in policy.slo_attainment.items():
+        base_share = base.slo_attainment.get(tier)
+        if share is not None and base_share is not None and abs(share - base_share) > EQUAL_SLO:
+            is_unequal = True
     if not (is_unequal and policy.flat_usd and base.flat_usd and base.cost_usd):
         return None
     if policy.cost_usd is None:

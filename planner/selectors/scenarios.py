@@ -37,8 +37,11 @@ def scenarios_with(condition: Callable[[Mapping[str, Any]], bool]) -> list[str]:
 
 def models_of_scenarios() -> set[str]:
     """Return the names of the models in the scenarios that were changed last."""
-    rows = [row for data in _newest_outlines() for row in data.get("models") or ()]
-    return {str(row.get("name", "")) if isinstance(row, Mapping) else str(row) for row in rows}
+    names = set()
+    for document in _newest_outlines():
+        for model in document.get("models") or ():
+            names.add(str(model.get("name", "") if isinstance(model, Mapping) else model))
+    return names
 
 
 def gpus_of_scenarios() -> list[str]:
@@ -46,10 +49,12 @@ def gpus_of_scenarios() -> list[str]:
 
     The newest scenario comes first.
     """
-    newest = _newest_outlines()
-    fleets = [row for data in newest for row in (data.get("fleet") or {}).get("today") or ()]
-    profiles = [row for data in newest for row in data.get("profiles") or ()]
-    return list(dict.fromkeys(str(row["gpu"]) for row in (*fleets, *profiles) if "gpu" in row))
+    pools: list[Any] = []
+    profiles: list[Any] = []
+    for document in _newest_outlines():
+        pools += (document.get("fleet") or {}).get("today") or ()
+        profiles += document.get("profiles") or ()
+    return list(dict.fromkeys(str(row["gpu"]) for row in (*pools, *profiles) if "gpu" in row))
 
 
 def _newest_outlines() -> list[Any]:
@@ -110,16 +115,19 @@ def _latest_comparison(row: dict[str, Any]) -> LatestComparison:
 
     The database gives two of them, ``meets_slo`` and ``replicas``, as JSON text.
     """
-    meets_slo, steps = (json.loads(row[name] or "null") for name in ("meets_slo", "replicas"))
-    span = span_of(from_json(ScheduleRow, step) for step in steps or ())
-    replicas = span_text(span) if span else None
+    row["meets_slo"] = json.loads(row["meets_slo"] or "null")
+    schedule = json.loads(row["replicas"] or "[]") or ()
+    span = span_of(from_json(ScheduleRow, step) for step in schedule)
+    row["replicas"] = span_text(span) if span else None
+    start, end = row.pop("start"), row.pop("end")
+    row["window_s"] = None
+    if start and end:
+        window = datetime.fromisoformat(end) - datetime.fromisoformat(start)
+        row["window_s"] = window.total_seconds()
     policy, baseline = row.pop("policy"), row.pop("baseline")
-    start, end = (row.pop(name) for name in ("start", "end"))
-    window = datetime.fromisoformat(end) - datetime.fromisoformat(start) if start and end else None
-    row["window_s"] = window and window.total_seconds()
     if policy and policy == baseline:
         row["saving"] = None
-    return LatestComparison(**row | {"meets_slo": meets_slo, "replicas": replicas})
+    return LatestComparison(**row)
 
 
 def scenario_get(name: str) -> Scenario:
@@ -147,13 +155,13 @@ def versions_changing(scenario: Scenario, part: str) -> QuerySet[ScenarioVersion
     """Return the versions that changed the section ``part`` of a scenario; "": all versions."""
     if not part:
         return versions_of(scenario)
-    numbers, before = [], None
+    numbers, previous_section = [], None
     rows = ScenarioVersion.objects.filter(scenario=scenario).order_by("number")
     for number, document in rows.values_list("number", "document").iterator():
         section = section_of(document, part)
-        if section != before:
+        if section != previous_section:
             numbers.append(number)
-        before = section
+        previous_section = section
     return versions_of(scenario).filter(number__in=numbers)
 
 
@@ -161,11 +169,9 @@ def version_get(scenario: Scenario, number: int) -> ScenarioVersion:
     """Return a version by number; raise NotFound with the newest numbers."""
     version = versions_of(scenario).filter(number=number).first()
     if version is None:
-        numbers = versions_of(scenario).values_list("number", flat=True)
-        raise NotFound(
-            f"{scenario.name} has no version {number}. Choose from "
-            f"{', '.join(map(str, sorted(numbers)[-10:]))}."
-        )
+        numbers = sorted(versions_of(scenario).values_list("number", flat=True))
+        newest = ", ".join(map(str, numbers[-10:]))
+        raise NotFound(f"{scenario.name} has no version {number}. Choose from {newest}.")
     return version
 
 
@@ -175,13 +181,16 @@ def compare_versions(
     """Compare two versions, or only their section ``part``."""
     notes: list[str] = []
     different, same = compare_settings([_settings(version, part, notes) for version in (old, new)])
-    texts = (version.document for version in (old, new))
-    before, after = ((section_of(text, part) if part else text).splitlines() for text in texts)
-    names = [f"{version.name}, version {version.number}" for version in (old, new)]
+    texts = [
+        section_of(version.document, part) if part else version.document for version in (old, new)
+    ]
+    old_lines, new_lines = (text.splitlines() for text in texts)
+    old_name, new_name = (f"{version.name}, version {version.number}" for version in (old, new))
+    diff = unified_diff(old_lines, new_lines, old_name, new_name, lineterm="", n=2)
     return VersionDifference(
         settings=() if notes else different,
         same=0 if notes else same,
-        lines=tuple(unified_diff(before, after, names[0], names[1], lineterm="", n=2)),
+        lines=tuple(diff),
         notes=tuple(notes),
     )
 

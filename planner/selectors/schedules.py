@@ -60,19 +60,17 @@ class ObservedSpeed:
 
 def observed_speeds(model: str, gpu: str, tp: int) -> list[ObservedSpeed]:
     """Return measured speeds of ``model`` on ``tp`` GPUs of type ``gpu``, newest first."""
-    sources = Source.objects.exclude(speed=[]).values_list("name", "speed")
-    speeds = [
-        ObservedSpeed(None, name, judged.scenario, judged.until, judged.drift)
-        for name, rows in sources
-        for judged in (from_json(JudgedSpeed, row) for row in rows)
-    ]
+    speeds = []
+    for name, judged_speeds in Source.objects.exclude(speed=[]).values_list("name", "speed"):
+        for document in judged_speeds:
+            judged = from_json(JudgedSpeed, document)
+            speeds.append(ObservedSpeed(None, name, judged.scenario, judged.until, judged.drift))
     finished = Outcome.objects.filter(state=Outcome.State.DONE).order_by("-ends")
-    rows = finished.values_list("pk", "plan__scenario", "ends", "figures__speed")[:MAX_OUTCOMES]
-    speeds += [
-        ObservedSpeed(pk, "", scenario, ends, from_json(SpeedDrift, drift))
-        for pk, scenario, ends, drifts in rows
-        for drift in drifts or ()
-    ]
+    outcomes = finished.values_list("pk", "plan__scenario", "ends", "figures__speed")
+    for pk, scenario, ends, drifts in outcomes[:MAX_OUTCOMES]:
+        for document in drifts or ():
+            drift = from_json(SpeedDrift, document)
+            speeds.append(ObservedSpeed(pk, "", scenario, ends, drift))
     of_replica = [
         speed
         for speed in speeds

@@ -39,9 +39,11 @@ def things_found(text: str) -> list[Found]:
 
 def _stored(words: Sequence[str]) -> Iterator[Found]:
     """Yield the rows of the database whose name has every word; of runs, also their kind."""
-    named, titled, runs = Q(), Q(), Run.objects.filter(sweep=None)
+    named, titled = Q(), Q()  # have every word in their name, or in their title
+    runs = Run.objects.filter(sweep=None)
     for word in words:
-        named, titled = named & Q(name__icontains=word), titled & Q(title__icontains=word)
+        named &= Q(name__icontains=word)
+        titled &= Q(title__icontains=word)
         kinds = [kind for kind, label in Run.Kind.choices if word in label.lower()]
         runs = runs.filter(Q(name__icontains=word) | Q(kind__in=kinds))
     yield from _rows(Scenario.objects.filter(named), "Scenario", "scenario")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import product
+from typing import Any
 
 from django.db.models import Count, QuerySet
 from django.db.models.fields.json import KT
@@ -47,23 +48,21 @@ def run_figures(run: Run) -> dict[str, float | None]:
     attainment = policy.slo_attainment if policy else None
     if not attainment and result.recommended:
         attainment = result.recommended.attainment
-    values: dict[str, float | None] = {
-        name: policy.columns.get(simulated) if policy else getattr(totals, planned, None)
-        for name, (simulated, planned) in SOURCES.items()
-    }
+    values: dict[str, float | None] = {}
+    for name, (simulated, planned) in SOURCES.items():
+        values[name] = policy.columns.get(simulated) if policy else getattr(totals, planned, None)
     shares = [share for share in (attainment or {}).values() if share is not None]
+    values["attainment"] = min(shares, default=None)
     plan = typed_result(run, PlannedReplicas).plan
-    replicas = Counter[datetime]()  # by period
+    replicas_by_period = Counter[datetime]()
     for decision in plan.decisions if plan else ():
-        replicas[decision.period] += decision.target
-    values |= {
-        "attainment": min(shares, default=None),
-        "replicas": float(max(replicas.values())) if replicas else None,
-    }
-    return {
-        shown.name: None if (value := values[shown.name]) is None else float(value)
-        for shown in FIGURES
-    }
+        replicas_by_period[decision.period] += decision.target
+    values["replicas"] = max(replicas_by_period.values(), default=None)
+    figures = {}
+    for shown in FIGURES:
+        value = values[shown.name]
+        figures[shown.name] = None if value is None else float(value)
+    return figures
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +94,16 @@ def varied_settings(sweep: Sweep) -> list[VariedSetting]:
     varied = []
     for axis in sweep.axes:
         label, unit = label_and_unit(axis["key"])
-        texts = [
-            "not set" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-            for value in axis["values"]
-        ]
-        texts = [f"{text} {unit}".rstrip() for text in texts]
+        texts = [f"{_value_text(value)} {unit}".rstrip() for value in axis["values"]]
         varied.append(VariedSetting(label, axis["values"], texts, relative=unit == TIMES))
     return varied
+
+
+def _value_text(value: Any) -> str:
+    """Return the value of a setting as text."""
+    if value is None:
+        return "not set"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,8 @@ def _range(costs: Sequence[float | None]) -> str:
     known = [cost for cost in costs if cost is not None]
     if not known:
         return ""
-    return " to ".join(dict.fromkeys(figure(end, "$") for end in (min(known), max(known))))
+    lowest, highest = figure(min(known), "$"), figure(max(known), "$")
+    return lowest if lowest == highest else f"{lowest} to {highest}"
 
 
 def sweep_get(number: int) -> Sweep:
@@ -172,14 +175,17 @@ def _runs(sweep: Sweep) -> QuerySet[Run]:
 def sweep_grid(sweep: Sweep, figure: Figure = DEFAULT) -> Grid:
     """Return the grid of one figure of the runs of a sweep."""
     cells = rank_cells(sweep_cells(sweep), figure)
-    columns = len(sweep.axes[1]["values"]) if sweep.axes[1:] else 1
+    _first_axis, *second_axis = sweep.axes
+    columns = len(second_axis[0]["values"]) if second_axis else 1
     states = [cell.state for cell in cells if cell.run is not None]
     going = sum(state in Run.ACTIVE_STATES for state in states)
     completed = states.count(Run.State.COMPLETED)
     return Grid(
         figure=figure.name,
         unit=figure.unit,
-        rows=tuple(tuple(cells[i : i + columns]) for i in range(0, len(cells), columns)),
+        rows=tuple(
+            tuple(cells[start : start + columns]) for start in range(0, len(cells), columns)
+        ),
         done=completed,
         failed=len(states) - going - completed,
         going=going,
@@ -192,9 +198,12 @@ def _seconds_left(runs: list[Run], going: int) -> float | None:
 
     None if no run is going on, or if none has ended yet.
     """
-    spans = [(run.started_at, run.finished_at) for run in runs]
-    ended = [(begun, end) for begun, end in spans if begun is not None and end is not None]
-    if not ended or not going:
+    starts, ends = [], []
+    for run in runs:
+        if run.started_at is not None and run.finished_at is not None:
+            starts.append(run.started_at)
+            ends.append(run.finished_at)
+    if not ends or not going:
         return None
-    took = max(end for _, end in ended) - min(begun for begun, _ in ended)
-    return float(took.total_seconds() / len(ended) * going)
+    elapsed = max(ends) - min(starts)
+    return float(elapsed.total_seconds() / len(ends) * going)

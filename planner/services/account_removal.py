@@ -35,17 +35,18 @@ def account_data(user: User, *, by: User | None) -> dict[str, Any]:
     Objects that they made are listed by number and name, if in a workspace that they may enter.
     """
     record("user.data-taken", user, by=by)
-    about = {
-        _table_name(field): [_public_columns(row) for row in _rows_of_user(field, user)]
-        for field in _user_foreign_keys(models.CASCADE)
-    }
-    visible = {None, *(workspace.pk for workspace in user.workspaces)}
-    made = {}
+    rows_about_user = {}
+    for field in _user_foreign_keys(models.CASCADE):
+        rows = _rows_of_user(field, user)
+        rows_about_user[_table_name(field)] = [_public_columns(row) for row in rows]
+    # Tables that belong to no workspace have no column workspace_id: None.
+    visible_workspaces = {None, *(workspace.pk for workspace in user.workspaces)}
+    rows_made = {}
     for field in _user_foreign_keys(models.SET_NULL):
-        made[f"{_table_name(field)}, {field.name}"] = [
+        rows_made[f"{_table_name(field)}, {field.name}"] = [
             {"number": row.pk, "name": str(row)}
             for row in _rows_of_user(field, user)
-            if getattr(row, "workspace_id", None) in visible
+            if getattr(row, "workspace_id", None) in visible_workspaces
         ]
     is_about_user = Q(action__startswith="user.") & (Q(name=user.username) | Q(key=user.username))
     records = AuditRecord.objects.filter(
@@ -63,8 +64,8 @@ def account_data(user: User, *, by: User | None) -> dict[str, Any]:
             "admin_of_the_installation": user.is_superuser,
             "second_factor": user.has_second_factor,
         },
-        "about": about,
-        "made": made,
+        "about": rows_about_user,
+        "made": rows_made,
         "audit_log": list(records.order_by("number").values(*columns)),
     }
 
@@ -126,6 +127,7 @@ def _user_foreign_keys(on_delete: Any) -> Iterator[models.ForeignKey[Any, Any]]:
 
 
 def _owner_fields() -> Iterator[models.ForeignKey[Any, Any]]:
+    """Return the foreign keys called "owner", whose rows pass to the new owner."""
     return (field for field in _user_foreign_keys(models.SET_NULL) if field.name == OWNER_FIELD)
 
 
@@ -134,9 +136,12 @@ def _rows_of_user(field: models.ForeignKey[Any, Any], user: User) -> models.Quer
 
 
 def _public_columns(row: models.Model) -> dict[str, Any]:
-    # Keys, hashes and session data would let a reader of the export sign in.
-    columns = (column for column in row._meta.concrete_fields if column.name not in SECRET_COLUMNS)
-    return {column.name: column.value_from_object(row) for column in columns}
+    """Return the values of a row by column, without those with which one could sign in."""
+    return {
+        column.name: column.value_from_object(row)
+        for column in row._meta.concrete_fields
+        if column.name not in SECRET_COLUMNS
+    }
 
 
 def _table_name(field: models.ForeignKey[Any, Any]) -> str:
@@ -163,10 +168,11 @@ def _check_can_take_over(new_owner: User, person: User) -> None:
     """Raise PlannerError unless ``new_owner`` is a planner wherever ``person`` owns something."""
     if new_owner.pk == person.pk or not new_owner.is_active:
         raise PlannerError(f"{new_owner.username} cannot take over what {person.username} owns.")
-    workspaces = {
-        row.workspace for field in _owner_fields() for row in _rows_of_user(field, person)
-    }
-    for workspace in sorted(workspaces, key=lambda workspace: workspace.slug):
+    workspaces = {}
+    for field in _owner_fields():
+        for row in _rows_of_user(field, person):
+            workspaces[row.workspace.slug] = row.workspace
+    for _slug, workspace in sorted(workspaces.items()):
         may_plan = new_owner.role_in(workspace) not in (None, Role.VIEWER)
         if not may_plan and not new_owner.is_superuser:
             raise PlannerError(

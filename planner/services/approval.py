@@ -95,8 +95,8 @@ def check_up_to_date(proposal: Proposal) -> None:
 
     Also raises NotReady if the active plan of another scenario shares some of its deployments.
     """
-    current = None
-    if (run := proposal.run) is not None:
+    run, current = proposal.run, None
+    if run is not None:
         options = options_of(ExportOptions, dict(proposal.options))
         plan = activatable_plan(run, options, timezone.now())
         current = next(iter(plans_replaced_by(plan, run)), None)

@@ -31,8 +31,8 @@ class BucketCopy:
     """What a copy of this machine's stores to the bucket did; each store is a folder or file."""
 
     bucket: str
-    whole: int  # number of stores that the bucket already had
-    taken: int  # number of stores copied from this machine
+    present: int  # number of stores that the bucket already had
+    copied: int  # number of stores copied from this machine
     lost: tuple[str, ...]  # stores that rows name and that are in neither place
 
 
@@ -44,7 +44,7 @@ def arrays_copy_to_bucket() -> BucketCopy:
             "Arrays are kept in the data folder. Name a bucket in HEADROOM_ARRAYS to keep them "
             "there (docs/operations.md)."
         )
-    present, copied, missing = 0, 0, []
+    present, copied, lost = 0, 0, []
     for store in sorted(named_stores()):
         if bucket.holds(store):
             present += 1
@@ -52,8 +52,8 @@ def arrays_copy_to_bucket() -> BucketCopy:
             bucket.keep(store)
             copied += 1
         else:
-            missing.append(store)
-    return BucketCopy(bucket.name, present, copied, tuple(missing))
+            lost.append(store)
+    return BucketCopy(bucket.name, present, copied, tuple(lost))
 
 
 def orphans_sweep(*, min_age_s: float = MIN_AGE_S) -> int:
@@ -63,16 +63,17 @@ def orphans_sweep(*, min_age_s: float = MIN_AGE_S) -> int:
     """
     written_before_s = time.time() - min_age_s
     # List files first and rows after: a file that gets its row in between stays.
-    paths = _candidates(row_arrays.data_dir())
-    orphans = [path for path in paths if _last_written(path) < written_before_s]
+    paths = _paths_to_check(row_arrays.data_dir())
+    old_paths = [path for path in paths if _last_written(path) < written_before_s]
     # Active ingest runs will create these folders, so their temporary folders stay.
     ingests = Run.everywhere.filter(
         kind=Run.Kind.INGEST, state__in=Run.ACTIVE_STATES, trace__isnull=False
     )
-    active_stores = {store_of(*row) for row in ingests.values_list("trace_id", "trace__sha256")}
+    traces = ingests.values_list("trace_id", "trace__sha256")
+    active_stores = {store_of(number, sha256) for number, sha256 in traces}
     named = _named_paths()
     removed = 0
-    for path in orphans:
+    for path in old_paths:
         final_path = _relative(path.with_name(final_name(path.name)))
         if _relative(path) in named or final_path in active_stores:
             continue
@@ -93,20 +94,21 @@ def _sweep_bucket(written_before_s: float) -> int:
     bucket, removed = row_arrays.bucket(), 0
     if bucket is None:
         return 0
+    # List files first and rows after: a file that gets its row in between stays.
     stores = [store for name in DATA_FOLDERS for store in bucket.stores(name)]
     named = _named_paths()
     for store in stores:
         if store in named:
             continue
-        last_written_s = max((written for _, written in bucket.objects(store)), default=None)
-        if last_written_s is not None and last_written_s < written_before_s:
+        written_s = [object_written_s for _, object_written_s in bucket.objects(store)]
+        if written_s and max(written_s) < written_before_s:
             logger.info("%s has no owner and is removed", store)
             bucket.remove(store)
             removed += 1
     return removed
 
 
-def _candidates(base: Path) -> Iterator[Path]:
+def _paths_to_check(base: Path) -> Iterator[Path]:
     """Yield every file and folder in the data directory ``base`` that some row should name."""
     for name in (UPLOADS, TRACES, RUNS):
         if (folder := base / name).is_dir():
@@ -121,12 +123,12 @@ def _relative(path: Path) -> str:
 
 def _last_written(path: Path) -> float:
     """Return when a file, or anything in a folder, was last modified, in epoch seconds."""
-    moments = [0.0]
+    modified_s = [0.0]  # for a file that is removed meanwhile
     with suppress(FileNotFoundError):
-        moments.append(path.stat().st_mtime)
+        modified_s.append(path.stat().st_mtime)
         if path.is_dir():
-            moments += [inner.stat().st_mtime for inner in path.rglob("*")]
-    return max(moments)
+            modified_s += [inner.stat().st_mtime for inner in path.rglob("*")]
+    return max(modified_s)
 
 
 def _named_paths() -> set[str]:

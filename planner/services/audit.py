@@ -53,6 +53,7 @@ def record(
 
 
 def _workspace_slug() -> str:
+    """Return the slug of the current workspace; "" if there is none."""
     try:
         return current_workspace().slug
     except NoWorkspace:
@@ -60,9 +61,13 @@ def _workspace_slug() -> str:
 
 
 def _display_name(thing: Model | str) -> str:
-    if not isinstance(thing, Model):
+    """Return the first of NAME_FIELDS that the row has; "" if it has none, or for a text."""
+    if isinstance(thing, str):
         return ""
-    return str(next((getattr(thing, name) for name in NAME_FIELDS if getattr(thing, name, "")), ""))
+    for field_name in NAME_FIELDS:
+        if name := getattr(thing, field_name, ""):
+            return str(name)
+    return ""
 
 
 @transaction.atomic  # the log is never without its triggers

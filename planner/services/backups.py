@@ -208,10 +208,10 @@ def _snapshot_with_retries(folder: Path) -> Manifest:
     Starts again if arrays are removed meanwhile, at most SNAPSHOT_TRIES times.
     """
     for tries_left in reversed(range(SNAPSHOT_TRIES)):
-        outermost = not connection.in_atomic_block
+        is_outermost = not connection.in_atomic_block
         try:
             with transaction.atomic():
-                if outermost and connection.vendor == "postgresql":
+                if is_outermost and connection.vendor == "postgresql":
                     # By default each statement sees its own state; all tables need the same.
                     with connection.cursor() as cursor:
                         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -228,6 +228,7 @@ def _snapshot_with_retries(folder: Path) -> Manifest:
 
 
 def _build_manifest(tally: RowDigest, stores: list[str], workspace: str = "") -> Manifest:
+    """Return the manifest of a backup made now; ``workspace`` is a slug, "" for all."""
     return Manifest(
         format=FORMAT,
         version=VERSION,
@@ -266,7 +267,8 @@ def named_stores() -> Iterator[str]:
             yield source.store
     uploads = set(row_arrays.stores_below(UPLOADS))
     for options in Run.everywhere.filter(kind=Run.Kind.INGEST).values_list("options", flat=True):
-        if (upload := options.get("upload", "")) in uploads:
+        upload = options.get("upload", "")
+        if upload in uploads:
             yield upload
 
 
@@ -351,6 +353,7 @@ def _check_restorable(path: Path, folder: Path, manifest: Manifest) -> str:
 
 
 def _has_same_content(content: IO[bytes], file: Path) -> bool:
+    """Return whether ``content`` has the same bytes as ``file``, read block by block."""
     with file.open("rb") as original:
         while block := original.read(BLOCK_BYTES):
             if content.read(len(block)) != block:
@@ -430,25 +433,26 @@ def _swapping_arrays(folder: Path) -> Iterator[Callable[[], None]]:
     If the block fails after the function was called, its changes are undone.
     """
 
-    def swap() -> None:
-        """Move the current arrays aside, and those of the backup to where they were."""
-        for name in DATA_FOLDERS:
-            current = row_arrays.data_dir() / name
-            new = folder / ARRAYS / name
-            old = folder / "old"
-            if current.exists():
-                old.mkdir(exist_ok=True)
-                current.rename(old / name)
-                undo.callback((old / name).rename, current)
-            if new.exists():
-                new.rename(current)
-                undo.callback(shutil.rmtree, current)
-        uploads = row_arrays.data_dir() / UPLOADS
-        # the next upload needs the folder, in whichever process it arrives
-        if not uploads.exists():
-            uploads.mkdir(mode=0o700)
-            undo.callback(uploads.rmdir)
-
     with ExitStack() as undo:
+
+        def swap() -> None:
+            """Move the current arrays aside, and those of the backup to where they were."""
+            for name in DATA_FOLDERS:
+                current = row_arrays.data_dir() / name
+                new = folder / ARRAYS / name
+                old = folder / "old"
+                if current.exists():
+                    old.mkdir(exist_ok=True)
+                    current.rename(old / name)
+                    undo.callback((old / name).rename, current)
+                if new.exists():
+                    new.rename(current)
+                    undo.callback(shutil.rmtree, current)
+            uploads = row_arrays.data_dir() / UPLOADS
+            # the next upload needs the folder, in whichever process it arrives
+            if not uploads.exists():
+                uploads.mkdir(mode=0o700)
+                undo.callback(uploads.rmdir)
+
         yield swap
         undo.pop_all()  # the block succeeded

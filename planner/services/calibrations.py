@@ -38,6 +38,7 @@ ROWS = "rows"
 KERNELS = "kernels"  # any kernel format, recognized by its columns
 CALIBRATION_FORMATS = (*BENCHMARK_FORMATS, KERNELS, *KERNEL_FORMATS)
 MAX_UPLOAD_BYTES = 50_000_000  # the file is read while the user waits
+CHUNK_BYTES = 2**20
 AUTO = "auto"
 MAX_TOKENS = 10_000_000
 # Options that the report of a benchmark file keeps, since its rows have no columns for them.
@@ -154,14 +155,14 @@ def _check_size(file_name: str, size: int) -> None:
 
 
 def calibration_path(
-    *, user: User | None, path: Path, options: CalibrationOptions | None = None, source: str = ""
+    *, path: Path, options: CalibrationOptions | None = None, source: str = ""
 ) -> Calibration:
     """Read a file on this machine for the command line, like ``calibration_upload``."""
     check_regular(path)
     with path.open("rb") as file:
-        chunks = iter(lambda: file.read(1 << 20), b"")
+        chunks = iter(lambda: file.read(CHUNK_BYTES), b"")  # until the end of the file
         return calibration_upload(
-            user=user, chunks=chunks, file_name=path.name, options=options, source=source
+            user=None, chunks=chunks, file_name=path.name, options=options, source=source
         )
 
 
@@ -206,7 +207,7 @@ def _read_benchmark_rows(
     derived it too, the column of the file counts.
     """
     read_options = options.model_dump()
-    engine = {name: read_options.pop(name) for name in GIVEN_FACTS}
+    given_facts = {name: read_options.pop(name) for name in GIVEN_FACTS}
     file = read_benchmarks(path, name=file_name, max_bytes=MAX_UPLOAD_BYTES, **read_options)
     file_columns = _serving_columns(path, file_name, file)
     _require_facts(file, file_name, () if file_columns is None else file_columns.columns)
@@ -214,17 +215,18 @@ def _read_benchmark_rows(
         "kind": Calibration.Kind.BENCHMARK,
         "format": file.format,
         "rows": file.rows.rows,
-        "report": _report(file) | {"engine": {k: v for k, v in engine.items() if v}},
+        "report": _report(file)
+        | {"engine": {name: value for name, value in given_facts.items() if value}},
     }
     derived = {name: values for name, values in file.facts.items() if any(values)}
     serving_columns = pl.DataFrame(derived).with_columns(pl.all().replace("", None))
     if file_columns is not None:
-        serving_columns = pl.concat(
-            [file_columns, serving_columns.drop(file_columns.columns, strict=False)],
-            how="horizontal",
-        )
+        derived_only = serving_columns.drop(file_columns.columns, strict=False)
+        serving_columns = pl.concat([file_columns, derived_only], how="horizontal")
     tables = {ROWS: rows_table(file.rows)}
-    return columns, tables | ({SERVING_TABLE: serving_columns} if serving_columns.width else {})
+    if serving_columns.width:
+        tables[SERVING_TABLE] = serving_columns
+    return columns, tables
 
 
 def _require_facts(file: BenchmarkFile, name: str, serving_columns: Sequence[str]) -> None:
@@ -240,9 +242,11 @@ def _require_facts(file: BenchmarkFile, name: str, serving_columns: Sequence[str
     missing = []
     for fact in NEEDED_FACTS.keys() - {"replicas"}:
         values = getattr(rows, fact)
-        absent = np.isnan(values) if values.dtype.kind == "f" else values == ""
-        # Other rows without a fact are not used. Without tp they would count as rows of one GPU.
-        if absent.all() or (fact == "tp" and absent.any() and "decode_tp" not in serving_columns):
+        is_absent = np.isnan(values) if values.dtype.kind == "f" else values == ""
+        # Rows without a fact are not used, so some may lack it. But a row without tp would count
+        # as a row of one GPU.
+        required_in_all = fact == "tp" and "decode_tp" not in serving_columns
+        if is_absent.any() if required_in_all else is_absent.all():
             missing.append(fact)
     if file.gateway and not all(file.facts["replicas"]):
         missing.append("replicas")
@@ -264,16 +268,16 @@ def _serving_columns(path: Path, name: str, file: BenchmarkFile) -> pl.DataFrame
         return None
     # read_rows() gives a sentence instead of a row that it cannot read.
     row_fields = [named_fields(row) for row in rows if not isinstance(row, str)]
-    row_count = file.rows.rows
     # Both readers must see the same rows, since columns are joined by position. They differ for a
     # log of requests, of which read_benchmarks() makes one row per run.
-    if not len(row_fields) == len(rows) == row_count:
+    if not len(row_fields) == len(rows) == file.rows.rows:
         return None
-    texts = [{column: str(value) for column, value in row.items()} for row in row_fields]
-    present = [column for column in EXTRA_COLUMNS if any(column in row for row in texts)]
+    columns_of_file = set().union(*row_fields)
+    present = [column for column in EXTRA_COLUMNS if column in columns_of_file]
     if not present:
         return None
-    return pl.DataFrame(texts, schema=dict.fromkeys(present, pl.String))
+    text_rows = [{column: str(value) for column, value in row.items()} for row in row_fields]
+    return pl.DataFrame(text_rows, schema=dict.fromkeys(present, pl.String))
 
 
 def read_kernel_file(path: Path, name: str, format: str, gpu: str = "") -> KernelFile:
@@ -328,11 +332,9 @@ def _save(calibration: Calibration, tables: Tables, kernels: Path | None) -> Cal
 
 def _kernel_table(file: KernelFile) -> pl.DataFrame:
     """Return a table with the number of measurements of each operator on each GPU type."""
-    rows = [
-        (gpu, table.op, int(table.seconds.size))
-        for gpu, tables in file.by_gpu.items()
-        for table in tables
-    ]
+    rows = []
+    for gpu, tables in file.by_gpu.items():
+        rows += [(gpu, table.op, int(table.seconds.size)) for table in tables]
     columns = {"gpu": pl.String, "operator": pl.String, "measurements": pl.Int64}
     table = pl.DataFrame(rows, schema=columns, orient="row")
     return table.group_by("gpu", "operator", maintain_order=True).sum()

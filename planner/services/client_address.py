@@ -17,7 +17,8 @@ def client_address(request: HttpRequest) -> str:
     """
     # Without a proxy the client could write this header itself.
     forwarded = request.headers.get("X-Forwarded-For", "") if settings.HTTPS else ""
-    address: str = forwarded.rpartition(",")[2].strip() or request.META.get("REMOTE_ADDR", "")
+    _, _, last_entry = forwarded.rpartition(",")
+    address: str = last_entry.strip() or request.META.get("REMOTE_ADDR", "")
     return address[:MAX_ADDRESS_CHARACTERS]
 
 
@@ -30,5 +31,5 @@ def client_network(request: HttpRequest) -> str:
     with suppress(ValueError):
         parsed = ip_address(address)
         if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is None:
-            return str(IPv6Network((int(parsed) >> 64 << 64, 64)))
+            return str(IPv6Network((int(parsed), 64), strict=False))
     return address

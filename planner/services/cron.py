@@ -62,7 +62,8 @@ class Cron:
 
     def between(self, after: datetime, until: datetime, limit: int) -> list[datetime]:
         """Return the times in ``(after, until]`` in UTC, the last ``limit`` if there are more."""
-        return list(deque(takewhile(lambda moment: moment <= until, self.moments(after)), limit))
+        in_time = takewhile(lambda moment: moment <= until, self.moments(after))
+        return list(deque(in_time, maxlen=limit))  # which keeps the last ones
 
     def moments(self, after: datetime) -> Iterator[datetime]:
         """Yield every time after ``after``, in UTC."""

@@ -19,7 +19,7 @@ from planner.inputs.scenario.schema.regions import Region
 from planner.selectors.hardware import own_hardware
 from planner.selectors.scenarios import scenario_get
 from planner.selectors.traces import ready_trace
-from planner.services.draft_windows import DEFAULT_WINDOW, window_choices
+from planner.services.draft_windows import window_choices
 from planner.services.drafts import scenario_draft
 from planner.services.estimates import STORED_MEASUREMENTS, MeasurementSource
 from planner.services.launch_drafts import LaunchDescription, launch_draft
@@ -66,7 +66,7 @@ def is_search_stored(query: DeploymentQuery) -> bool:
 
 
 def _answer_key(*question: Any) -> str:
-    """Return the key of an answer in the cache: a hash of all on which it depends."""
+    """Return the key of an answer in the cache: a hash of all the inputs on which it depends."""
     return sha256(pickle.dumps(question)).hexdigest()
 
 
@@ -95,8 +95,8 @@ def scenario_with_deployments(
         # the stored scenario does not change
         return edit(text, {"name": f"{base.name[:90]}, {profiles[0]['gpu']}"})
     stored = ready_trace(trace)
-    choices = {choice.key: choice for choice in window_choices(stored)}
-    draft = scenario_draft(stored, choices.get(DEFAULT_WINDOW, next(iter(choices.values()), None)))
+    # The default window comes first. A short trace has no choices.
+    draft = scenario_draft(stored, next(iter(window_choices(stored)), None))
     return replace_deployments(draft, model, profiles, limits, in_place=True)
 
 
@@ -117,27 +117,27 @@ def replace_deployments(
     """
     if not profiles:
         raise PlannerError("No deployment is chosen; tick one of the list.")
-    before, data = parse(document), outline(document)
+    parsed, data = parse(document), outline(document)
     chosen = [dict(row) for row in profiles]
     gpus = list(dict.fromkeys(str(row.get("gpu", "")) for row in chosen))
     regions = [
         add_missing_gpus(row, region, gpus)
-        for row, region in zip(data["regions"], before.regions, strict=True)
+        for row, region in zip(data["regions"], parsed.regions, strict=True)
     ]
     changes: Row = {"regions": regions}
     if in_place:
         changes["profiles"] = chosen
         changes["models"] = [model]
         changes["traffic.sources"] = [dict(row, model=model) for row in data["traffic"]["sources"]]
-        ttft_limits = [tier.ttft_ms or math.inf for tier in before.tiers]
-        strictest = ttft_limits.index(min(ttft_limits))
+        ttft_limits_ms = [tier.ttft_ms or math.inf for tier in parsed.tiers]
+        strictest = ttft_limits_ms.index(min(ttft_limits_ms))
         tiers = [dict(row) for row in data["tiers"]]
-        tiers[strictest] |= {name: value for name, value in limits.items() if value is not None}
+        tiers[strictest] |= {name: limit for name, limit in limits.items() if limit is not None}
         changes["tiers"] = tiers
     else:
-        others = [row for row in data["profiles"] if row.get("model") != model]
-        changes["profiles"] = [*others, *chosen]
-        if model not in {listed.name for listed in before.models}:
+        of_other_models = [row for row in data["profiles"] if row.get("model") != model]
+        changes["profiles"] = [*of_other_models, *chosen]
+        if model not in {listed.name for listed in parsed.models}:
             changes["models"] = [*data["models"], model]
     text = edit(document, changes)
     parse(text)
@@ -148,8 +148,8 @@ def add_missing_gpus(row: Mapping[str, Any], region: Region, needed: Iterable[st
     """Return a region of a scenario document, with the GPU types in ``needed`` that it lacks.
 
     ``row`` is the region in the document and ``region`` the same one, parsed. It gets as many GPUs
-    of a new type as it has of its most numerous type. Their price is the median of the known offers
-    if the region's built-in price list lacks them.
+    of a new type as it has of its most numerous type. If the region's built-in price list lacks the
+    new type, its price is the median of the known offers.
     """
     missing = [gpu for gpu in needed if gpu not in region.capacity]
     if not missing:
@@ -157,8 +157,8 @@ def add_missing_gpus(row: Mapping[str, Any], region: Region, needed: Iterable[st
     most_gpus = max(region.capacity.values(), default=0)
     built_in = catalogue.regions().get(region.like or "")
     listed_prices = built_in.usd_per_gpu_hour if built_in else {}
-    known = {gpu: price_of(gpu, {}).usd for gpu in missing if gpu not in listed_prices}
-    prices = {gpu: round(usd, 4) for gpu, usd in known.items() if usd > 0}
+    median_prices = {gpu: price_of(gpu, {}).usd for gpu in missing if gpu not in listed_prices}
+    prices = {gpu: round(usd, 4) for gpu, usd in median_prices.items() if usd > 0}
     changed = {**row, "capacity": {**row["capacity"], **dict.fromkeys(missing, most_gpus)}}
     if prices:
         changed["usd_per_gpu_hour"] = {**prices, **row.get("usd_per_gpu_hour", {})}

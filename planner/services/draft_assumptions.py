@@ -81,11 +81,11 @@ def _context(trace: Trace, serving: Serving) -> Iterator[Assumption]:
     if trace.kind != Trace.Kind.REQUESTS or not trace.store:
         return
     served = serving.labels or {EVERY_LABEL: serving}
-    models = {label: each.profile.model for label, each in served.items()}
+    models = {label: label_serving.profile.model for label, label_serving in served.items()}
     contexts = {
         label: (model, catalogue.shape(model).max_context) for label, model in models.items()
     }
-    gpus = {each.profile.gpu for each in served.values()}
+    gpus = {label_serving.profile.gpu for label_serving in served.values()}
     for beyond in requests_beyond_context(row_arrays.local_path(trace.store), contexts):
         larger = models_for(beyond.longest, gpus, beyond.model)[:3]  # the three closest in size
         offer = f"Models with a large enough context: {', '.join(larger)}."
@@ -135,21 +135,21 @@ def _first_names(names: list[str]) -> str:
 def _region(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
     """Yield the assumptions on region, price, cold start and time-to-first-token limit."""
     tier = draft.tiers[0]
-    named = [name for name in trace.report.get("regions") or [] if name]
-    kept = drafts.labels_in_draft(trace, "regions")
-    if kept:
-        why = "your file names them" if kept[1:] else "your file names it"
-    elif named:
-        why = f"your file names {_first_names(named)}, and the draft plans one region"
+    file_regions = [name for name in trace.report.get("regions") or [] if name]
+    draft_regions = drafts.labels_in_draft(trace, "regions")
+    if draft_regions:
+        why = "your file names them" if len(draft_regions) > 1 else "your file names it"
+    elif file_regions:
+        why = f"your file names {_first_names(file_regions)}, and the draft plans one region"
     else:
         why = "your file has no regions"
     yield Assumption(
         "regions",
-        "Regions and prices" if draft.regions[1:] else "Region and price",
+        "Regions and prices" if len(draft.regions) > 1 else "Region and price",
         "; ".join(_region_words(region) for region in draft.regions),
         f"{why}. Prices are on demand",
         "Cost changes with the price. A farther region adds its latency to TTFT.",
-        warns=bool(named) and not kept,
+        warns=bool(file_regions) and not draft_regions,
     )
     yield cold_start(draft)
     if (tier.ttft_ms or 0) > drafts.TTFT_MS:  # the draft loosened the usual limit
@@ -190,25 +190,27 @@ def cold_start(draft: Scenario) -> Assumption:
 
 def _limits(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
     """Yield the assumption on tiers: their shares of traffic and SLO limits, with the source."""
-    kept = drafts.labels_in_draft(trace, "tiers")
-    shares = _tier_shares(trace) if kept else draft.traffic.sources[0].tiers
+    draft_tiers = drafts.labels_in_draft(trace, "tiers")
+    shares = _tier_shares(trace) if draft_tiers else draft.traffic.sources[0].tiers
     tiers = []
     for tier in draft.tiers:
         share = f"{shares[tier.name]:.0%} " if tier.name in shares else ""
         tiers.append(share + ", ".join([tier.name, *_limit_words(tier)]))
-    named = [name for name in trace.report.get("tiers") or [] if name]
-    if kept:
-        why = f"your file names {_first_names(named)}, without limits. The limits are common ones"
-    else:
-        named_words = f"your file names {_first_names(named)}, without limits" if named else ""
-        why = f"{named_words or 'your file has no tiers'}. These are SageServe's (IW-F, IW-N)"
+    file_tiers = [name for name in trace.report.get("tiers") or [] if name]
+    file_words = "your file has no tiers"
+    if file_tiers:
+        file_words = f"your file names {_first_names(file_tiers)}, without limits"
+    limit_source = (
+        "The limits are common ones" if draft_tiers else "These are SageServe's (IW-F, IW-N)"
+    )
+    why = f"{file_words}. {limit_source}"
     yield Assumption(
         "tiers",
         "Tiers and their limits",
         "; ".join(tiers),
         why,
         "Work that may wait longer needs fewer replicas at the peak.",
-        warns=bool(named) and not kept,
+        warns=bool(file_tiers) and not draft_tiers,
     )
 
 
@@ -231,22 +233,23 @@ def _limit_words(tier: Tier) -> Iterator[str]:
         yield "deferrable"
 
 
-def _lengths(trace: Trace, draft: Scenario, speed: Profile) -> Iterator[Assumption]:
+def _lengths(trace: Trace, draft: Scenario, profile: Profile) -> Iterator[Assumption]:
     """Yield the token lengths that the draft assumes because the file has none.
 
-    Each says how many more replicas longer lengths need. ``speed`` is the profile of a replica.
+    Each says how many more replicas longer lengths need. ``profile`` is that of a replica.
     """
     isl, osl = drafts.mean_lengths(trace)
-    max_rps, _ = largest_rate(speed, isl, osl)
+    max_rps, _ = largest_rate(profile, isl, osl)
     for what, field, longer_isl, longer_osl in (
         ("Prompt lengths", "input_tokens", LENGTH_FACTOR * isl, osl),
         ("Answer lengths", "output_tokens", isl, LENGTH_FACTOR * osl),
     ):
-        stated = (getattr(source, field) for source in draft.traffic.sources)
-        lengths = next(filter(None, stated), None)
-        if lengths is None:
+        lengths_by_source = [getattr(source, field) for source in draft.traffic.sources]
+        assumed_lengths = [lengths for lengths in lengths_by_source if lengths]
+        if not assumed_lengths:
             continue
-        rps_if_longer, _ = largest_rate(speed, longer_isl, longer_osl)
+        lengths = assumed_lengths[0]  # the same for every source
+        rps_if_longer, _ = largest_rate(profile, longer_isl, longer_osl)
         more = max_rps / rps_if_longer - 1
         yield Assumption(
             "sources",
@@ -279,10 +282,12 @@ def _assumed_spread(trace: Trace) -> Iterator[Assumption]:
 
 def _caches(trace: Trace) -> Iterator[Assumption]:
     """Yield the assumption on prefix caches, if the file shows repeated prompts."""
-    if share := drafts.cached_share(trace):
-        value, why = f"{share:.0%} of prompt tokens are cached", "your file counts them"
-    elif share := drafts.repeated_blocks(trace):
-        value = f"{share:.0%} of prompts repeat earlier ones"
+    cached_share = drafts.cached_share(trace)
+    repeated_share = drafts.repeated_blocks(trace)
+    if cached_share:
+        value, why = f"{cached_share:.0%} of prompt tokens are cached", "your file counts them"
+    elif repeated_share:
+        value = f"{repeated_share:.0%} of prompts repeat earlier ones"
         why = "your file has hashes of blocks, or sessions with growing prompts"
     else:
         return

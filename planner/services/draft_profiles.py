@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -62,25 +61,30 @@ def choose_serving(trace: Trace, model: str = "", gpu: str = "") -> Serving:
     usual_gpu = next(name for name in (*gpus_of_scenarios(), DEFAULT_GPU) if name in gpus)
     if model:
         return _serving_of_model(profiles, model, gpu, usual_gpu, named=False)
-    # The built-in model of each model name in the trace that is known.
-    known = {label: known_model(label) for label in trace.report.get("models") or []}
-    named = {label: name for label, name in known.items() if name in models}
-    labels = model_labels(trace)  # the names that each get a profile
-    default, longest = DEFAULT_MODEL, 0
+    # The built-in model for each model name in the trace (label), if there is one.
+    known_models = {label: known_model(label) for label in trace.report.get("models") or []}
+    model_by_label = {label: name for label, name in known_models.items() if name in models}
+    labels_to_serve = model_labels(trace)  # the model names that each get a profile
+    default_model, longest_tokens = DEFAULT_MODEL, 0
     if trace.requests and trace.report.get("unanswered") == trace.requests:
-        default = DEFAULT_EMBEDDER
-    elif labels or not named:
-        default, longest = _default_model(trace, gpu or usual_gpu)
-    first_model = next(iter(named.values()), default)
-    first = _serving_of_model(profiles, first_model, gpu, usual_gpu, named=bool(named))
-    if not (labels and named):
-        return replace(first, longest=longest)
-    # A chosen GPU type may lack some of the models.
-    serving_of = partial(_serving_of_model, profiles, gpu=gpu, usual_gpu=usual_gpu, strict=False)
-    by_label = {
-        label: serving_of(named.get(label, default), named=label in named) for label in labels
-    }
-    return replace(first, labels=MappingProxyType(by_label))
+        default_model = DEFAULT_EMBEDDER
+    elif labels_to_serve or not model_by_label:
+        default_model, longest_tokens = _default_model(trace, gpu or usual_gpu)
+    first_model = next(iter(model_by_label.values()), default_model)
+    first = _serving_of_model(profiles, first_model, gpu, usual_gpu, named=bool(model_by_label))
+    if not (labels_to_serve and model_by_label):
+        return replace(first, longest=longest_tokens)
+    serving_by_label = {}
+    for label in labels_to_serve:
+        serving_by_label[label] = _serving_of_model(
+            profiles,
+            model_by_label.get(label, default_model),
+            gpu,
+            usual_gpu,
+            named=label in model_by_label,
+            strict=False,  # the chosen GPU type may lack some of the models
+        )
+    return replace(first, labels=MappingProxyType(serving_by_label))
 
 
 def _default_model(trace: Trace, gpu: str) -> tuple[str, int]:
@@ -89,12 +93,13 @@ def _default_model(trace: Trace, gpu: str) -> tuple[str, int]:
     It is DEFAULT_MODEL, with 0 tokens, if that takes the longest request. Else it is another model
     on the GPU type ``gpu`` that takes it, if there is one.
     """
-    if trace.kind == Trace.Kind.REQUESTS and trace.store:
-        longest = longest_request(row_arrays.local_path(trace.store))
-        if longest > catalogue.shape(DEFAULT_MODEL).max_context:
-            for larger in models_for(longest, {gpu}, DEFAULT_MODEL):
-                return larger, longest
-    return DEFAULT_MODEL, 0
+    if trace.kind != Trace.Kind.REQUESTS or not trace.store:
+        return DEFAULT_MODEL, 0
+    longest_tokens = longest_request(row_arrays.local_path(trace.store))
+    if longest_tokens <= catalogue.shape(DEFAULT_MODEL).max_context:
+        return DEFAULT_MODEL, 0
+    large_enough = models_for(longest_tokens, {gpu}, DEFAULT_MODEL)
+    return (large_enough[0], longest_tokens) if large_enough else (DEFAULT_MODEL, 0)
 
 
 def models_for(tokens: int, gpus: Collection[str], model: str) -> tuple[str, ...]:
@@ -103,12 +108,13 @@ def models_for(tokens: int, gpus: Collection[str], model: str) -> tuple[str, ...
     Models without an image encoder come first, then those closest to ``model`` in size.
     """
     shapes = {name: catalogue.shape(name) for name, gpu in built_in_profiles() if gpu in gpus}
-    size = parameters(catalogue.shape(model)).total
+    wanted_parameters = parameters(catalogue.shape(model)).total
 
     def difference(name: str) -> tuple[bool, float, str]:
         """Return a sort key: whether the model reads images, the log ratio of sizes, the name."""
         shape = shapes[name]
-        return shape.encoder is not None, abs(math.log(parameters(shape).total / size)), name
+        size_ratio = parameters(shape).total / wanted_parameters
+        return shape.encoder is not None, abs(math.log(size_ratio)), name
 
     fits = (name for name, shape in shapes.items() if shape.max_context >= tokens and shape.causal)
     return tuple(sorted(fits, key=difference))
@@ -147,13 +153,19 @@ def _serving_of_model(
     whether the trace names the model. If ``gpu`` has no profile of the model, raise NotFound if
     ``strict``, else use another GPU type. Raises NotFound for a model without any profile.
     """
-    by_gpu = {g: profile for (m, g), profile in profiles.items() if m == model}
+    by_gpu = {
+        profile_gpu: profile
+        for (profile_model, profile_gpu), profile in profiles.items()
+        if profile_model == model
+    }
     if not by_gpu:
         raise NotFound(f"No built-in profile serves {model!r}. Choose a model of the list.")
     # built_in_profiles() has no modelled profile for some GPU types that could serve the model.
     wanted_gpu = gpu or usual_gpu
-    if wanted_gpu not in by_gpu and (modelled := _modelled_profile(model, wanted_gpu)):
-        by_gpu[wanted_gpu] = modelled
+    if wanted_gpu not in by_gpu:
+        modelled = _modelled_profile(model, wanted_gpu)
+        if modelled is not None:
+            by_gpu[wanted_gpu] = modelled
     if gpu and gpu not in by_gpu and strict:
         raise NotFound(
             f"No built-in profile has {model} on {gpu!r}. Choose from {', '.join(by_gpu)}."
@@ -163,7 +175,8 @@ def _serving_of_model(
     row: dict[str, Any] = {"model": profile.model, "gpu": profile.gpu, "tp": profile.tp}
     if profile.kind == "roofline":
         row["kind"] = "roofline"
-        if (precision := catalogue.published_precision(profile.model)) != "bf16":
+        precision = catalogue.published_precision(profile.model)
+        if precision != "bf16":
             row["precision"] = precision
     return Serving(profile, row, named)
 
@@ -191,5 +204,10 @@ def best_tp(model: str, gpu: str) -> int:
 
     Measured profiles come before others, then those with fewer GPUs.
     """
-    by_tp = {tp: p for (m, g, tp), p in catalogue.profiles().items() if (m, g) == (model, gpu)}
-    return min(by_tp, key=lambda tp: (by_tp[tp].provenance.kind != "measured", tp))
+    profiles = [
+        profile
+        for profile in catalogue.profiles().values()
+        if (profile.model, profile.gpu) == (model, gpu)
+    ]
+    measured = [profile.tp for profile in profiles if profile.provenance.kind == "measured"]
+    return min(measured or [profile.tp for profile in profiles])

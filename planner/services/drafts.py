@@ -82,10 +82,15 @@ def scenario_draft(
     if horizon is None:
         series, ended_note = _series_in_window(trace, window)
     if ended_note:
-        labels = {row.get("model") for row in series}
-        used = {label: model for label, model in serving.labels.items() if label in labels}
+        labels_in_window = {row.get("model") for row in series}
+        used = {
+            label: label_serving
+            for label, label_serving in serving.labels.items()
+            if label in labels_in_window
+        }
         serving = replace(serving, labels=MappingProxyType(used))
     profiles = [model.profile for model in serving.all]
+    regions = labels_in_draft(trace, "regions") or (REGION,)
     ttft_ms = max(_ttft_ms(trace, profile) for profile in profiles)
     data: Row = {
         "version": 1,
@@ -93,10 +98,10 @@ def scenario_draft(
         "description": " ".join(filter(None, (_ignored_labels(trace, serving), ended_note))),
         "models": [profile.model for profile in profiles],
         "profiles": [dict(model.row) for model in serving.all],
-        "regions": [_region_row(trace, profiles, name) for name in _regions(trace)],
+        "regions": [_region_row(trace, profiles, name) for name in regions],
         "tiers": _tier_rows(labels_in_draft(trace, "tiers") or (FAST, RELAXED), ttft_ms),
         "traffic": {"sources": _sources(trace, serving, series)},
-        "fleet": _fleet(profiles, _regions(trace), replicas_today),
+        "fleet": _fleet(profiles, regions, replicas_today),
         "policies": list(DRAFTED),
         "test_days": [dict(day) for day in DRAFT_DAYS],
     }
@@ -112,12 +117,14 @@ def _fleet(profiles: Sequence[Profile], regions: Sequence[str], replicas_today: 
     """Return the section ``fleet`` of a draft, with ``replicas_today`` if there is one profile."""
     fleet: Row = {"startup_s": STARTUP_S}
     if replicas_today is not None and len(profiles) == 1:
-        pool = {"model": profiles[0].model, "gpu": profiles[0].gpu}
+        (profile,) = profiles
+        pool = {"model": profile.model, "gpu": profile.gpu}
         per_region, rest = divmod(replicas_today, len(regions))
-        fleet["today"] = [  # the first regions get the rest, one replica each
-            pool | {"region": name, "replicas": per_region + (1 if i < rest else 0)}
-            for i, name in enumerate(regions)
-        ]
+        fleet["today"] = []
+        for i, name in enumerate(regions):
+            # The first regions get the rest, one replica each.
+            replicas = per_region + 1 if i < rest else per_region
+            fleet["today"].append(pool | {"region": name, "replicas": replicas})
     return fleet
 
 
@@ -129,17 +136,18 @@ def _series_in_window(trace: Trace, window: WindowChoice | None) -> tuple[list[R
     """
     series = trace.report.get("series", [])
     start_s = trace.report.get("end_ns", 0) / 1e9 - DAY_S if window is None else window.start_s
-    lasting = [row for row in series if _seconds(row.get("end", "")) > start_s]
-    ended = [row["name"] for row in series if row not in lasting]
-    if not lasting or not ended:
+    in_window = [row for row in series if _seconds(row.get("end", "")) > start_s]
+    ended_names = [row["name"] for row in series if row not in in_window]
+    if not in_window or not ended_names:
         return series, ""
-    names = _first_names(ended)
-    return lasting, f"Left out, because they end before the window: {names}."
+    names = _first_names(ended_names)
+    return in_window, f"Left out, because they end before the window: {names}."
 
 
 def _first_names(names: Sequence[str]) -> str:
     """Return at most six names, and dots if there are more."""
-    return ", ".join(names[:6]) + (" ..." if len(names) > 6 else "")
+    shown = ", ".join(names[:6])
+    return f"{shown} ..." if len(names) > 6 else shown
 
 
 def _seconds(moment: str) -> float:
@@ -151,7 +159,7 @@ def _seconds(moment: str) -> float:
     if not moment:
         return inf
     if moment.startswith("+"):
-        return float(moment[1:-1])
+        return float(moment.removeprefix("+").removesuffix("s"))
     return datetime.fromisoformat(moment).timestamp()
 
 
@@ -163,17 +171,13 @@ def labels_in_draft(trace: Trace, kind: Literal["regions", "tiers"]) -> tuple[st
     """
     names = trace.report.get(kind) or []
     series = trace.report.get("series", [])
-    labelled = all(row.get(kind.removesuffix("s")) for row in series)
+    column = kind.removesuffix("s")
+    all_labelled = all(row.get(column) for row in series)
     try:
         NAMES.validate_python(names)
     except ValidationError:
         return ()
-    return tuple(names) if labelled and len(names) <= MOST_LABELS else ()
-
-
-def _regions(trace: Trace) -> tuple[str, ...]:
-    """Return the names of a draft's regions: those in the file, else one."""
-    return labels_in_draft(trace, "regions") or (REGION,)
+    return tuple(names) if all_labelled and len(names) <= MOST_LABELS else ()
 
 
 def _tier_rows(names: Sequence[str], ttft_ms: int) -> list[Row]:
@@ -240,26 +244,21 @@ def _sources(trace: Trace, serving: Serving, all_series: Sequence[Row]) -> list[
         common["regions"] = {REGION: 1.0}
     if not labels_in_draft(trace, "tiers"):
         common["tiers"] = {FAST: 0.7, RELAXED: 0.3}
-    if trace.kind != Trace.Kind.REQUESTS:
-        return [common | _series_source(series, serving) for series in all_series]
-    if not serving.labels:
-        return [common]
-    return [
-        common | {"series": label, "model": model.profile.model}
-        for label, model in serving.labels.items()
-    ]
-
-
-def _series_source(series: Row, serving: Serving) -> Row:
-    """Return what the source of a series of a demand file has of its own."""
-    source: Row = {"series": series["name"]}
-    if serving.labels:
-        source["model"] = serving.labels[series["model"]].profile.model
-    if series.get("input_tokens") is None:
-        source["input_tokens"] = ASSUMED_INPUT
-    if series.get("output_tokens") is None:
-        source["output_tokens"] = ASSUMED_OUTPUT
-    return source
+    models = {label: model.profile.model for label, model in serving.labels.items()}
+    if trace.kind == Trace.Kind.REQUESTS:
+        sources = [common | {"series": label, "model": model} for label, model in models.items()]
+        return sources or [common]
+    sources = []
+    for series in all_series:
+        source = common | {"series": series["name"]}
+        if models:
+            source["model"] = models[series["model"]]
+        if series.get("input_tokens") is None:
+            source["input_tokens"] = ASSUMED_INPUT
+        if series.get("output_tokens") is None:
+            source["output_tokens"] = ASSUMED_OUTPUT
+        sources.append(source)
+    return sources
 
 
 def _ignored_labels(trace: Trace, serving: Serving) -> str:
@@ -280,12 +279,13 @@ def _ignored_labels(trace: Trace, serving: Serving) -> str:
 
 
 def _fit_window(
-    data: Row, trace: Trace, chosen: WindowChoice | None, horizon: HorizonChoice | None
+    data: Row, trace: Trace, window: WindowChoice | None, horizon: HorizonChoice | None
 ) -> None:
     """Set the window, bins and horizon of a draft in the document ``data``.
 
-    ``chosen`` is the part of the trace to plan; None: the last day. ``horizon`` plans the time
-    after the trace, unless a part is chosen. A window with many requests is simulated only in part.
+    ``window`` is the part of the trace to plan; None: the last day. ``horizon`` plans the time
+    after the trace, unless a window is given. A window with many requests is simulated only in
+    part.
     """
     rates = _series_rates(trace)
     # A trace is as long as its longest series. The others count as zero outside their own bins.
@@ -295,9 +295,12 @@ def _fit_window(
         window_s = _length_after_trace(horizon, span_s, window_s)
         data["horizon"] = data.get("horizon", {}) | {"start": "end", "duration_s": window_s}
     requests = sum(rate for _, rate in rates) * window_s
-    if chosen is not None:
-        requests = chosen.requests
-        data["horizon"] = {"start": _start(trace, chosen), "duration_s": chosen.duration_s}
+    if window is not None:
+        requests = window.requests
+        start: str | int = round(window.start_s)  # a trace without dates counts from its start
+        if trace.report.get("clock") != "relative":
+            start = f"{datetime.fromtimestamp(window.start_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
+        data["horizon"] = {"start": start, "duration_s": window.duration_s}
     if requests > MAX_REPLAYED_REQUESTS:
         data["traffic"]["max_replayed"] = MAX_REPLAYED_REQUESTS
 
@@ -323,11 +326,13 @@ def _fit_bins_and_window(data: Row, span_s: float, file_bin_s: float) -> float:
     If there is no such window, plan the time after the trace. ``file_bin_s`` is the bin width of
     the file; 0 if it has no bins.
     """
-    narrow_s = next((s for s in SHORT_BINS_S if s <= span_s / SHORT_BINS), SHORT_BINS_S[-1])
-    bin_s = max(narrow_s, file_bin_s)
+    narrow_enough_s = [s for s in SHORT_BINS_S if s <= span_s / SHORT_BINS]  # widest first
+    widest_s = narrow_enough_s[0] if narrow_enough_s else SHORT_BINS_S[-1]
+    bin_s = max(widest_s, file_bin_s)
     window_s: float = DAY_S if span_s >= 2 * DAY_S else span_s / 2
     # The longest window that leaves history to forecast from, and time for the first cold start.
-    longest_s = span_s - ceil(STARTUP_S / bin_s) * bin_s - HISTORY_BINS * bin_s
+    startup_bins = ceil(STARTUP_S / bin_s)
+    longest_s = span_s - startup_bins * bin_s - HISTORY_BINS * bin_s
     if window_s <= longest_s:  # a longer trace has wider bins, but its window fits
         return window_s
     period_s = ceil(SHORT_PERIOD_S / bin_s) * bin_s
@@ -343,22 +348,15 @@ def _fit_bins_and_window(data: Row, span_s: float, file_bin_s: float) -> float:
     return window_s
 
 
-def _start(trace: Trace, chosen: WindowChoice) -> str | int:
-    """Return the start of the window as a date; for a trace without dates, in seconds."""
-    if trace.report.get("clock") == "relative":
-        return round(chosen.start_s)
-    return f"{datetime.fromtimestamp(chosen.start_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
-
-
 def region_gpus(peak_rps: float, replica_rps: float, tp: int) -> int:
     """Return the number of GPUs for a region of a draft: twice what the peak of traffic needs.
 
-    With that number, the region's limit does not bind. ``peak_rps`` is the traffic and
-    ``replica_rps`` the capacity of a replica, in requests/s. ``tp`` is the number of GPUs of a
-    replica.
+    It is a multiple of CAPACITY_GPUS, so the region's limit does not bind. ``peak_rps`` is the
+    traffic and ``replica_rps`` the capacity of a replica, in requests/s. ``tp`` is the number of
+    GPUs of a replica.
     """
-    needed = 2 * peak_rps / replica_rps * tp if replica_rps > 0 else CAPACITY_GPUS
-    return max(1, ceil(needed / CAPACITY_GPUS)) * CAPACITY_GPUS
+    needed_gpus = 2 * peak_rps / replica_rps * tp if replica_rps > 0 else CAPACITY_GPUS
+    return max(1, ceil(needed_gpus / CAPACITY_GPUS)) * CAPACITY_GPUS
 
 
 def _series_rates(trace: Trace) -> list[tuple[float, float]]:

@@ -41,7 +41,7 @@ from planner.selectors.measured_corrections import (
     merge_measurements,
     stored_measurements,
 )
-from simulation.performance.estimate.calibration import ENGINES, LOADS, CellSelector
+from simulation.performance.estimate.calibration import ENGINES, CellSelector
 from simulation.performance.estimate.defaults import TENSOR_PARALLEL_MOST, Deployment
 from simulation.performance.estimate.estimate import Estimate, RefusedEstimate, estimate_rows
 from simulation.performance.graph import operator_graph
@@ -87,9 +87,8 @@ class MeasurementSource:
     def own_measurements(self, user_facts: UserFacts) -> MeasuredCorrections | None:
         """Return the measurements of both sources together; None if there are none."""
         sent = measurements_of_rows(self.rows, self.name, user_facts) if self.rows else None
-        return merge_measurements(
-            sent, stored_measurements(user_facts) if self.use_stored else None
-        )
+        stored = stored_measurements(user_facts) if self.use_stored else None
+        return merge_measurements(sent, stored)
 
 
 STORED_MEASUREMENTS = MeasurementSource()
@@ -118,16 +117,16 @@ def estimate_one(row: Row, source: MeasurementSource = STORED_MEASUREMENTS) -> E
     measurements, model = source.own_measurements(hardware), str(named_fields(row)["model"])
     deployed = deployment(dict(row) | {"concurrency": answer.concurrency}, hardware)
     properties = replace(error_properties(deployed), split=answer.mode == "disagg")
-    # The errors of similar deployments, by what was left out of the fit.
-    errors = {basis: fit.errors[basis].of(properties)[1] for basis in UNSEEN}
+    left_out = []
+    for basis, what in UNSEEN.items():
+        _, error = fit.errors[basis].of(properties)  # of similar deployments
+        left_out.append(LeftOut(what=what, **asdict(error)))
     return replace(
         answer,
         next_measurement=next_measurement(measurements, deployed, model, fit),
         notes=measurements.notes if measurements else (),
         assumptions=(*answer.assumptions, *narrower_is_faster_sentence(deployed)),
-        left_out=tuple(
-            LeftOut(what=UNSEEN[basis], **asdict(error)) for basis, error in errors.items()
-        ),
+        left_out=tuple(left_out),
     )
 
 
@@ -141,10 +140,10 @@ def estimate_sweep(
     """
     fit, hardware = estimate_fit(), own_hardware()
     deployed = deployment(row, hardware)
-    (estimate,) = estimate_rows([deployed], fit.calibration, efficiencies())
-    if isinstance(estimate, RefusedEstimate):
+    (own_estimate,) = estimate_rows([deployed], fit.calibration, efficiencies())
+    if isinstance(own_estimate, RefusedEstimate):
         return []
-    chosen = estimate.arranged
+    chosen = own_estimate.arranged
     fixed = replace(deployed, decode=chosen.decode, decode_workers=chosen.decode_workers)
     if chosen.split:
         fixed = replace(fixed, prefill=chosen.prefill, prefill_workers=chosen.prefill_workers)
@@ -153,13 +152,13 @@ def estimate_sweep(
     # Measured rows belong to deployments as they were given, without the values chosen above.
     given_at_loads = [replace(deployed, concurrency=float(load)) for load in loads]
     corrections = _measured_changes(source.own_measurements(hardware), given_at_loads, fit)
-    return [
-        (load, _answer_row(at_load, estimate, fit, correction))
-        for load, at_load, estimate, correction in zip(
-            loads, fixed_at_loads, estimates, corrections, strict=True
-        )
-        if not isinstance(estimate, RefusedEstimate)
-    ]
+    answers = []
+    for concurrency, at_load, estimate, correction in zip(
+        loads, fixed_at_loads, estimates, corrections, strict=True
+    ):
+        if not isinstance(estimate, RefusedEstimate):
+            answers.append((concurrency, _answer_row(at_load, estimate, fit, correction)))
+    return answers
 
 
 def estimate_many(
@@ -201,12 +200,13 @@ def _requested(row: Row | str, hardware: UserFacts) -> tuple[Deployment, AtRate 
     except EXPECTED as problem:
         return Refused(str(problem))
     heads = deployed.shape.heads
+    divisors = [str(tp) for tp in range(2, TENSOR_PARALLEL_MOST) if heads % tp == 0]
     for tp in (deployed.decode.tp, (deployed.prefill or deployed.decode).tp):
-        if heads % tp and tp <= TENSOR_PARALLEL_MOST:  # a larger one counts all workers' GPUs
-            fits = ", ".join(str(tp) for tp in range(2, TENSOR_PARALLEL_MOST) if heads % tp == 0)
+        # A larger tp counts the GPUs of all workers.
+        if tp <= TENSOR_PARALLEL_MOST and heads % tp != 0:
             return Refused(
                 f"tp is {tp}, which does not divide the {heads} attention heads of "
-                f"{deployed.shape.name}. Use 1, or one of {fits}."
+                f"{deployed.shape.name}. Use 1, or one of {', '.join(divisors)}."
             )
     return deployed, at_rate
 
@@ -275,10 +275,11 @@ def _fitted_error(
     ``change``, the correction by the user's measurements, is only mentioned in the basis in words.
     ``split``: prefill and decode run on separate replicas.
     """
-    version = deployed.version and f"{deployed.engine} {deployed.version}"
+    version = f"{deployed.engine} {deployed.version}" if deployed.version else ""
     basis = fit.basis(deployed.shape.name, deployed.gpu, version)
-    later = fit.later_version_warning(deployed.engine, deployed.version)
     age_days = (timezone.localdate() - fit.published).days
+    later_version = fit.later_version_warning(deployed.engine, deployed.version)
+    version_notes = [f"{later_version}, {age_days} days ago"] if later_version else []
     # A cell is a group of benchmark rows that are alike in mode, load and engine.
     cell_key, cell = fit.errors[basis].of(replace(error_properties(deployed), split=split))
     measured = {"isl": deployed.isl, "osl": deployed.osl, "concurrency": deployed.concurrency}
@@ -293,7 +294,7 @@ def _fitted_error(
         outside=(
             *fit.values_out_of_range(measured),
             *_unmeasured_notes(deployed),
-            *([f"{later}, {age_days} days ago"] if later else []),
+            *version_notes,
         ),
         newest_version=fit.newest_before(deployed.engine, deployed.version) or None,
         data_age_days=age_days,
@@ -306,14 +307,16 @@ def _cell_words(key: str, rows: int) -> str:
     ``key`` says in what, such as "disagg high vllm": the mode, then load, engine and speculative
     decoding if they matter.
     """
-    mode, *rest = key.split()
-    parts = [f"{rows:,} {'dis' * (mode == 'disagg')}aggregated deployments"]
-    if rest and rest[0] in LOADS:
-        in_flight = {"low": "up to 16", "middle": "up to 128", "high": "above 128"}
-        parts.append(f"{in_flight[rest[0]]} requests in flight")
-    parts += [name for name in rest if name in ENGINES]
-    if "drafts" in rest:
-        parts.append("with drafted tokens")
+    mode, *details = key.split()
+    parts = [f"{rows:,} {'disaggregated' if mode == 'disagg' else 'aggregated'} deployments"]
+    in_flight = {"low": "up to 16", "middle": "up to 128", "high": "above 128"}
+    for detail in details:
+        if detail in in_flight:
+            parts.append(f"{in_flight[detail]} requests in flight")
+        elif detail in ENGINES:
+            parts.append(detail)
+        elif detail == "drafts":
+            parts.append("with drafted tokens")
     return ", ".join(parts)
 
 
@@ -420,14 +423,18 @@ def power_w(deployed: Deployment, estimate: Estimate) -> float:
     attention_pairs = deployed.isl**2 / 2.0  # pairs of tokens in the attention of one prompt
     # Prompts that start per decode iteration; none if prefill runs on separate replicas.
     prompts = 0.0 if arranged.split else estimate.batch / deployed.osl
-    work = iteration(estimate.batch, context, prompts * deployed.isl, prompts * attention_pairs)
-    decode_gpu_w = _busy_w(deployed, arranged.decode, estimate.tbt_s, work)
+    decode_work = iteration(
+        estimate.batch, context, prompts * deployed.isl, prompts * attention_pairs
+    )
+    decode_gpu_w = _busy_w(deployed, arranged.decode, estimate.tbt_s, decode_work)
     decode_w = decode_gpu_w * arranged.decode.gpus * arranged.decode_workers
     if not arranged.split:
         return decode_w
     ranks = arranged.prefill.attention_dp  # each computes a prompt at a time
-    work = iteration(prefill_tokens=ranks * deployed.isl, prefill_pairs=ranks * attention_pairs)
-    busy_gpu_w = _busy_w(deployed, arranged.prefill, estimate.prompt_s, work)
+    prefill_work = iteration(
+        prefill_tokens=ranks * deployed.isl, prefill_pairs=ranks * attention_pairs
+    )
+    busy_gpu_w = _busy_w(deployed, arranged.prefill, estimate.prompt_s, prefill_work)
     busy_share = min(1.0, prefill_busy_share(deployed, estimate))
     prefill_gpu_w = busy_share * busy_gpu_w + (1.0 - busy_share) * gpu.idle_w
     return decode_w + prefill_gpu_w * arranged.prefill.gpus * arranged.prefill_workers
@@ -437,6 +444,6 @@ def _busy_w(
     deployed: Deployment, arrangement: Arrangement, seconds: float, work: Iteration
 ) -> float:
     """Return the power (W) of a GPU whose replica does ``work`` in ``seconds``."""
-    shape = replace(deployed.shape, encoder=None)
+    shape = replace(deployed.shape, encoder=None)  # without images
     used = load(operator_graph(shape, arrangement), deployed.gpu, seconds, work)
     return float(watts(power_model(deployed.gpu), deployed.gpu, used))

@@ -66,15 +66,16 @@ def _run_pipeline(run: Run, progress: Progress, parts: Parts) -> Outcome:
     if kind is None:
         raise ScenarioError(f"A {run.get_kind_display()} run cannot be made of a scenario.")
     # parsed again: the row may be older than this program
-    chosen = options_of(kind.options, run.options)
+    kind_options = options_of(kind.options, run.options)
     scenario = parse(run.document, run.name or "scenario")
     further_arguments = {"parts": parts} if kind.spread else {}
     body = kind.run
-    if run.kind == Run.Kind.PARETO and (recommended := _recommended_plan(run)):
+    recommended = _recommended_plan(run) if run.kind == Run.Kind.PARETO else None
+    if recommended is not None:
         basis, cost_usd = recommended
         body = partial(body, basis=basis, simulated_usd=cost_usd)
     inputs = Inputs(scenario, stored_traces(scenario), stored_hardware(run.resolved))
-    return body(inputs, chosen, progress=progress, **further_arguments)
+    return body(inputs, kind_options, progress=progress, **further_arguments)
 
 
 def _recommended_plan(run: Run) -> tuple[Basis, float] | None:
@@ -88,8 +89,10 @@ def _recommended_plan(run: Run) -> tuple[Basis, float] | None:
         document=run.document, resolved=run.resolved,
     )  # fmt: skip
     newest = comparisons.order_by("-pk").first()
-    basis = newest and from_arrays(row_arrays.arrays_read(newest.store, BASIS))
-    recommended = newest and newest.result.get("recommended")
+    if newest is None:
+        return None
+    basis = from_arrays(row_arrays.arrays_read(newest.store, BASIS))
+    recommended = newest.result.get("recommended")
     return (basis, recommended["cost_usd"]) if basis and recommended else None
 
 

@@ -35,19 +35,19 @@ def deployment_names_save(*, names: Mapping[str, str], user: User | None) -> Non
     An empty name, or the default name itself, removes the stored one.
     """
     check_may_plan(user)
-    for rule, name in names.items():
+    for default_name, name in names.items():
         try:
-            checked_name(rule)
-            checked_name(name or rule)
+            checked_name(default_name)
+            checked_name(name or default_name)
         except ValueError as error:
             raise PlannerError(f"names: {error}.") from None
     with transaction.atomic():
-        for rule, name in names.items():
-            if name in ("", rule):
-                DeploymentName.objects.filter(rule=rule).delete()
+        for default_name, name in names.items():
+            if name in ("", default_name):
+                DeploymentName.objects.filter(rule=default_name).delete()
             else:
                 DeploymentName.objects.update_or_create(
-                    rule=rule, defaults={"name": name, "by": user}
+                    rule=default_name, defaults={"name": name, "by": user}
                 )
         if DeploymentName.objects.count() > MAX_NAMES:
             raise PlannerError(f"names: at most {MAX_NAMES:,} are kept. Remove some first.")

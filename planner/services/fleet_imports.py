@@ -64,11 +64,11 @@ class _CompletePool:
     A replica of the scenario is one engine. A pod of the file may run several.
     """
 
-    pool: RunningPool
+    pool: RunningPool  # as read, but with limits in replicas instead of pods
     model: str
     gpu: str
     region: str
-    width: int  # GPUs of one replica
+    gpus_per_replica: int
     replicas: int
     notes: tuple[str, ...] = ()
 
@@ -123,32 +123,40 @@ def with_fleet(document: str, text: str, name: str, facts: PoolFacts = NO_FACTS)
     if profiles:
         changes["profiles"] = [*data["profiles"], *profiles]
     if policy:
-        policies = data.get("policies") or USUAL
-        changes["policies"] = [*filter(_is_not_imported, policies), policy]
+        other_policies = [
+            row
+            for row in data.get("policies") or USUAL
+            if isinstance(row, str) or row.get("label") != LABEL
+        ]
+        changes["policies"] = [*other_policies, policy]
     changed = edit(document, changes)
     parse(changed, name)
     return ImportedFleet(changed, tuple(read_pools), tuple(dict.fromkeys(notes)))
 
 
 def _changed_sections(data: Row, scenario: Scenario, pools: Sequence[_CompletePool]) -> Row:
-    """Return the present fleet, regions and new models of the document ``data`` with ``pools``."""
+    """Return the changed sections of the scenario ``data`` with the imported ``pools``, by address.
+
+    They are the present fleet, the regions, which get the GPUs that pools use at their maximum, and
+    the models if there are new ones.
+    """
     regions = []
     for row, region in zip(data["regions"], scenario.regions, strict=True):
-        pools_there = [pool for pool in pools if pool.region == region.name]
-        used: Counter[str] = Counter()  # GPUs by type
-        for complete in pools_there:
-            most_replicas = max(complete.replicas, complete.pool.maximum or 0)
-            used[complete.gpu] += most_replicas * complete.width
-        changed = add_missing_gpus(row, region, used)
+        most_gpus: Counter[str] = Counter()  # GPUs by type at the maximum of each pool
+        for pool in pools:
+            if pool.region == region.name:
+                most_replicas = max(pool.replicas, pool.pool.maximum or 0)
+                most_gpus[pool.gpu] += most_replicas * pool.gpus_per_replica
+        changed = add_missing_gpus(row, region, most_gpus)
         capacity = dict(changed["capacity"])
-        for gpu, count in used.items():
+        for gpu, count in most_gpus.items():
             capacity[gpu] = max(int(capacity[gpu]), count)
         regions.append({**changed, "capacity": capacity})
     imported = {(pool.model, pool.region) for pool in pools}
     today = (data.get("fleet") or {}).get("today") or []
-    kept = [row for row in today if (row.get("model"), row.get("region")) not in imported]
+    other_rows = [row for row in today if (row.get("model"), row.get("region")) not in imported]
     changes: Row = {
-        "fleet.today": [*kept, *_summed_rows([_today_row(pool) for pool in pools])],
+        "fleet.today": [*other_rows, *_summed_rows([_today_row(pool) for pool in pools])],
         "regions": regions,
     }
     listed = {row.name for row in scenario.models}
@@ -156,10 +164,6 @@ def _changed_sections(data: Row, scenario: Scenario, pools: Sequence[_CompletePo
     if new_models:
         changes["models"] = [*data["models"], *dict.fromkeys(new_models)]
     return changes
-
-
-def _is_not_imported(policy: str | Row) -> bool:
-    return isinstance(policy, str) or policy.get("label") != LABEL
 
 
 def _complete(
@@ -171,18 +175,20 @@ def _complete(
     Raises ScenarioError for a fact that is still missing.
     """
     location = f"{name}, {pool.name}" if pool.name else name
-    if missing := [fact for fact in pool.needs if not getattr(facts, fact)]:
+    missing = [fact for fact in pool.needs if not getattr(facts, fact)]
+    if missing:
         raise ScenarioError(
             f"{location}: the file does not state {' and '.join(NEEDS[fact] for fact in missing)}. "
             f"Give {', '.join(missing)}."
         )
     model = _model(pool.model or facts.model, scenario, user_facts, location)
     gpu = _gpu(pool.gpu or facts.gpu, scenario, user_facts, location)
-    engines, width = _engines(pool, facts, _has_experts(model, user_facts))
+    engines, gpus_per_engine = _engines(pool, facts, _has_experts(model, user_facts))
     # Launch lines and manifests only state the replicas at the start, so ``facts`` goes first.
-    stated = pool.replicas if facts.replicas is None else facts.replicas
-    least = 1 if pool.minimum is None else pool.minimum
-    replicas = least if stated is None else stated
+    stated_pods = pool.replicas if facts.replicas is None else facts.replicas
+    least_pods = 1 if pool.minimum is None else pool.minimum
+    pods = least_pods if stated_pods is None else stated_pods
+    assumed_pods = least_pods if stated_pods is None else None
     # The limits count pods.
     minimum = None if pool.minimum is None else pool.minimum * engines
     maximum = None if pool.maximum is None else pool.maximum * engines
@@ -191,35 +197,37 @@ def _complete(
         model=model,
         gpu=gpu,
         region=_region(pool.region, scenario, facts, location),
-        width=width,
-        replicas=replicas * engines,
-        notes=tuple(_assumed(pool, engines, width, least if stated is None else None)),
+        gpus_per_replica=gpus_per_engine,
+        replicas=pods * engines,
+        notes=tuple(_assumption_notes(pool, engines, gpus_per_engine, assumed_pods)),
     )
 
 
 def _engines(pool: RunningPool, facts: PoolFacts, has_experts: bool) -> tuple[int, int]:
     """Return the engines of a pod, and the GPUs of each."""
-    width = pool.width or facts.tp or 1
+    gpus = pool.width or facts.tp or 1
     # Without experts, the ranks of data parallelism are independent engines.
     if pool.dp and pool.engines == 1 and not has_experts:
-        return pool.dp, max(1, width // pool.dp)
-    return pool.engines, width
+        return pool.dp, max(1, gpus // pool.dp)
+    return pool.engines, gpus
 
 
-def _assumed(pool: RunningPool, engines: int, width: int, replicas: int | None) -> Iterator[str]:
-    """Yield what is assumed of a pool of ``engines`` a pod, each on ``width`` GPUs.
+def _assumption_notes(
+    pool: RunningPool, engines: int, gpus_per_engine: int, assumed_pods: int | None
+) -> Iterator[str]:
+    """Yield what is assumed of a pool, each of whose pods runs ``engines`` engines.
 
-    ``replicas`` are the assumed ones; None if they are stated.
+    ``assumed_pods`` is the assumed number of its pods; None if the number is stated.
     """
     for note in pool.notes:
         yield f"{pool.name}: {note}"
-    if replicas is not None:
-        yield f"{pool.name}: replicas are not stated; its least, {replicas}, is assumed"
+    if assumed_pods is not None:
+        yield f"{pool.name}: replicas are not stated; its least, {assumed_pods}, is assumed"
     if engines > 1:
         yield f"{pool.name}: each pod runs {engines} engines, which count as replicas"
-    used = width * engines
-    if pool.gpus and pool.gpus != used:
-        yield f"{pool.name}: its pods ask for {pool.gpus} GPUs, its engine uses {used}"
+    used_gpus = gpus_per_engine * engines
+    if pool.gpus and pool.gpus != used_gpus:
+        yield f"{pool.name}: its pods ask for {pool.gpus} GPUs, its engine uses {used_gpus}"
 
 
 def _model(name: str, scenario: Scenario, user_facts: UserFacts, location: str) -> str:
@@ -282,16 +290,19 @@ def _region(name: str, scenario: Scenario, facts: PoolFacts, location: str) -> s
 def _today_row(complete: _CompletePool) -> Row:
     """Return the row of ``fleet.today`` for a pool, without the fields that are not known."""
     pool = complete.pool
+    maximum = pool.maximum
+    if maximum:  # fewer than the replicas that run is no valid limit
+        maximum = max(maximum, complete.replicas)
     row: Row = {
         "model": complete.model,
         "region": complete.region,
         "gpu": complete.gpu,
-        "tp": complete.width,
+        "tp": complete.gpus_per_replica,
         "precision": pool.precision or None,
         "role": pool.role if pool.role in ("prefill", "decode") else None,
         "replicas": complete.replicas,
         "minimum": pool.minimum,
-        "maximum": pool.maximum and max(pool.maximum, complete.replicas),
+        "maximum": maximum,
     }
     return {key: value for key, value in row.items() if value is not None}
 
@@ -299,19 +310,19 @@ def _today_row(complete: _CompletePool) -> Row:
 def _summed_rows(rows: Sequence[Row]) -> list[Row]:
     """Return the rows; rows that differ only in numbers of replicas become one, with their sum."""
     counts = ("replicas", "minimum", "maximum")
-    alike: dict[tuple[Any, ...], list[Row]] = {}
+    rows_by_pool: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         pool = tuple(value for name, value in row.items() if name not in counts)
-        alike.setdefault(pool, []).append(row)
-    summed = []
-    for group in alike.values():
-        total = dict(group[0])
+        rows_by_pool.setdefault(pool, []).append(row)
+    summed_rows = []
+    for pool_rows in rows_by_pool.values():
+        summed = dict(pool_rows[0])
         for name in counts:
-            if any(name in row for row in group):
+            if any(name in row for row in pool_rows):
                 # A row without a minimum or maximum does not scale.
-                total[name] = sum(row.get(name, row["replicas"]) for row in group)
-        summed.append(total)
-    return summed
+                summed[name] = sum(row.get(name, row["replicas"]) for row in pool_rows)
+        summed_rows.append(summed)
+    return summed_rows
 
 
 def _new_profiles(
@@ -322,14 +333,14 @@ def _new_profiles(
     They are built-in profiles, else estimated ones. ``user_facts`` has the user's own GPUs and
     models.
     """
-    present: set[tuple[str, str, int, str]] = {
-        (row.model, row.gpu, row.tp * row.pp * row.attention_dp, row.role)
-        for row in scenario.profiles
-    }
+    present: set[tuple[str, str, int, str]] = set()  # (model, GPU type, GPUs per replica, role)
+    for profile in scenario.profiles:
+        gpus = profile.tp * profile.pp * profile.attention_dp
+        present.add((profile.model, profile.gpu, gpus, profile.role))
     for complete in pools:
         pool = complete.pool
         role = pool.role if pool.role in ("prefill", "decode") else "mixed"
-        key = (complete.model, complete.gpu, complete.width, role)
+        key = (complete.model, complete.gpu, complete.gpus_per_replica, role)
         if key in present:
             continue
         present.add(key)
@@ -351,11 +362,12 @@ def _speed_fields(complete: _CompletePool, *, experts: bool) -> Row:
     ``experts``: the model is a mixture of experts.
     """
     pool, built_in_name = complete.pool, model_known_as(complete.model)
-    parallelism = _parallelism(pool, complete.width, experts=experts)
+    parallelism = _parallelism(pool, complete.gpus_per_replica, experts=experts)
     precision = pool.precision or "bf16"
     if not pool.precision and built_in_name in catalogue.models():
         precision = catalogue.published_precision(complete.model)
-    is_measured = (built_in_name, complete.gpu, complete.width) in catalogue.profiles()
+    key = (built_in_name, complete.gpu, complete.gpus_per_replica)
+    is_measured = key in catalogue.profiles()
     if is_measured and precision == "bf16" and parallelism.keys() == {"tp"}:
         return parallelism
     return {
@@ -367,25 +379,26 @@ def _speed_fields(complete: _CompletePool, *, experts: bool) -> Row:
     }
 
 
-def _parallelism(pool: RunningPool, width: int, *, experts: bool) -> Row:
-    """Return how the model is split over the GPUs of a replica, as fields of a profile.
+def _parallelism(pool: RunningPool, gpus: int, *, experts: bool) -> Row:
+    """Return how the model is split over the ``gpus`` GPUs of a replica, as fields of a profile.
 
-    ``width`` is the number of GPUs. ``experts``: the model is a mixture of experts.
+    ``experts``: the model is a mixture of experts. Its experts are split over all GPUs if the pool
+    splits them.
     """
     attention_dp = 1
     if pool.expert_parallel or pool.attention_dp:
         attention_dp = pool.dp or 1
     splits_experts = experts and (pool.expert_parallel or attention_dp > 1)
-    if splits_experts and width % attention_dp == 0:
-        fields: Row = {"tp": width // attention_dp}
-        fields["moe_ep" if pool.expert_parallel else "moe_tp"] = width
+    if splits_experts and gpus % attention_dp == 0:
+        fields: Row = {"tp": gpus // attention_dp}
+        fields["moe_ep" if pool.expert_parallel else "moe_tp"] = gpus
         if attention_dp > 1:
             fields["attention_dp"] = attention_dp
         return fields
     pp = pool.pp or 1
-    if pp > 1 and width % pp == 0:
-        return {"tp": width // pp, "pp": pp}
-    return {"tp": width}
+    if pp > 1 and gpus % pp == 0:
+        return {"tp": gpus // pp, "pp": pp}
+    return {"tp": gpus}
 
 
 def _policy(pools: Sequence[RunningPool]) -> tuple[Row | None, str]:
@@ -403,7 +416,8 @@ def _policy(pools: Sequence[RunningPool]) -> tuple[Row | None, str]:
     (trigger,) = triggers
     measure, target = trigger.measure, trigger.value
     is_unreachable_share = measure in SHARES and (target or 0) > 1
-    if not measure or not target or not trigger.per_replica or is_unreachable_share:
+    can_be_simulated = measure and target and trigger.per_replica and not is_unreachable_share
+    if not can_be_simulated:
         return None, f"no policy can simulate a trigger on {trigger.metric[:80]}"
     name = "keda" if trigger.kind in ("keda", "kserve") else "hpa"
     return {"name": name, "label": LABEL, "metric": measure, "target": target}, ""
@@ -417,15 +431,16 @@ def _autoscaler_policy(pools: Sequence[RunningPool]) -> tuple[Row | None, str]:
     """
     settings: Row = {}
     for pool in pools:
-        row = {key: value for key, value in (pool.autoscaler or {}).items() if value is not None}
-        if not row or any(settings.get(key, value) != value for key, value in row.items()):
+        stated = {key: value for key, value in (pool.autoscaler or {}).items() if value is not None}
+        differs = any(settings.get(key, value) != value for key, value in stated.items())
+        if differs or not stated:
             return None, "its pools have several autoscalers. Add them as policies yourself"
-        settings |= row
+        settings |= stated
     try:
         policy_of(**settings)
     except ValidationError:
         return None, f"its {settings['name']} setting cannot be simulated"
     # The import leaves out a predictor that is not simulated, and Kalman is the default.
-    replaced = settings["name"] == "dynamo-sla" and "predictor" not in settings
-    note = "its predictor is simulated as a Kalman filter" if replaced else ""
+    uses_default = settings["name"] == "dynamo-sla" and "predictor" not in settings
+    note = "its predictor is simulated as a Kalman filter" if uses_default else ""
     return {"label": LABEL, **settings}, note

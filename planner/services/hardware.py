@@ -178,12 +178,13 @@ def _used_by(row: OwnGpu | OwnModel) -> str:
 
 def scenarios_with_profile(**fact: str) -> list[str]:
     """Return the names of scenarios that have a profile row with ``fact``, such as gpu="H100"."""
-    return scenarios_with(
-        lambda document: any(
-            isinstance(row, Mapping) and fact.items() <= row.items()
-            for row in document.get("profiles") or []
-        )
-    )
+
+    def has_fact(document: Mapping[str, Any]) -> bool:
+        """Return whether a profile row of the scenario document has all of ``fact``."""
+        rows = [row for row in document.get("profiles") or [] if isinstance(row, Mapping)]
+        return any(fact.items() <= row.items() for row in rows)
+
+    return scenarios_with(has_fact)
 
 
 @transaction.atomic
@@ -211,7 +212,8 @@ def price_list_save(*, user: User | None, data: bytes, file_name: str, name: str
 def price_list_delete(*, row: PriceList, user: User) -> None:
     """Remove a price list; raise NotReady if a scenario names it."""
     check_may_remove(user, row.owner_id, "this price list")
-    if using := scenarios_with(lambda document: document.get("price_list") == row.name):
+    using = scenarios_with(lambda document: document.get("price_list") == row.name)
+    if using:
         raise NotReady(
             f"{row.name} is named by {', '.join(using[:5])}. Take it out of price_list there first."
         )

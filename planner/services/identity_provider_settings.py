@@ -69,6 +69,7 @@ def identity_provider(
 
 
 def _required_setting(name: str) -> str:
+    """Return a variable that a provider needs; raise ImproperlyConfigured if it is not set."""
     value = os.environ.get(name, "").strip()  # a secret, which no message may repeat
     if not value:
         raise ImproperlyConfigured(f"HEADROOM_OIDC_ISSUER is set and {name} is not. Give both.")

@@ -72,7 +72,8 @@ def _import_entry(
     present: PresentRows,
 ) -> OwnGpu | OwnModel:
     """Store the GPU or model at ``path``, such as ``gpus[0]``, in place of a row in ``present``."""
-    location, section = f"{file_name}: {path}", path.partition("[")[0]
+    location = f"{file_name}: {path}"
+    section, _, _ = path.partition("[")
     common: dict[str, Any] = {"user": user, "source": file_name}
     common |= {key: str(fields[key]) for key in COMMON_KEYS if fields.get(key) is not None}
     if "name" not in common:
@@ -105,7 +106,8 @@ def _model_facts(name: str, facts: Document, location: str) -> Document | ModelS
 
 def _import_config(user: User | None, config: Document, file_name: str, name: str) -> OwnModel:
     """Store the model that a config.json describes, replacing one of the same name."""
-    model_name = name.strip() or str(config.get("_name_or_path") or "").rpartition("/")[2]
+    _, _, config_name = str(config.get("_name_or_path") or "").rpartition("/")  # ORGANISATION/NAME
+    model_name = name.strip() or config_name
     if not model_name:
         raise CatalogueError(f"{file_name} has no model name. Give one.")
     rows = {entry.name: entry.row for entry in models_list()}

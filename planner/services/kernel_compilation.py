@@ -22,13 +22,11 @@ def compile_ahead() -> None:
 
     from simulation.engine.compilation import warm_up
 
-    kernels = {
-        value
-        for name, module in list(sys.modules.items())
-        if name.startswith("simulation.")
-        for value in vars(module).values()
-        if isinstance(value, Dispatcher)
-    }
+    kernels: set[Dispatcher] = set()
+    for name, module in list(sys.modules.items()):
+        if name.startswith("simulation."):
+            values = vars(module).values()
+            kernels.update(value for value in values if isinstance(value, Dispatcher))
     _lock_file().touch()
     compiled = threading.Event()
 

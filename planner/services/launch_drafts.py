@@ -76,16 +76,16 @@ def launch_draft(described: LaunchDescription) -> str:
     }
     # The size of the region follows from the draft itself: its profile and its traffic.
     hardware = build_hardware(parse(dump_mapping(data)), own_hardware())
-    profile = next(iter(hardware.profiles.values()))
+    (profile,) = hardware.profiles.values()
     replica_rps, _ = largest_rate(profile, described.input_tokens, described.output_tokens)
     by_hour = shapes()[described.day].by_hour if isinstance(described.day, str) else described.day
     mean_rps = described.requests_per_day / DAY_S
-    peak_to_mean = max(by_hour) / max(sum(by_hour) / 24, 1e-9)
+    mean_hour = max(sum(by_hour) / len(by_hour), 1e-9)  # above 0, also for a day without requests
+    peak_to_mean = max(by_hour) / mean_hour
     growth = max(1.0, (1 + described.growth_per_month) ** described.horizon.months)
     peak_rps = peak_to_mean * WEEKDAY_TO_MEAN * mean_rps * growth
-    data["regions"][0]["capacity"][gpu] = region_gpus(
-        peak_rps, replica_rps, data["profiles"][0]["tp"]
-    )
+    (region_row,) = data["regions"]
+    region_row["capacity"][gpu] = region_gpus(peak_rps, replica_rps, profile.tp)
     return dump_mapping(data)
 
 
@@ -131,7 +131,8 @@ def _priced_region(name: str, gpu: str) -> str:
 def launch_assumptions(described: LaunchDescription, document: str) -> Iterator[Assumption]:
     """Yield what the draft assumes: profile, price, lengths, shape of the day and cold start."""
     draft = parse(document)
-    profile, region = draft.profiles[0], draft.regions[0]
+    (profile,) = draft.profiles
+    (region,) = draft.regions
     (capacity,) = region.capacity.values()
     usd = catalogue.regions()[region.name].usd_per_gpu_hour[profile.gpu]
     speed_words = "estimated (roofline), not measured"
@@ -176,7 +177,10 @@ def _profile(model: str, gpu: str) -> Row:
     The estimate uses the fewest GPUs on which the model fits. Raises ScenarioError if none do.
     """
     name = model_known_as(model)
-    if any((m, g) == (name, gpu) for m, g, _ in catalogue.profiles()):
+    measured = {
+        (profile_model, profile_gpu) for profile_model, profile_gpu, _ in catalogue.profiles()
+    }
+    if (name, gpu) in measured:
         return {"model": model, "gpu": gpu, "tp": best_tp(name, gpu)}
     try:
         spec, gpu_spec = model_get(name).spec, gpu_get(gpu).spec
@@ -186,7 +190,6 @@ def _profile(model: str, gpu: str) -> Row:
     for precision in dict.fromkeys((published, "bf16", "fp8")):
         tp = fit_on_gpu(spec, gpu_spec, precision).tp
         if tp is not None and precision in gpu_spec.peak_flops:
-            return {
-                "model": model, "gpu": gpu, "tp": tp, "kind": "roofline", "precision": precision,
-            }  # fmt: skip
+            row = {"model": model, "gpu": gpu, "tp": tp}
+            return row | {"kind": "roofline", "precision": precision}
     raise ScenarioError(f"{model} does not fit on any number of {gpu}. Choose a larger GPU.")

@@ -55,6 +55,7 @@ def login_attempt(request: HttpRequest, name: str) -> Iterator[None]:
     """
     name = User.normalize_username(name.strip())[:150]
     address = client_address(request)
+    known_user = _user_of_browser(request, name)
 
     def limit(kind: str, target: str, most: int, origin: str) -> GuessLimit:
         """Return the limit of ``most`` wrong passwords for ``target``, of kind ``kind``.
@@ -74,18 +75,17 @@ def login_attempt(request: HttpRequest, name: str) -> Iterator[None]:
             remedy="" if known_user else ", or use a browser that you have signed in with before",
         )
 
-    known_user = _user_of_browser(request, name)
+    if known_user:
+        origin = f"as {name} from a known browser"
+        limits = [limit("known-browser", str(known_user.pk), KNOWN_ATTEMPTS, origin)]
+    else:
+        limits = [
+            limit("network", client_network(request), NETWORK_ATTEMPTS, f"from {address}"),
+            limit("name", name.casefold(), NAME_ATTEMPTS, f"as {name}"),
+        ]
     with ExitStack() as stack:
-        if known_user:
-            origin = f"as {name} from a known browser"
-            limits = [limit("known-browser", str(known_user.pk), KNOWN_ATTEMPTS, origin)]
-        else:
-            limits = [
-                limit("network", client_network(request), NETWORK_ATTEMPTS, f"from {address}"),
-                limit("name", name.casefold(), NAME_ATTEMPTS, f"as {name}"),
-            ]
-        for each in limits:
-            stack.enter_context(guess(each))
+        for guess_limit in limits:
+            stack.enter_context(guess(guess_limit))
         try:
             yield
         except Exception:
@@ -162,7 +162,9 @@ def guess(limit: GuessLimit) -> Iterator[None]:
 
 def attempts_sweep(*, now: datetime) -> int:
     """Remove rows without a recent attempt; return how many were removed."""
-    return AttemptWindow.objects.filter(newest_at__lt=now - timedelta(minutes=10)).delete()[0]
+    old_rows = AttemptWindow.objects.filter(newest_at__lt=now - timedelta(minutes=10))
+    removed, _ = old_rows.delete()
+    return removed
 
 
 def _forget(limit: GuessLimit, moment: float) -> None:
@@ -177,4 +179,5 @@ def _locked_window(kind: str, target: str) -> AttemptWindow:
     """Return the row that counts the attempts at ``target``, locked in this transaction."""
     key = hashlib.sha256(f"{kind} {target}".encode()).hexdigest()
     rows = AttemptWindow.objects.select_for_update()
-    return rows.get_or_create(key=key, defaults={"newest_at": timezone.now()})[0]
+    window, _ = rows.get_or_create(key=key, defaults={"newest_at": timezone.now()})
+    return window

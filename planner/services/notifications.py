@@ -103,8 +103,10 @@ def channel_add(
 
 def channel_get(user: User, number: int) -> Channel:
     """Return a user's own channel or, for admins, one of the workspace; else raise NotFound."""
-    owners = Q(user=user) | Q(user=None) if user.may_administer else Q(user=user)
-    row = Channel.objects.filter(owners, pk=number).first()
+    owned = Q(user=user)
+    if user.may_administer:
+        owned |= Q(user=None)  # of the workspace
+    row = Channel.objects.filter(owned, pk=number).first()
     if row is None:
         raise NotFound(f"There is no notification address {number}.")
     return row
@@ -250,7 +252,8 @@ def check_mailbox(address: str) -> None:
     except ValidationError:
         raise PlannerError(f"{address[:80]!r} is not an e-mail address.") from None
     domains = settings.HEADROOM_MAIL_DOMAINS
-    if domains and address.rpartition("@")[2].lower() not in domains:
+    _, _, domain = address.rpartition("@")
+    if domains and domain.lower() not in domains:
         raise PlannerError(f"Mail goes to {', '.join(domains)} alone; {address[:80]} is elsewhere.")
 
 

@@ -76,6 +76,7 @@ def sign_in_begin(*, return_url: str, verify_again: bool = False) -> tuple[str, 
     pending = PendingSignIn(
         state=generate_token(40), nonce=generate_token(40), verifier=generate_token(64)
     )
+    verify_options = {"prompt": "login", "max_age": "0"} if verify_again else {}
     url = prepare_grant_uri(
         _metadata(idp)["authorization_endpoint"],
         idp.client_id,
@@ -86,7 +87,7 @@ def sign_in_begin(*, return_url: str, verify_again: bool = False) -> tuple[str, 
         nonce=pending.nonce,
         code_challenge=create_s256_code_challenge(pending.verifier),
         code_challenge_method="S256",
-        **({"prompt": "login", "max_age": "0"} if verify_again else {}),
+        **verify_options,
     )
     return str(url), pending
 
@@ -156,10 +157,11 @@ def _tokens(
         "code_verifier": verifier,
     }
     client = SimpleNamespace(client_id=idp.client_id, client_secret=idp.client_secret)
-    basic = encode_client_secret_basic(client, "POST", "", {}, "")[1]["Authorization"]
+    _, signed_headers, _ = encode_client_secret_basic(client, "POST", "", {}, "")
     headers = {
-        "Content-Type": "application/x-www-form-urlencoded", "Authorization": to_unicode(basic)
-    }  # fmt: skip
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Authorization": to_unicode(signed_headers["Authorization"]),
+    }
     return _request_json(idp, metadata["token_endpoint"], urlencode(body).encode(), headers)
 
 
@@ -209,24 +211,23 @@ def _account(idp: IdentityProvider, claims: Document) -> User:
 
     The first sign-in creates the account. Raises NotAllowed if no group grants a role.
     """
-    # The highest role that the groups grant, by workspace.
     claimed_groups = claims.get(idp.claim)
     if isinstance(claimed_groups, str):
         claimed_groups = [claimed_groups]
     groups = {str(name) for name in claimed_groups or ()}
-    role_of: dict[str, str] = {}
+    role_by_workspace: dict[str, str] = {}  # the highest role that the groups grant
     for grant in idp.grants:
         if grant.group in groups:
-            roles = (grant.role, role_of.get(grant.workspace, ROLES[0]))
-            role_of[grant.workspace] = max(roles, key=ROLES.index)
+            roles = (grant.role, role_by_workspace.get(grant.workspace, ROLES[0]))
+            role_by_workspace[grant.workspace] = max(roles, key=ROLES.index)
     subject = str(claims["sub"])[:255]
     identity = ExternalIdentity.objects.filter(issuer=idp.issuer, subject=subject).first()
-    if identity is None and not role_of:
+    if identity is None and not role_by_workspace:
         raise NotAllowed("None of your groups at the identity provider may enter. Ask an admin.")
     user = identity.user if identity else _create_account(idp, claims, subject)
     if not user.is_active:
         raise NotAllowed(f"The account {user.username} is disabled. Ask an admin.")
-    changed = _sync_memberships(user, idp, role_of)
+    changed = _sync_memberships(user, idp, role_by_workspace)
     record("user.provided", user, by=user, issuer=idp.issuer, changed=changed)
     return user
 
@@ -248,15 +249,17 @@ def _create_account(idp: IdentityProvider, claims: Document, subject: str) -> Us
     return user
 
 
-def _sync_memberships(user: User, idp: IdentityProvider, role_of: dict[str, str]) -> dict[str, str]:
-    """Give ``user`` the roles in ``role_of`` (by workspace), and return those that changed.
+def _sync_memberships(
+    user: User, idp: IdentityProvider, role_by_workspace: dict[str, str]
+) -> dict[str, str]:
+    """Give ``user`` the roles in ``role_by_workspace``, and return those that changed.
 
     A membership that no group grants ends, and its role in the result is "". The last admin of a
     workspace stays an admin.
     """
     changed: dict[str, str] = {}
     for slug in sorted({grant.workspace for grant in idp.grants}):
-        workspace, role = workspace_of(slug), role_of.get(slug, "")
+        workspace, role = workspace_of(slug), role_by_workspace.get(slug, "")
         current_role = user.role_in(workspace) or ""
         if role == current_role:
             continue

@@ -132,18 +132,20 @@ def _checked_ip_address(host: str, port: int, allowed: AllowList) -> str:
     """
     # Check all addresses: a name server could mix a private address with a public one.
     try:
-        addresses = {
-            str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        }
+        resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise Unreachable(f"{host} is not known to the name servers: {error}.") from None
+    # A socket address begins with the IP address.
+    addresses = {str(socket_address[0]) for *_, socket_address in resolved}
     for text in sorted(addresses):
-        address = ipaddress.ip_address(text.partition("%")[0])
+        without_zone, _, _ = text.partition("%")  # of an IPv6 address
+        address = ipaddress.ip_address(without_zone)
         address = getattr(address, "ipv4_mapped", None) or address
-        listed = any(address in network for network in allowed.networks)
-        if not listed and (not address.is_global or address.is_multicast):
-            where = host if host == str(address) else f"{host} ({address})"
+        is_listed = any(address in network for network in allowed.networks)
+        is_public = address.is_global and not address.is_multicast
+        if not is_listed and not is_public:
+            host_words = host if host == str(address) else f"{host} ({address})"
             raise AddressNotAllowed(
-                f"{where} is not public. An operator can add its network to {allowed.setting}."
+                f"{host_words} is not public. An operator can add its network to {allowed.setting}."
             )
     return min(addresses, key=lambda text: ":" in text)  # IPv4 if there is one

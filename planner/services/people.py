@@ -120,10 +120,9 @@ def check_may_change_account(by: User | None, person: User, action: str) -> None
     """
     if by is None or by.is_superuser:
         return
-    workspace_id = current_workspace().pk
-    if person.is_superuser or any(
-        membership.workspace_id != workspace_id for membership in person.membership_list
-    ):
+    workspace_ids = {membership.workspace_id for membership in person.membership_list}
+    has_other_workspaces = bool(workspace_ids - {current_workspace().pk})
+    if person.is_superuser or has_other_workspaces:
         raise NotAllowed(
             f"{person.username} belongs to other workspaces too, so only an admin of the "
             f"installation may {action} them."

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -49,11 +50,17 @@ logger = logging.getLogger(__name__)
 HOUR, WEEK = timedelta(hours=1), timedelta(days=7)
 STALE_AFTER = timedelta(hours=2)  # a worker that takes longer is taken for dead
 MAX_PLANS = 1000  # newest plans that are examined
-Period = tuple[datetime, datetime]
 JUDGED_TIME = timedelta(days=1)  # speeds of this time are compared with the plan's
 # A drift ends when iteration times differ from the plan's by less than this share (assumed).
 RECOVERED_WITHIN = 0.025
 READ_EVERY = timedelta(minutes=1)  # the time resolution of a plan's replicas
+
+
+class Period(NamedTuple):
+    """A time in which a plan was active."""
+
+    begins: datetime
+    ends: datetime
 
 
 def outcomes_tick(*, now: datetime, limit: int = 1, progress: Progress = silent) -> list[Outcome]:
@@ -75,39 +82,46 @@ def due_periods(now: datetime) -> list[tuple[ActivePlan, Period]]:
     done = set(Outcome.objects.values_list("plan_id", "begins"))
     due: list[tuple[ActivePlan, Period]] = []
     for plan in ActivePlan.objects.select_related("run")[:MAX_PLANS]:
-        periods = [each for each in active_periods(plan, now) if (plan.pk, each[0]) not in done]
+        periods = [
+            period for period in active_periods(plan, now) if (plan.pk, period.begins) not in done
+        ]
         known_until = end_of_traffic(plan.run) if periods and plan.run else None
-        for begins, ends in periods:
+        if known_until is not None:
             # The last bin may be missing from the traffic, and is at most an hour long.
-            if known_until is not None and ends - HOUR < known_until:
-                due.append((plan, (begins, ends)))
-    return sorted(due, key=lambda plan_period: plan_period[1][1])  # by the end of the period
+            due += [(plan, period) for period in periods if period.ends - HOUR < known_until]
+
+    def period_end(plan_period: tuple[ActivePlan, Period]) -> datetime:
+        """Return the end of the period."""
+        _, period = plan_period
+        return period.ends
+
+    return sorted(due, key=period_end)
 
 
 def active_periods(plan: ActivePlan, now: datetime) -> Iterator[Period]:
-    """Yield the past periods (begin, end) in which a plan was active, in whole hours.
+    """Yield the past periods in which a plan was active, in whole hours.
 
     A plan for certain dates has one period: the part of the dates in which it was active, or all of
     them if they were over at its activation. A repeating plan has one period per week, and one for
     the rest when it ends.
     """
     if plan.repeat == "once" and plan.ends <= plan.since:
-        yield plan.begins, plan.ends
+        yield Period(plan.begins, plan.ends)
         return
     until = min(plan.until or now, now)
     if plan.repeat == "once":
         begins = max(plan.begins, _start_of_hour(plan.since))
         ends = min(plan.ends, _start_of_hour(until))
-        over = plan.until is not None or now >= plan.ends
-        if over and ends - begins >= HOUR:
-            yield begins, ends
+        is_over = plan.until is not None or now >= plan.ends
+        if is_over and ends - begins >= HOUR:
+            yield Period(begins, ends)
         return
     begins = _start_of_hour(plan.since)
     while begins + WEEK <= until:
-        yield begins, begins + WEEK
+        yield Period(begins, begins + WEEK)
         begins += WEEK
     if plan.until is not None and _start_of_hour(until) - begins >= HOUR:
-        yield begins, _start_of_hour(until)
+        yield Period(begins, _start_of_hour(until))
 
 
 def outcome_judge(
@@ -124,9 +138,9 @@ def outcome_judge(
     except IntegrityError:
         return None
     try:
-        judged = _judge(plan, begins, ends, progress)
-        outcome.state, outcome.words = Outcome.State.DONE, judged.sentence
-        outcome.figures = as_json(judged)
+        evaluation = _evaluate(plan, begins, ends, progress)
+        outcome.state, outcome.words = Outcome.State.DONE, evaluation.sentence
+        outcome.figures = as_json(evaluation)
     except EXPECTED as problem:
         outcome.state, outcome.words = Outcome.State.FAILED, str(problem)
     except Exception as bug:
@@ -144,10 +158,14 @@ def outcome_judge(
     return outcome
 
 
-def _judge(
+def _evaluate(
     plan: ActivePlan, begins: datetime, ends: datetime, progress: Progress
 ) -> PlanEvaluation:
-    """Return the outcome of ``plan`` in the period, from the traffic that is known of it."""
+    """Return the comparison of ``plan`` with the traffic that came from ``begins`` to ``ends``.
+
+    The plan's scenario is simulated over this period. Snapshots of live sources are replaced by
+    their growing traces, and a forecast growth of the traffic is left out.
+    """
     kernel_compilation.wait_until_compiled(progress)
     assert plan.run is not None
     outline = text.outline(plan.run.document)
@@ -190,12 +208,12 @@ def _forecast_of(run: Run) -> Forecast:
     """Return a run's forecast for each series and start of a time bin; {} if it stored none."""
     if "forecast" not in run_tables(run):
         return {}
-    return {
-        (SeriesKey(row["model"], row["region"], row["tier"]), row["time"].timestamp()): ForecastBin(
-            row["mean"], row["planned"]
-        )
-        for row in run_table(run, "forecast").to_dicts()
-    }
+    forecast = {}
+    for row in run_table(run, "forecast").to_dicts():
+        series = SeriesKey(row["model"], row["region"], row["tier"])
+        start_s = row["time"].timestamp()
+        forecast[series, start_s] = ForecastBin(row["mean"], row["planned"])
+    return forecast
 
 
 def _start_of_hour(moment: datetime) -> datetime:
@@ -211,23 +229,25 @@ def speeds_judge(*, source_id: int) -> list[JudgedSpeed]:
     """
     source = Source.everywhere.select_related("workspace").get(pk=source_id)
     with use_workspace(source.workspace):
-        stored = [from_json(JudgedSpeed, row) for row in source.speed]
-        before = {speed.key: speed for speed in stored}
+        stored_speeds = [from_json(JudgedSpeed, row) for row in source.speed]
+        stored = {speed.key: speed for speed in stored_speeds}
         judged: dict[SpeedKey, JudgedSpeed] = {}
         plans = ActivePlan.objects.filter(until=None).exclude(run=None).select_related("run")
         for plan in plans:
             try:
-                speeds = _speeds_of_plan(plan, source)
+                plan_speeds = _speeds_of_plan(plan, source)
             except EXPECTED as problem:  # its scenario can no longer be built
                 logger.warning("speed of %s by %s: %s", plan, source.name, problem)
                 continue
-            for speed in speeds:
-                was_notified = speed.key in before and before[speed.key].told
+            for speed in plan_speeds:
+                was_notified = speed.key in stored and stored[speed.key].told
                 judged[speed.key] = _notified_speed(speed, source, was_notified)
-        active = {plan.scenario for plan in plans}
-        kept = [speed for speed in (before | judged).values() if speed.scenario in active]
-        Source.objects.filter(pk=source.pk).update(speed=as_json(kept))
-    return kept
+        active_scenarios = {plan.scenario for plan in plans}
+        speeds = [
+            speed for speed in (stored | judged).values() if speed.scenario in active_scenarios
+        ]
+        Source.objects.filter(pk=source.pk).update(speed=as_json(speeds))
+    return speeds
 
 
 def _notified_speed(speed: JudgedSpeed, source: Source, was_notified: bool) -> JudgedSpeed:
@@ -286,14 +306,15 @@ def planned_pools(plan: ActivePlan, begins: datetime, ends: datetime) -> list[He
     """
     zone = ZoneInfo(plan.zone)
     count = max(1, (ends - begins) // READ_EVERY)
-    moments = [begins + n * READ_EVERY for n in range(count)]
+    moments = [begins + i * READ_EVERY for i in range(count)]
     times_s = np.array([moment.timestamp() for moment in moments])
     plan_times = [moment.astimezone(zone).replace(tzinfo=None) for moment in moments]
     pools = []
     for pool in pools_of(plan):
         replicas_at_time = replicas_lookup(plan, pool)
         replicas = np.array([replicas_at_time(moment) or 0 for moment in plan_times], np.int64)
-        changes = np.flatnonzero(np.diff(replicas, prepend=-1))  # with the start
+        # The times at which the count changes. The first one counts as a change from -1.
+        changes = np.flatnonzero(np.diff(replicas, prepend=-1))
         pools.append(
             HeldPool(
                 model=pool.model,

@@ -55,12 +55,14 @@ def profile_compute(
         return earlier
     spec = spec.by_catalogue()
     profile = compute_profile(spec)
-    measured = [row.name for row in kernel_calibrations(spec.kernels)]
+    kernel_files = [row.name for row in kernel_calibrations(spec.kernels)]
     return profile_save(
         user=user,
         name=spec.name,
         profile=profile,
-        fit_record=FitRecord({"notes": [f"Kernels were measured in {n}." for n in measured]}),
+        fit_record=FitRecord(
+            {"notes": [f"Kernels were measured in {name}." for name in kernel_files]}
+        ),
         arrangement=spec.arrangement,
         key=key,
     )
@@ -112,17 +114,18 @@ def profile_fit(
 
 
 def _base_of_linear(spec: ProfileSpec, rows: BenchmarkRows) -> core.Profile | None:
-    """Return the computed profile from which the fit of a linear profile starts; None: not needed.
+    """Return the computed profile from which the fit of a linear profile starts.
 
     It supplies what ``rows`` lack: iteration times in a sweep over concurrency, or prefill times.
+    None if they lack neither, or if prefill times are missing and cannot be computed.
     """
-    modelled = replace(spec, kind="operator" if spec.kernels else "roofline")
+    computed_spec = replace(spec, kind="operator" if spec.kernels else "roofline")
     if is_sweep(rows):
-        return compute_profile(modelled)
+        return compute_profile(computed_spec)
     if not lacks_prefill(rows, spec.max_batch_tokens or MAX_BATCH_TOKENS):
         return None
     try:
-        return compute_profile(modelled)
+        return compute_profile(computed_spec)
     except (PlannerError, SimulationError):
         return None  # unknown shape or peaks: fit() reports the missing rows
 

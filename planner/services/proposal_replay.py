@@ -133,14 +133,13 @@ def periodic_rows(plan: ActivePlan, begins: datetime, ends: datetime) -> Iterato
             counts = _replicas_by_minute(plan, pool, begins, minutes)
             role = SCENARIO_ROLES.get(pool.role, pool.role)
             names = {"model": pool.model, "region": pool.region, "gpu": pool.gpu, "role": role}
+        # The minutes in which the count changes. The first one counts as a change.
         for minute in np.flatnonzero(np.diff(counts, prepend=UNKNOWN)):
             moment = (begins + timedelta(minutes=int(minute))).astimezone(UTC)
-            yield {
-                "at": f"{moment:%H:%M}",
-                **({"day": WEEKDAYS[moment.weekday()]} if minutes > MINUTES_PER_DAY else {}),
-                "replicas": int(counts[minute]),
-                **names,
-            }
+            row: dict[str, Any] = {"at": f"{moment:%H:%M}"}
+            if minutes > MINUTES_PER_DAY:
+                row["day"] = WEEKDAYS[moment.weekday()]
+            yield row | {"replicas": int(counts[minute]), **names}
 
 
 def _replicas_by_minute(
@@ -156,5 +155,6 @@ def _replicas_by_minute(
             "daily" if plan.ends - plan.begins <= timedelta(minutes=MINUTES_PER_DAY) else "weekly"
         )
     counts = replicas_without_gaps(pool.steps, cast(Repeat, repeat))
-    local = begins.astimezone(ZoneInfo(plan.zone)).replace(tzinfo=None)
-    return counts[(minute_of(local) + np.arange(minutes)) % len(counts)]
+    local_begin = begins.astimezone(ZoneInfo(plan.zone)).replace(tzinfo=None)
+    # ``counts`` has the minutes of a day or week, which repeat.
+    return counts[(minute_of(local_begin) + np.arange(minutes)) % len(counts)]

@@ -312,9 +312,11 @@ def _notify_people(proposal: Proposal, entry: ProposalEntry, people: Sequence[Us
     url = f"/proposals/{proposal.pk}/#entry-{entry.pk}"
     author = entry.by.username if entry.by else entry.rule or "The command line"
     sentence = f"{author} {entry.get_kind_display()}: {proposal.title} (proposal {proposal.pk})"
-    if (event := EVENTS.get(Kind(entry.kind))) is not None:
+    event = EVENTS.get(Kind(entry.kind))
+    if event is not None:
         notify(proposal.workspace, event, sentence, url)
-    if others := [person for person in people if person != entry.by]:
+    others = [person for person in people if person != entry.by]
+    if others:
         quote = f"{sentence}: {entry.text}"[:500]
         notify(proposal.workspace, Event.MENTION, quote, url, people=others)
 
@@ -361,7 +363,8 @@ def _checked_anchor(anchor: Mapping[str, Any]) -> dict[str, str]:
         return {}
     if SETTING in fields and len(fields) == 1:
         return fields
-    if CHART in fields and fields.keys() <= {CHART, "series", "time", "value"} and "time" in fields:
+    has_known_keys = fields.keys() <= {CHART, "series", "time", "value"}
+    if has_known_keys and CHART in fields and "time" in fields:
         return fields
     raise PlannerError(
         'anchor: give {"setting": address}, or {"chart": name, "series": label, "time": moment}.'

@@ -87,17 +87,18 @@ def operator_sensitivity(run: Run, pool: PoolFigures) -> Answer:
 
     def compute() -> Answer:
         """Return the answer, computed."""
-        phase_load, measured = service_of_pool(run, pool)
+        load, measured = load_of_pool(run, pool)
         responses = sensitivity(
-            phase_load,
-            lambda changed: problem_of(changed, pool.weights, measured=measured),
+            load,
+            lambda changed_load: problem_of(changed_load, pool.weights, measured=measured),
             lengths=SENSITIVITY_LENGTHS,
-            rates=np.unique([*RATES, round(phase_load.requests_s, 1)]),
+            rates=np.unique([*RATES, round(load.requests_s, 1)]),
         )
-        names = [field.name for field in fields(responses) if field.name != "names"]
-        arrays = {name: np.round(getattr(responses, name), 6).tolist() for name in names}
-        provenance = _curve_provenance(measured)
-        return {"operators": list(responses.names), **arrays, "provenance": provenance}
+        answer: Answer = {"operators": list(responses.names)}
+        for field in fields(responses):
+            if field.name != "names":
+                answer[field.name] = np.round(getattr(responses, field.name), 6).tolist()
+        return answer | {"provenance": _curve_provenance(measured)}
 
     return _cache_answer(run, pool, "sensitivity", compute)
 
@@ -114,14 +115,12 @@ def savings_sweep(run: Run, pool: PoolFigures, by: str) -> Answer:
 
     def compute() -> Answer:
         """Return the savings at each point of the sweep, with operators placed greedily."""
-        load, measured = service_of_pool(run, pool)
-        points = _sweep_points(by, load, pool, measured)
-        rules = options_of(Options, run.options).rules
-        rules = replace(rules, levels=("operator",), method="greedy", proofs=False)
-        rows = [
-            {"at": value, **_savings_row(pool, varied, rules, measured)}
-            for value, varied in points.items()
-        ]
+        load, measured = load_of_pool(run, pool)
+        run_rules = options_of(Options, run.options).rules
+        rules = replace(run_rules, levels=("operator",), method="greedy", proofs=False)
+        rows = []
+        for value, varied_load in _sweep_points(by, load, pool, measured).items():
+            rows.append({"at": value, **_savings_row(pool, varied_load, rules, measured)})
         return {"by": by, "rows": rows}
 
     answer: Answer = as_json(_cache_answer(run, pool, by, compute))
@@ -136,7 +135,7 @@ def _sweep_points(
         return {rate: replace(load, requests_s=float(rate)) for rate in RATES}
     if by == "size":
         return {name: replace(load, shape=shape(name)) for name in FAMILY}
-    return {n: _at_length(load, n, pool.weights, measured) for n in LENGTHS}
+    return {tokens: _at_length(load, tokens, pool.weights, measured) for tokens in LENGTHS}
 
 
 def _savings_row(
@@ -146,9 +145,9 @@ def _savings_row(
 
     Only the limit is returned if a plan is missing, or misses the pool's SLO target in the replay.
     """
-    judge = Judge.log_normal(
-        (load.isl, pool.isl_cv or 0.0), (load.osl, pool.osl_cv or 0.0), pool.attainment, 1
-    )
+    input_lengths = (load.isl, pool.isl_cv or 0.0)  # mean and coefficient of variation
+    output_lengths = (load.osl, pool.osl_cv or 0.0)
+    judge = Judge.log_normal(input_lengths, output_lengths, pool.attainment, seed=1)
     _, levels = solve_levels(load, pool.weights, rules, measured, judge)
     row: Answer = {"slo_ms": load.slo_s * 1e3}
     replays = [level.replayed for level in levels.values() if level.replayed is not None]
@@ -175,20 +174,20 @@ def _curve_provenance(measured: Measurements) -> dict[str, str]:
     return {"kind": "measured", "source": f"{kernel_words}; {share}"}
 
 
-def _at_length(service: PhaseLoad, tokens: int, weights: str, measured: Measurements) -> PhaseLoad:
-    """Return the load ``service`` with prompts of ``tokens`` tokens.
+def _at_length(load: PhaseLoad, tokens: int, weights: str, measured: Measurements) -> PhaseLoad:
+    """Return ``load`` with prompts of ``tokens`` tokens.
 
     Its latency limit may be unreachable for them, so it is raised to LIMIT_MULTIPLE times a single
     pass on one GPU. ``weights`` is the precision of the weights.
     """
-    varied = replace(service, isl=float(tokens))
+    varied = replace(load, isl=float(tokens))
     problem = problem_of(varied, weights, measured=measured).problem
     single_pass_s = float(problem.latency_s[:, 0, 0].sum())  # one replica on one GPU, batch 1
-    limit_s = LIMIT_MULTIPLE * single_pass_s + service.start_s
-    return replace(varied, slo_s=max(service.slo_s, limit_s))
+    limit_s = LIMIT_MULTIPLE * single_pass_s + load.start_s
+    return replace(varied, slo_s=max(load.slo_s, limit_s))
 
 
-def service_of_pool(run: Run, pool: PoolFigures) -> tuple[PhaseLoad, Measurements]:
+def load_of_pool(run: Run, pool: PoolFigures) -> tuple[PhaseLoad, Measurements]:
     """Return the load of a pool in the run, and the kernel measurements of its GPU type."""
     hardware_facts, options = stored_hardware(run.resolved), options_of(Options, run.options)
     hardware = build_hardware(parse(run.document, run.name), hardware_facts)

@@ -101,9 +101,13 @@ def quick_size(question: SizeQuestion) -> QuickSize:
     if (question.users is None) == (question.rps is None):
         raise PlannerError("Give either users (requests in flight) or rps.")
     name, gpu_type = catalogue.model_name(question.model), catalogue.gpu_name(question.gpu)
-    built_in = catalogue.profiles()
-    profiles = [built_in[key] for w in WIDTHS if (key := (name, gpu_type, w)) in built_in]
-    sizes = [size for profile in profiles if (size := _size_on_profile(question, profile))]
+    profiles = [
+        profile
+        for (model, gpu, width), profile in catalogue.profiles().items()
+        if (model, gpu) == (name, gpu_type) and width in WIDTHS
+    ]
+    on_profiles = [_size_on_profile(question, profile) for profile in profiles]
+    sizes = [size for size in on_profiles if size is not None]
     by_mean = question.users is not None or question.cached_share
     estimated_size = _fewest_by_estimates if by_mean else _cheapest_for_rate
     try:
@@ -113,8 +117,10 @@ def quick_size(question: SizeQuestion) -> QuickSize:
             raise
     size = min(sizes, key=lambda size: (size.gpus, size.tp))
     price = price_of(size.gpu, {})
-    known, offers = isfinite(price.usd), price.provenance.source
-    price_basis = f"A GPU-hour costs ${price.usd:,.2f} ({offers})." if known else f"Cost: {offers}."
+    has_price, offers = isfinite(price.usd), price.provenance.source
+    price_basis = f"Cost: {offers}."
+    if has_price:
+        price_basis = f"A GPU-hour costs ${price.usd:,.2f} ({offers})."
     replicas = size.replicas + SPARE_REPLICAS
     gpus = replicas * size.tp
     assumptions = [f"Every request has {question.isl:,} input and {question.osl:,} output tokens."]
@@ -126,10 +132,10 @@ def quick_size(question: SizeQuestion) -> QuickSize:
     ]
     return replace(
         size,
-        cost_usd_per_hour=size.gpus * price.usd if known else None,
+        cost_usd_per_hour=size.gpus * price.usd if has_price else None,
         recommended_replicas=replicas,
         recommended_gpus=gpus,
-        recommended_cost_usd_per_hour=gpus * price.usd if known else None,
+        recommended_cost_usd_per_hour=gpus * price.usd if has_price else None,
         tpot_ms=size.tbt_ms,
         price_basis=price_basis,
         assumptions=(*assumptions, *size.assumptions),
@@ -144,14 +150,15 @@ def _size_on_profile(question: SizeQuestion, profile: Profile) -> QuickSize | No
     rps = question.rps or 0.0
     try:
         if question.users is not None:
-            work = Workload(isl, osl, cached=cached)
-            replicas, at = _replicas_for_users(question, profile, work)
-            rps, ttft_s, tbt_s, each_rps = replicas * at.rate, at.ttft.mean, at.tbt.mean, at.rate
+            workload = Workload(isl, osl, cached=cached)
+            replicas, replica = _replicas_for_users(question, profile, workload)
+            ttft_s, tbt_s = replica.ttft.mean, replica.tbt.mean
+            replica_rps, rps = replica.rate, replicas * replica.rate
         else:
             curve = pool_curve(SizingCase(profile, (isl, osl), tier, blocks=cached))
             replicas = fewest_instances(curve.max_rps, rps)
             ttft_s, tbt_s = curve.alone.ttft_s, curve.alone.tbt_s
-            each_rps = curve.alone.max_rps
+            replica_rps = curve.alone.max_rps
     except SimulationError:
         return None
     error = stated_check_of(profile)
@@ -174,35 +181,44 @@ def _size_on_profile(question: SizeQuestion, profile: Profile) -> QuickSize | No
             f"Speed: built-in profile ({profile.provenance.kind}), as in plans.",
         ),
         users_per_replica=question.users / replicas if question.users else None,
-        rps_per_replica=each_rps if question.rps else None,
+        rps_per_replica=replica_rps if question.rps else None,
     )  # fmt: skip
 
 
 def _replicas_for_users(
-    question: SizeQuestion, profile: Profile, work: Workload
+    question: SizeQuestion, profile: Profile, workload: Workload
 ) -> tuple[int, Evaluation]:
-    """Return the fewest replicas on which mean latencies are within the limits, and one of them.
+    """Return the fewest replicas on which mean latencies are within the limits.
 
-    Each has an equal share of the users in flight on average, with Poisson arrivals. Raises
-    SimulationError if no replica meets the limits.
+    The second value evaluates one of them. Each has an equal share of the users in flight on
+    average, with Poisson arrivals. Raises SimulationError if no replica meets the limits.
     """
     users, ttft_s, tbt_s = question.users or 0, question.ttft_ms / 1e3, question.tbt_ms / 1e3
-    saturated = saturated_rps(profile, work)
+    max_rps = saturated_rps(profile, workload)
 
-    def largest(holds: Callable[[Evaluation], bool]) -> Evaluation:
-        """Return the evaluation at the largest rate for which ``holds`` is True."""
+    def at_largest_rate(is_allowed: Callable[[Evaluation], bool]) -> Evaluation:
+        """Return the evaluation of a replica at the largest rate that ``is_allowed``."""
         rates = rates_around_limit(
-            lambda rate: holds(evaluate_pool(profile, work.at(rate))), saturated / 2,
-            step=4.0, lowest=TRICKLE * saturated, highest=NEARLY * saturated, precision=1e-3,
+            lambda rps: is_allowed(evaluate_pool(profile, workload.at(rps))), max_rps / 2,
+            step=4.0, lowest=TRICKLE * max_rps, highest=NEARLY * max_rps, precision=1e-3,
         )  # fmt: skip
         if rates is None:
             raise SimulationError(f"No rate of {profile.model} meets the limits.")
-        return evaluate_pool(profile, work.at(rates[0]))
+        allowed_rps, _ = rates
+        return evaluate_pool(profile, workload.at(allowed_rps))
 
-    most = largest(lambda at: at.ttft.mean <= ttft_s and at.tbt.mean <= tbt_s)
-    replicas = ceil(users / min(most.rate * most.e2e.mean, users))
-    each = users / replicas
-    return replicas, largest(lambda at: at.rate * at.e2e.mean <= each)
+    def users_in_flight(replica: Evaluation) -> float:
+        """Return the mean number of requests in a replica, by Little's law."""
+        return replica.rate * replica.e2e.mean
+
+    def meets_limits(replica: Evaluation) -> bool:
+        """Return whether the mean latencies are within the limits."""
+        return replica.ttft.mean <= ttft_s and replica.tbt.mean <= tbt_s
+
+    max_users = min(users_in_flight(at_largest_rate(meets_limits)), users)
+    replicas = ceil(users / max_users)
+    users_of_replica = users / replicas
+    return replicas, at_largest_rate(lambda at: users_in_flight(at) <= users_of_replica)
 
 
 def loads_of(users: int) -> list[int]:
@@ -225,8 +241,10 @@ def _fewest_by_estimates(question: SizeQuestion, profiled: Collection[int]) -> Q
     fit = _fewest_gpus(question, profiled)
     replicas, answer, rps = fit.gpus // fit.width, fit.answer, question.rps or 0.0
     load = f"{rps:g} requests arrive per second."
+    tokens_per_s = rps * question.osl
     if question.users is not None:
         load = f"{question.users:,} requests run or wait at any time."
+        tokens_per_s = answer.tokens_per_s * replicas
     return QuickSize(
         gpus=fit.gpus,
         replicas=replicas,
@@ -235,7 +253,7 @@ def _fewest_by_estimates(question: SizeQuestion, profiled: Collection[int]) -> Q
         model=answer.model,
         ttft_ms=answer.ttft_ms,
         tbt_ms=answer.tbt_ms,
-        tokens_per_s=rps * question.osl or answer.tokens_per_s * replicas,
+        tokens_per_s=tokens_per_s,
         expected_error=answer.expected_error,
         assumptions=(load, MEAN_TTFT, *answer.assumptions),
         users_per_replica=question.users / replicas if question.users else None,
@@ -256,12 +274,11 @@ def _fewest_gpus(question: SizeQuestion, profiled: Collection[int]) -> _Fit:
     name, gpu_type = catalogue.model_name(question.model), catalogue.gpu_name(question.gpu)
     lengths = {"isl": question.isl, "osl": question.osl, "prefix_hit_rate": question.cached_share}
     replica = {"model": name, "gpu": gpu_type, "rounds": STEADY_ROUNDS, **lengths}
-    rows: list[dict[str, Any]] = [
-        {**replica, "tp": width, "concurrency": load}
-        for width in WIDTHS
-        if width not in profiled
-        for load in loads_of(question.users or MAX_PER_REPLICA)
-    ]
+    rows: list[dict[str, Any]] = []
+    for width in WIDTHS:
+        if width not in profiled:
+            loads = loads_of(question.users or MAX_PER_REPLICA)
+            rows += [{**replica, "tp": width, "concurrency": load} for load in loads]
     answers = estimate_many(rows)
     fits = []
     for row, answer in zip(rows, answers, strict=True):
@@ -278,7 +295,7 @@ def _fewest_gpus(question: SizeQuestion, profiled: Collection[int]) -> _Fit:
             f"No replica of {name} on 1 to {WIDTHS[-1]} {gpu_type} meets the limits: "
             f"{_nearest(answers, question)}"
         )
-    return min(fits, key=lambda fit: fit[:2])
+    return min(fits, key=lambda fit: (fit.gpus, fit.width))
 
 
 def _nearest(answers: Sequence[EstimateAnswer | Refused], question: SizeQuestion) -> str:
@@ -286,13 +303,16 @@ def _nearest(answers: Sequence[EstimateAnswer | Refused], question: SizeQuestion
 
     If no deployment has an estimate, return the reason why the largest has none.
     """
-    nearest = min(
-        (answer for answer in answers if isinstance(answer, EstimateAnswer)),
-        key=lambda a: max(a.ttft_ms / question.ttft_ms, a.tbt_ms / question.tbt_ms),
-        default=None,
-    )
-    if nearest is None:
-        return next(answer.refused for answer in reversed(answers) if isinstance(answer, Refused))
+    estimates = [answer for answer in answers if isinstance(answer, EstimateAnswer)]
+    if not estimates:
+        refusals = [answer.refused for answer in answers if isinstance(answer, Refused)]
+        return refusals[-1]
+
+    def excess(answer: EstimateAnswer) -> float:
+        """Return the larger ratio of a latency and its limit."""
+        return max(answer.ttft_ms / question.ttft_ms, answer.tbt_ms / question.tbt_ms)
+
+    nearest = min(estimates, key=excess)
     return (
         f"the nearest has TTFT {milliseconds(nearest.ttft_ms)}, "
         f"TPOT {milliseconds(nearest.tbt_ms)}. "
@@ -324,8 +344,8 @@ def _cheapest_for_rate(question: SizeQuestion, profiled: Collection[int]) -> Qui
         # Other precisions of the weights may lower the quality of answers, so they come second.
         any_precision = query.model_copy(update={"precisions": ()})
         candidates = search_deployments(any_precision).candidates
-    left = [row for row in candidates if row.tp < row.gpus or row.gpus not in profiled]
-    cheapest = min(left, key=lambda row: row.fleet_gpus or 0, default=None)
+    unprofiled = [row for row in candidates if row.tp < row.gpus or row.gpus not in profiled]
+    cheapest = min(unprofiled, key=lambda row: row.fleet_gpus or 0, default=None)
     if cheapest is None:
         raise PlannerError(
             f"No replica of {question.model} on {gpu_type} meets the limits. Loosen a limit, or "

@@ -72,9 +72,9 @@ def _stores(owner: User | None) -> Iterator[str]:
 
     def rows(model: Any) -> QuerySet[Any]:
         """Return the person's rows of a table, or those of the workspace."""
-        found: QuerySet[Any] = (
-            model.objects.all() if owner is None else model.everywhere.filter(owner=owner)
-        )
+        found: QuerySet[Any] = model.objects.all()
+        if owner is not None:
+            found = model.everywhere.filter(owner=owner)
         return found.order_by()  # without an order, distinct() compares the paths alone
 
     shared_models = () if owner else (ProfileVersion, Source)

@@ -19,7 +19,7 @@ from planner.services.audit import record
 logger = logging.getLogger(__name__)
 
 STATUSES = (401, 403, 404, 429)
-CALLERS = ("person", "stranger")  # signed in, or not
+SIGNED_IN, NOT_SIGNED_IN = CALLERS = ("person", "stranger")
 RECORD_EVERY_S = 3600  # seconds in which the same limit is recorded once
 MAX_RECORDS = 20  # records within RECORD_EVERY_S: an attacker tries thousands of names
 ACTION = "user.refused-often"
@@ -38,7 +38,7 @@ def count_refusal(status: int, *, signed_in: bool) -> None:
 
     In a file-based cache, two refusals at the same moment may count as one.
     """
-    key = _key(status, CALLERS[0] if signed_in else CALLERS[1])
+    key = _key(status, SIGNED_IN if signed_in else NOT_SIGNED_IN)
     cache.add(key, 0, timeout=None)
     cache.incr(key)
     cache.touch(key, timeout=None)  # incr() in a file-based cache sets the default timeout

@@ -24,6 +24,7 @@ from planner.services.traces import check_not_needed, trace_remove
 
 NOTICE_PERIOD = timedelta(days=7)
 MAX_ROWS = 1000  # rows of each kind in one sweep; the rest follows the next day
+MAX_NAMED = 10  # rows of each kind that an announcement names
 RULE = "kept for so many days"  # the actor of removals in the audit log
 
 
@@ -35,23 +36,25 @@ def retention_sweep(*, now: datetime) -> int:
     """
     removed = 0
     sentences = []
-    for noun, days, older_than in (
+    for noun, days, rows_before in (
         ("run", settings.HEADROOM_KEEP_RUNS_DAYS, _removable_runs),
         ("trace", settings.HEADROOM_KEEP_TRACES_DAYS, _old_traces),
     ):
         if not days:
             continue
-        before = now - timedelta(days=days)
-        due = older_than(before).filter(removal_announced_at__lte=now - NOTICE_PERIOD)
+        oldest_kept = now - timedelta(days=days)
+        due = rows_before(oldest_kept).filter(removal_announced_at__lte=now - NOTICE_PERIOD)
         removed += sum(_remove(row) for row in due.order_by("pk")[:MAX_ROWS])
-        new = older_than(before + NOTICE_PERIOD).filter(removal_announced_at=None)
-        announced = [row for row in new.order_by("pk")[:MAX_ROWS] if _is_removable(row)]
+        soon_due = rows_before(oldest_kept + NOTICE_PERIOD).filter(removal_announced_at=None)
+        announced = [row for row in soon_due.order_by("pk")[:MAX_ROWS] if _is_removable(row)]
         if announced:
-            new.filter(pk__in=[row.pk for row in announced]).update(removal_announced_at=now)
-            first = [str(row.pk) if isinstance(row, Run) else row.name for row in announced[:10]]
-            more = f" and {len(announced) - 10:,} more" if len(announced) > 10 else ""
+            soon_due.filter(pk__in=[row.pk for row in announced]).update(removal_announced_at=now)
+            names = [str(row.pk) if isinstance(row, Run) else row.name for row in announced]
+            shown = ", ".join(names[:MAX_NAMED])
+            if len(names) > MAX_NAMED:
+                shown += f" and {len(names) - MAX_NAMED:,} more"
             sentences.append(
-                f"{counted(len(announced), noun)} ({', '.join(first)}{more}) of over {days} days "
+                f"{counted(len(announced), noun)} ({shown}) of over {days} days "
                 f"will be removed from {now + NOTICE_PERIOD:%Y-%m-%d} on. Download them to keep "
                 "them."
             )
@@ -72,7 +75,8 @@ def removal_time(row: Run | Trace) -> datetime | None:
 
 def removal_sentence(row: Run | Trace) -> str:
     """Return a sentence that says when a run or trace will be removed; "" if it stays."""
-    if (removed_at := removal_time(row)) is None:
+    removed_at = removal_time(row)
+    if removed_at is None:
         return ""
     noun = "run" if isinstance(row, Run) else "trace"
     return (
@@ -93,14 +97,15 @@ def _removable_runs(before: datetime) -> QuerySet[Run]:
     ]
     for name in ("run", "base_run", "replay", "outcome"):
         needed.append(Proposal.objects.exclude(**{name: None}).values(name))
-    over = Run.objects.annotate(since=Coalesce(F("finished_at"), F("created_at")))
-    runs = over.filter(since__lt=before).exclude(state__in=Run.ACTIVE_STATES)
-    for rows in needed:
-        runs = runs.exclude(pk__in=rows)
+    dated_runs = Run.objects.annotate(since=Coalesce(F("finished_at"), F("created_at")))
+    runs = dated_runs.filter(since__lt=before).exclude(state__in=Run.ACTIVE_STATES)
+    for needed_ids in needed:
+        runs = runs.exclude(pk__in=needed_ids)
     return runs
 
 
 def _old_traces(before: datetime) -> QuerySet[Trace]:
+    """Return the traces created before ``before``."""
     return Trace.objects.filter(created_at__lt=before)
 
 

@@ -246,21 +246,26 @@ def _refusal_message(document: Document, model: type[Model], error: Exception, u
     row_name = f"{document['model']} {document.get('pk')}"
     vendor = connections[using].display_name
     for column, value in document["fields"].items():
-        if (character := unstorable_character(value)) is not None:
+        character = unstorable_character(value)
+        if character is not None:
             return (
                 f"{row_name}, column {column}: {vendor} cannot store the character {character}. "
                 "Add --replace-characters to store U+FFFD in its place."
             )
     for column in model._meta.concrete_fields:
-        value, limit = document["fields"].get(column.name), getattr(column, "max_length", None)
-        if isinstance(column, CharField) and isinstance(value, str) and len(value) > (limit or 1e9):
+        value = document["fields"].get(column.name)
+        if not isinstance(column, CharField) or not isinstance(value, str):
+            continue
+        if column.max_length is not None and len(value) > column.max_length:
             return (
                 f"{row_name}, column {column.name}: {len(value)} characters, and {vendor} takes "
-                f"{limit}. Shorten it where the backup was made, and make another backup."
+                f"{column.max_length}. Shorten it where the backup was made, and make another "
+                "backup."
             )
-    first_line = str(error).strip().partition("\n")[0] or type(error).__name__
+    first_line, _, _ = str(error).strip().partition("\n")
+    reason = first_line or type(error).__name__
     return (
-        f"{row_name}: {vendor} refuses this row ({first_line}). Correct it where the backup was "
+        f"{row_name}: {vendor} refuses this row ({reason}). Correct it where the backup was "
         "made, and make another backup."
     )
 

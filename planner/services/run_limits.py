@@ -48,7 +48,7 @@ class RunLimits:
 def resident_mb() -> float:
     """Return the resident memory of this process in MB; 0 if the system does not report it."""
     try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    except (OSError, ValueError, IndexError):
+        _, resident_pages, *_ = Path("/proc/self/statm").read_text(encoding="ascii").split()
+        return int(resident_pages) * os.sysconf("SC_PAGE_SIZE") / MB
+    except (OSError, ValueError):
         return 0.0
-    return pages * os.sysconf("SC_PAGE_SIZE") / MB

@@ -67,7 +67,7 @@ class SharedParts:
         self.run, self.leads = run, leads
         self.active: list[RunPart] = []  # the parts that this worker computes now
         self.fraction = 0.0  # progress of the active parts, 0 to 1
-        self.others = 0.0  # done parts of this step, and fractions of those that others compute
+        self.other_parts = 0.0  # done parts of this step, and shares of those that others compute
         self.preview: dict[str, Any] | None = None  # figures to show that are not stored yet
         self._step = 0  # number of calls of ``map``
 
@@ -97,7 +97,8 @@ class SharedParts:
             return []
         if helpers_needed():
             at_once = 1  # other workers use the other cores
-        self._step, self.others = self._step + 1, 0.0
+        self._step += 1
+        self.other_parts = 0.0
         names = [part.name[:200] for part in parts]
         with_database_retries(lambda: self._open(names))
         while not with_database_retries(self._is_step_done):
@@ -202,32 +203,39 @@ class SharedParts:
         names = ", ".join(parts[row.place].name for row in claimed)
 
         def report(fraction: float, _stage: str) -> None:
+            """Report the progress of the step, from that of the claimed parts (0 to 1)."""
             self.fraction = fraction
             progress(self._share(len(parts)), names)
 
         def encoded(row: RunPart, report: Progress) -> bytes:
+            """Compute the part and return its result, encoded."""
             return encode(parts[row.place].compute(report), shared)
 
         self.fraction, self.active = 0.0, list(claimed)
         try:
             report(0.0, "")
-            steps = [partial(encoded, row) for row in claimed]
-            results = run_in_parallel(steps, report, at_once=len(steps))
+            computations = [partial(encoded, row) for row in claimed]
+            results = run_in_parallel(computations, report, at_once=len(computations))
         finally:
             self.active, self.fraction = [], 0.0
         for row, result in zip(claimed, results, strict=True):
-            with_database_retries(partial(_store_result, row, result))
-        self.others += len(claimed)
+            own_part = RunPart.objects.filter(
+                pk=row.pk, state=RunPart.State.RUNNING, worker=worker_id()
+            )
+            done = {"state": RunPart.State.DONE, "result": result, "progress": 1.0, "worker": ""}
+            with_database_retries(partial(own_part.update, **done))
+        self.other_parts += len(claimed)
 
     def _share(self, count: int) -> float:
         """Return the share of this step's ``count`` parts that is done, 0 to 1."""
-        return min(1.0, (self.others + self.fraction * max(1, len(self.active))) / count)
+        active_parts = self.fraction * max(1, len(self.active))
+        return min(1.0, (self.other_parts + active_parts) / count)
 
     def exchange_progress(self) -> None:
         """Store this worker's progress and read that of the others; called every second."""
         rows = list(self._rows().values_list("pk", "progress"))
         own = [part.pk for part in self.active]
-        self.others = sum(done for pk, done in rows if pk not in own)
+        self.other_parts = sum(done for pk, done in rows if pk not in own)
         if own:
             RunPart.objects.filter(
                 pk__in=own, state=RunPart.State.RUNNING, worker=worker_id()
@@ -238,8 +246,8 @@ class SharedParts:
 
         Another worker must be running a part of this run, so that the run continues.
         """
-        others_run = self._rows().filter(state=RunPart.State.RUNNING).exclude(worker=worker_id())
-        if not others_run.exists():
+        running_parts = self._rows().filter(state=RunPart.State.RUNNING)
+        if not running_parts.exclude(worker=worker_id()).exists():
             return False
         if queued_run_ids(LONG):
             return True
@@ -251,17 +259,10 @@ class SharedParts:
     def _lead(self) -> bool:
         """Try to lead the run from this step on; return whether this worker is the first to."""
         rows = self.active_row().filter(step=self._step - 1)
-        return bool(
-            rows.update(
-                step=self._step, worker=worker_id(), failures=0, heartbeat_at=timezone.now()
-            )
+        updated_rows = rows.update(
+            step=self._step, worker=worker_id(), failures=0, heartbeat_at=timezone.now()
         )
-
-
-def _store_result(row: RunPart, result: bytes) -> None:
-    """Store the result of a part, unless another worker took it over."""
-    own_part = RunPart.objects.filter(pk=row.pk, state=RunPart.State.RUNNING, worker=worker_id())
-    own_part.update(state=RunPart.State.DONE, result=result, progress=1.0, worker="")
+        return bool(updated_rows)
 
 
 def run_to_help(excluded: Collection[int]) -> Run | None:

@@ -12,6 +12,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import chain
 from statistics import median
 
 from django.conf import settings
@@ -60,22 +61,22 @@ class QueuePosition:
 def queued_run_ids(queue: str) -> list[int]:
     """Return the ids of the queued runs of ``queue``, in the order in which they will start."""
     running = list(runs_of_queue(queue, Run.State.RUNNING).values_list("workspace", "owner"))
-    running_of_workspace = Counter(workspace for workspace, _ in running)
+    running_in_workspace = Counter(workspace for workspace, _owner in running)
     runs_of_owner = Counter(running)  # in a workspace: running ones, then also those that wait
     enqueued = runs_of_queue(queue, Run.State.PENDING).filter(enqueued_at__isnull=False)
-    rows = enqueued.order_by("created_at", "pk").values_list("pk", "workspace", "owner", "sweep")
-    oldest_first = sorted(rows, key=lambda row: row[3] is not None)  # runs of sweeps come last
-    # In a workspace, the owner with the fewest runs before comes first, then the oldest run.
+    by_age = enqueued.order_by("created_at", "pk").values_list("pk", "workspace", "owner")
+    oldest_first = [*by_age.filter(sweep=None), *by_age.exclude(sweep=None)]
+    # Runs of a workspace are sorted by (runs of the owner before it, age rank, id of the run).
     waiting: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
-    for age_rank, (pk, workspace, owner, _sweep) in enumerate(oldest_first):
-        waiting[workspace].append((runs_of_owner[workspace, owner], age_rank, pk))
+    for age_rank, (run_id, workspace, owner) in enumerate(oldest_first):
+        waiting[workspace].append((runs_of_owner[workspace, owner], age_rank, run_id))
         runs_of_owner[workspace, owner] += 1
-    # The workspace with the fewest runs before comes first, then the oldest run.
+    # All runs are sorted by (runs of the workspace before it, age rank, id of the run).
     turns = []
     for workspace, waiting_runs in waiting.items():
-        for earlier, (_, age_rank, pk) in enumerate(sorted(waiting_runs)):
-            turns.append((running_of_workspace[workspace] + earlier, age_rank, pk))
-    return [pk for _, _, pk in sorted(turns)]
+        for earlier, (_, age_rank, run_id) in enumerate(sorted(waiting_runs)):
+            turns.append((running_in_workspace[workspace] + earlier, age_rank, run_id))
+    return [run_id for _, _, run_id in sorted(turns)]
 
 
 def runs_of_queue(queue: str, state: str) -> QuerySet[Run]:
@@ -116,8 +117,9 @@ def _median_durations(kinds: Iterable[str]) -> dict[str, float]:
     durations_s: dict[str, float] = {}
     for kind in kinds:
         recent = recent_durations(Run.everywhere.filter(kind=kind), REMEMBERED_RUNS)
-        if seconds_of_runs := [seconds for each in recent.values() for seconds in each]:
-            durations_s[kind] = median(seconds_of_runs)
+        run_durations_s = list(chain.from_iterable(recent.values()))
+        if run_durations_s:
+            durations_s[kind] = median(run_durations_s)
     return durations_s
 
 
@@ -139,6 +141,7 @@ def waiting_count(owner: User | None) -> int:
 
 
 def _about(seconds: float) -> str:
+    """Return an estimated duration in words, such as "about 5 min"."""
     return ("about " if seconds >= 60 else "") + _duration_words(seconds)
 
 
@@ -164,6 +167,7 @@ def notify_workers(
     """
 
     def send() -> None:
+        """Send the messages."""
         try:
             for _ in range(times):
                 send_task(EXECUTE, args=[run_id, queue], queue=queue)

@@ -110,10 +110,11 @@ def run_create(
         with transaction.atomic():
             run.save()
             record("run.asked", run, by=owner, kind=kind)
-    except IntegrityError:
-        if earlier := earlier_run(run):
-            return earlier
-        raise
+    except IntegrityError:  # another process just used the same idempotency key
+        earlier = earlier_run(run)
+        if earlier is None:
+            raise
+        return earlier
     if enqueue:
         run_enqueue(run_id=run.pk)
     return run
@@ -189,11 +190,11 @@ def runs_cancel(rows: QuerySet[Run], **reason: str) -> int:
 
     ``reason`` may have the column ``problem``, which says who cancelled them.
     """
-    waiting = rows.filter(state=Run.State.PENDING).update(
+    waiting_count = rows.filter(state=Run.State.PENDING).update(
         **end_columns(Run.State.CANCELLED, cancel_requested=True, **reason)
     )
     running = rows.filter(state=Run.State.RUNNING)
-    return waiting + running.update(cancel_requested=True, **reason)
+    return waiting_count + running.update(cancel_requested=True, **reason)
 
 
 @transaction.atomic
@@ -224,29 +225,32 @@ def check_not_proposed(run: Run) -> None:
         raise NotReady(f"Run {run.pk} stays: proposal {proposal.pk} is about it.")
 
 
-def runs_sweep(*, stale_after_s: float = STALE_AFTER_S, confirm_s: float = 0.0) -> int:
+def runs_sweep(*, confirm_s: float = 0.0) -> int:
     """Queue runs and parts again whose worker was lost with its host; return how many runs.
 
-    Those without a heartbeat for ``stale_after_s`` count as lost. Busy workers call this too,
-    because the queued sweep needs a free worker. A run that was never queued is ended, because the
-    command that executed it is gone.
+    Those without a heartbeat for STALE_AFTER_S count as lost. Busy workers call this too, because
+    the queued sweep needs a free worker. A run that was never queued is ended, because the command
+    that executed it is gone.
 
     Clocks may jump. A clock set back leaves heartbeats in the future, which count as none. A clock
     set forward makes all heartbeats look old, so the sweep waits ``confirm_s`` for another one.
     """
     now = timezone.now()
     requeued = 0
-    old = _is_far_from(now, "heartbeat_at", stale_after_s)
-    stale = list(Run.everywhere.filter(old, state=Run.State.RUNNING))
-    computing = RunPart.objects.filter(state=RunPart.State.RUNNING)
-    stale_parts = list(computing.filter(old).values_list("pk", "run", "heartbeat_at"))
-    if stale or stale_parts:
+    has_old_heartbeat = _is_far_from(now, "heartbeat_at", STALE_AFTER_S)
+    stale_runs = list(Run.everywhere.filter(has_old_heartbeat, state=Run.State.RUNNING))
+    running_parts = RunPart.objects.filter(state=RunPart.State.RUNNING)
+    stale_parts = list(running_parts.filter(has_old_heartbeat).defer("result"))
+    if stale_runs or stale_parts:
         time.sleep(confirm_s)
-    for run in stale:
-        requeued += run_requeue(run=run, end=LOST)
-    for pk, run_id, beat in stale_parts:
-        if computing.filter(pk=pk, heartbeat_at=beat).update(**WAITING_PART):
-            notify_workers(run_id, LONG)
+    for run in stale_runs:
+        if run_requeue(run=run, end=LOST):
+            requeued += 1
+    for part in stale_parts:
+        # No row is updated if the part has a new heartbeat.
+        unchanged = running_parts.filter(pk=part.pk, heartbeat_at=part.heartbeat_at)
+        if unchanged.update(**WAITING_PART):
+            notify_workers(part.run_id, LONG)
     _end_abandoned(now)
     RunPart.objects.exclude(run__state__in=Run.ACTIVE_STATES).delete()
     return requeued
@@ -281,10 +285,9 @@ def _end_abandoned(now: datetime) -> None:
     """
     alive_at = Coalesce(Greatest(Max("sweep__runs__heartbeat_at"), "created_at"), "created_at")
     waiting = Run.everywhere.filter(state=Run.State.PENDING, enqueued_at__isnull=True)
-    for run in waiting.annotate(seen=alive_at).filter(_is_far_from(now, "seen", ABANDONED_S)):
-        Run.everywhere.filter(pk=run.pk, state=Run.State.PENDING, enqueued_at__isnull=True).update(
-            **end_columns(Run.State.FAILED, **COMMAND_ENDED)
-        )
+    is_abandoned = _is_far_from(now, "alive_at", ABANDONED_S)
+    for run in waiting.annotate(alive_at=alive_at).filter(is_abandoned):
+        waiting.filter(pk=run.pk).update(**end_columns(Run.State.FAILED, **COMMAND_ENDED))
 
 
 WAITING_PART = {"state": RunPart.State.WAITING, "worker": "", "progress": 0.0}
@@ -312,7 +315,7 @@ def worker_ended(*, worker: str, end: WorkerEnd) -> None:
     """Queue the runs and parts of an ended worker again; fail runs on which too many ended."""
     parts = RunPart.objects.filter(worker=worker, state=RunPart.State.RUNNING)
     for part in parts.select_related("run").defer("result"):
-        failures = part.failures + end.counted
+        failures = part.failures + int(end.counted)
         if failures > MAX_FAILURES:
             _give_up(part.run, end, f"{part.name}: ", failures)
         elif parts.filter(pk=part.pk).update(failures=failures, **WAITING_PART):
@@ -334,7 +337,7 @@ def run_requeue(*, run: Run, end: WorkerEnd) -> bool:
         row = row.filter(heartbeat_at=run.heartbeat_at)
     else:
         row = row.filter(worker=run.worker, attempts=run.attempts)
-    failures = run.failures + end.counted
+    failures = run.failures + int(end.counted)
     if run.cancel_requested:
         row.update(**end_columns(Run.State.CANCELLED))
     elif run.enqueued_at is None:

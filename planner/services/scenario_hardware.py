@@ -24,15 +24,15 @@ def resolve_scenario(scenario: Scenario) -> ResolvedHardware:
     """
     gpus = {section.gpu for section in scenario.profiles}
     models = {section.model for section in scenario.profiles}
-    in_full = {gpu.name for gpu in scenario.gpus if gpu.in_full}
-    in_full |= {model.name for model in scenario.models if model.in_full}
-    computed = any(section.kind == "roofline" for section in scenario.profiles)
+    described = {gpu.name for gpu in scenario.gpus if gpu.in_full}
+    described |= {model.name for model in scenario.models if model.in_full}
+    has_estimates = any(section.kind == "roofline" for section in scenario.profiles)
     return ResolvedHardware(
-        gpus=_specs(OwnGpu, gpus - in_full - set(catalogue.gpus())),
-        models=_specs(OwnModel, models - in_full - set(catalogue.models())),
+        gpus=_specs(OwnGpu, gpus - described - set(catalogue.gpus())),
+        models=_specs(OwnModel, models - described - set(catalogue.models())),
         profiles=_profiles(scenario),
         kernels=_kernels(gpus),
-        measured=stored_rows() if computed else [],  # they correct profiles that are computed
+        measured=stored_rows() if has_estimates else [],  # measurements correct estimates
         prices=_prices(scenario),
     )
 
@@ -74,11 +74,11 @@ def _prices(scenario: Scenario) -> StoredPrices | None:
 
 def _kernels(gpus: set[str]) -> dict[str, list[int]]:
     """Return the ids of the uploaded kernel files of each type in ``gpus``, oldest first."""
-    files_of: dict[str, list[int]] = {}
+    file_ids: dict[str, list[int]] = {}
     for row in Calibration.objects.filter(kind=Calibration.Kind.KERNELS).order_by("pk"):
         for gpu in sorted(gpus.intersection(row.report.get("gpus", []))):
-            files_of.setdefault(gpu, []).append(row.pk)
-    return files_of
+            file_ids.setdefault(gpu, []).append(row.pk)
+    return file_ids
 
 
 def _specs(model: type[OwnGpu] | type[OwnModel], names: set[str]) -> dict[str, StoredSpec]:

@@ -88,12 +88,9 @@ def scenario_edit(
 
     For ``version`` see ``scenario_update``.
     """
+    document = text.edit(scenario.document, changes)
     return scenario_update(
-        scenario=scenario,
-        user=user,
-        document=text.edit(scenario.document, changes),
-        version=version,
-        message=message,
+        scenario=scenario, user=user, document=document, version=version, message=message
     )
 
 
@@ -115,13 +112,14 @@ def scenario_restore(
     version_words = f"version {version.number}"
     if into is not None:
         version_words = f"{version.name}, {version_words}"
-    words = f"{part.capitalize()} of {version_words}" if part else version_words.capitalize()
+    document, words = version.document, version_words.capitalize()
+    if part:
+        document = with_section(target.document, part, version.document)
+        words = f"{part.capitalize()} of {version_words}"
     return scenario_update(
         scenario=target,
         user=user,
-        document=(
-            with_section(target.document, part, version.document) if part else version.document
-        ),
+        document=document,
         message=message or f"{words} {'taken' if into else 'restored'}",
         origin=version,
     )
@@ -148,11 +146,10 @@ def plan_branch(*, plan: ActivePlan, user: User, name: str = "", message: str = 
             f"Run {plan.number} was removed, so plan {plan.pk} has no scenario to branch."
         )
     versions = ScenarioVersion.objects.filter(scenario=run.scenario_id, document=run.document)
+    branch_name = name.strip() or free_name(f"{plan.scenario} branch")
     return scenario_create(
         owner=user,
-        document=text.edit(
-            run.document, {"name": name.strip() or free_name(f"{plan.scenario} branch")}
-        ),
+        document=text.edit(run.document, {"name": branch_name}),
         message=message or f"Branched from plan {plan.pk} (run {plan.number})",
         origin=versions.first(),
     )
@@ -160,9 +157,11 @@ def plan_branch(*, plan: ActivePlan, user: User, name: str = "", message: str = 
 
 def free_name(stem: str) -> str:
     """Return a name that no scenario has: ``stem``, with a number if it is taken."""
-    name, n = stem[:110], 2
+    stem = stem[:110]  # leaves space for the number in a column of 120 characters
+    name, number = stem, 2
     while Scenario.objects.filter(name=name).exists():
-        name, n = f"{stem[:110]} ({n})", n + 1
+        name = f"{stem} ({number})"
+        number += 1
     return name
 
 
@@ -263,9 +262,9 @@ def _save(
                 author=author,
             )
     except IntegrityError:
-        line = next(
-            (i for i, row in enumerate(document.splitlines(), 1) if row.startswith("name:")), 1
-        )
+        lines = enumerate(document.splitlines(), 1)
+        name_lines = [number for number, text_line in lines if text_line.startswith("name:")]
+        line = name_lines[0] if name_lines else 1
         raise ScenarioError(
             f"scenario, line {line}: name: a scenario {parsed.name!r} already exists. "
             "Choose another name."
@@ -294,8 +293,8 @@ def scenario_warnings(document: str) -> list[str]:
         warnings += str(problem).splitlines()
     try:
         traces = stored_traces(scenario)
-        named = Trace.objects.filter(name__in=traces)
-        requests = sum(trace.requests or 0 for trace in named if trace.kind == Trace.Kind.REQUESTS)
+        rows = Trace.objects.filter(name__in=traces, kind=Trace.Kind.REQUESTS)
+        requests = sum(trace.requests or 0 for trace in rows)
         if requests <= MAX_COUNTED_REQUESTS:
             settings = settings_of(scenario)
             traffic = build_traffic(settings.traffic, traces)

@@ -155,19 +155,19 @@ def _create_firing(
     If the run before is still going, the firing is stored as missed. ``as_of`` is the end of the
     data; None: ``due``, or ``now`` if that is late. Returns None if the firing exists already.
     """
-    late = now - due > LATE
-    data_until = as_of or (now.replace(second=0, microsecond=0) if late else due)
+    is_late = now - due > LATE
+    data_until = as_of or (now.replace(second=0, microsecond=0) if is_late else due)
     firing = Firing(schedule=schedule, due_at=due, as_of=data_until, fired_at=now, by=user)
-    running = schedule.firings.filter(state=Firing.State.RUNNING).exists()
-    firing.state = Firing.State.MISSED if running else Firing.State.RUNNING
-    if running:
+    is_missed = schedule.firings.filter(state=Firing.State.RUNNING).exists()
+    firing.state = Firing.State.MISSED if is_missed else Firing.State.RUNNING
+    if is_missed:
         firing.words, firing.finished_at = "The run of the one before was still going.", now
-    elif late and as_of is None:
+    elif is_late and as_of is None:
         firing.words = f"Run {(now - due).total_seconds() / 3600:,.1f} h late."
     try:
         with transaction.atomic():  # nobody may see a firing without its run
             firing.save()
-            if running:
+            if is_missed:
                 _notify_subscribers(firing, "was missed")
             else:
                 _start_run(firing, schedule, data_until, now, enqueue)
@@ -179,32 +179,33 @@ def _create_firing(
 def _start_run(
     firing: Firing, schedule: Schedule, data_until: datetime, now: datetime, enqueue: bool
 ) -> None:
-    """Start the run of a firing; if that fails, end the firing as failed."""
+    """Start the run of a firing, for the time after ``data_until``.
+
+    If that fails, end the firing as failed.
+    """
+    scenario = schedule.scenario
+    if scenario is None:
+        words = "The scenario was removed. Give the schedule another, or remove it."
+        _end(firing, Firing.State.FAILED, words, now)
+        return
+    changes = {"traffic.until": data_until.astimezone(UTC).isoformat(), "horizon.start": "end"}
     try:
-        with transaction.atomic():
-            firing.run = _create_run(schedule, data_until, enqueue)
+        with transaction.atomic():  # a failure leaves no trace of a live source behind
+            document = text.edit(scenario.document, changes, scenario.name)
+            document = pin_live_sources(document, data_until)
+            text.parse(document, scenario.name)
+            firing.run = run_create(
+                owner=schedule.owner,
+                kind=schedule.kind,
+                scenario=scenario,
+                document=document,
+                options=schedule.options,
+                enqueue=enqueue,
+            )
             firing.save(update_fields=["run"])
     except EXPECTED as problem:
         firing.run = None
         _end(firing, Firing.State.FAILED, str(problem), now)
-
-
-def _create_run(schedule: Schedule, data_until: datetime, enqueue: bool) -> Run:
-    """Create a run of the schedule's scenario for the time after ``data_until``."""
-    scenario = schedule.scenario
-    if scenario is None:
-        raise NotFound("The scenario was removed. Give the schedule another, or remove it.")
-    changes = {"traffic.until": data_until.astimezone(UTC).isoformat(), "horizon.start": "end"}
-    document = pin_live_sources(text.edit(scenario.document, changes, scenario.name), data_until)
-    text.parse(document, scenario.name)
-    return run_create(
-        owner=schedule.owner,
-        kind=schedule.kind,
-        scenario=scenario,
-        document=document,
-        options=schedule.options,
-        enqueue=enqueue,
-    )
 
 
 def _propose_plan(firing: Firing, run: Run | None, now: datetime) -> bool:
@@ -217,9 +218,12 @@ def _propose_plan(firing: Firing, run: Run | None, now: datetime) -> bool:
     if run.state != Run.State.COMPLETED:
         raise NotReady(run.problem or f"Its run {run.pk} was cancelled.")
     schedule = firing.schedule
-    options = {"repeat": "once"} | ({"policy": schedule.policy} if schedule.policy else {})
+    options = {"repeat": "once"}
+    if schedule.policy:
+        options["policy"] = schedule.policy
     plan = activatable_plan(run, ExportOptions(**options), now)
-    difference = difference_from_active(plan, next(iter(plans_replaced_by(plan, run)), None))
+    active = next(iter(plans_replaced_by(plan, run)), None)
+    difference = difference_from_active(plan, active)
     reason = reason_for_review(
         difference,
         tiers_missed(stored_result(run), plan.policy),
@@ -253,8 +257,8 @@ def _policy_sentence(schedule: Schedule, run: Run, plan: Plan) -> str:
         return f"{first}, which is recommended."
     if result.recommended_policy == plan.policy:
         return f"{first}, chosen by the schedule and recommended."
-    best = (result.recommended and result.recommended.label) or "none"
-    return f"{first}, chosen by the schedule. Recommended: {best}."
+    recommended_label = result.recommended.label if result.recommended else ""
+    return f"{first}, chosen by the schedule. Recommended: {recommended_label or 'none'}."
 
 
 def _open_or_amend_proposal(
@@ -361,8 +365,10 @@ def _replica_prices(run: Run | None) -> Price:
         return {}
     columns = ("region", "model", "gpu", "role")
     plan = run_table(run, "plan").select(*columns, "usd_per_hour", "target")
-    return {
-        (row["region"], row["model"], row["gpu"], row["role"]): row["usd_per_hour"] / row["target"]
-        for row in plan.group_by(*columns).sum().to_dicts()
-        if row["target"]
-    }
+    prices = {}
+    for row in plan.group_by(*columns).sum().to_dicts():
+        replica_hours = row["target"]  # replicas of each hour, summed
+        if replica_hours:
+            pool = row["region"], row["model"], row["gpu"], row["role"]
+            prices[pool] = row["usd_per_hour"] / replica_hours
+    return prices

@@ -26,11 +26,13 @@ def scratch_database(folder: Path, *, sqlite: bool = False) -> Iterator[BaseData
     thread only.
     """
     with ExitStack() as stack:
-        scratch = None if sqlite or connection.vendor == "sqlite" else _create_in_postgresql(stack)
+        scratch = None
+        if connection.vendor == "postgresql" and not sqlite:
+            scratch = _create_in_postgresql(stack)
         if scratch is None:
             options = {"init_command": "PRAGMA journal_mode=MEMORY; PRAGMA synchronous=OFF;"}
-            file = {"NAME": str(folder / "scratch.sqlite3"), "OPTIONS": options}
-            scratch = _connect(stack, {"ENGINE": SQLITE, **file})
+            path = str(folder / "scratch.sqlite3")
+            scratch = _connect(stack, {"ENGINE": SQLITE, "NAME": path, "OPTIONS": options})
         # Create the tables from the models: the same tables as by all migrations, and far faster.
         with scratch.schema_editor() as editor:
             for model in apps.get_models():
@@ -68,6 +70,7 @@ def _dated_prefix(moment: datetime) -> str:
 
 
 def _drop(server: BaseDatabaseWrapper, name: str, option: str = "") -> None:
+    """Drop a database, with an ``option`` of SQL; do nothing if the server refuses."""
     with suppress(DatabaseError), server.cursor() as cursor:
         cursor.execute(f"DROP DATABASE IF EXISTS {name} {option}")
 

@@ -143,7 +143,8 @@ def factor_reset(*, by: User | None, person: User) -> None:
     """Remove the second factor of a person who lost it, as an admin or (None) the command line."""
     check_may_administer(by)
     check_may_change_account(by, person, "end the second factor of")
-    if not SecondFactor.objects.filter(user=person).delete()[0]:
+    removed, _ = SecondFactor.objects.filter(user=person).delete()
+    if not removed:
         raise NotReady(f"{person.username} has no second factor.")
     record("user.second-factor", person, by=by, on=False)
 
@@ -169,11 +170,11 @@ def _accept_code(row: SecondFactor, code: str) -> bool:
     """
     plain_code = _normalise_code(code)
     totp = pyotp.TOTP(_decrypted_key(row), interval=STEP_S)
-    now = int(time.time()) // STEP_S
-    for step in (now - 1, now, now + 1):
-        if step > row.last_step and secrets.compare_digest(
-            totp.generate_otp(step).encode(), plain_code.encode()
-        ):
+    current_step = int(time.time()) // STEP_S
+    for step in (current_step - 1, current_step, current_step + 1):
+        expected = totp.generate_otp(step).encode()
+        is_equal = secrets.compare_digest(expected, plain_code.encode())
+        if is_equal and step > row.last_step:  # no code works twice
             row.last_step = step
             return True
     return False

@@ -105,7 +105,8 @@ def row_key_of(request: HttpRequest) -> str:
 
 def session_end(*, user: User, key: str) -> None:
     """End one of the user's own sessions; ``key`` is the key of its row."""
-    if not sessions_of(user).filter(pk=key).delete()[0]:
+    ended, _ = sessions_of(user).filter(pk=key).delete()
+    if not ended:
         raise NotFound("This session does not exist, or has ended.")
     record("user.session-ended", user, by=user)
 
@@ -115,7 +116,7 @@ def sessions_end(*, user: User, by: User | None, except_key: str = "") -> int:
 
     ``by`` is who ends them; None: the command line.
     """
-    ended = sessions_of(user).exclude(pk=except_key).delete()[0]
+    ended, _ = sessions_of(user).exclude(pk=except_key).delete()
     if ended:
         record("user.sessions-ended", user, by=by, sessions=ended)
     return ended
@@ -123,7 +124,8 @@ def sessions_end(*, user: User, by: User | None, except_key: str = "") -> int:
 
 def sessions_sweep(*, now: datetime) -> int:
     """Remove expired sessions; return how many."""
-    return Session.objects.filter(expire_date__lt=now).delete()[0]
+    removed, _ = Session.objects.filter(expire_date__lt=now).delete()
+    return removed
 
 
 def key_hash(key: str) -> str:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -69,6 +68,7 @@ SETTLED_S = 5.0  # a file changed within this time is left for the next reading
 UNFINISHED_SUFFIXES = (".tmp", ".part", ".partial", ".crdownload", ".swp")
 MAX_FILES = 1000  # new files per reading
 MAX_SHOWN = 1000  # files of a preview
+MAX_NAMED = 5  # refused files that a message names
 Mark = list[int | str]  # what tells versions of a file apart: bytes and time, or bytes and ETag
 
 
@@ -186,10 +186,9 @@ def _prometheus_preview(source_settings: PrometheusSettings) -> Preview:
     engines = find(client, source_settings, span.start_s, time.time())
     samples = read_span(client, source_settings, engines, span)
     groups = samples.bins.group_by("model", "region", "tier", maintain_order=True)
-    sums = groups.agg(
-        *(_sum(field).alias(field) for field in AMOUNTS),
-        bins=pl.col("requests").fill_nan(None).count(),
-    ).with_columns(gaps=span.bins - pl.col("bins").cast(pl.Int64))
+    amounts = [_sum(field).alias(field) for field in AMOUNTS]
+    sums = groups.agg(*amounts, bins=pl.col("requests").fill_nan(None).count())
+    sums = sums.with_columns(gaps=span.bins - pl.col("bins").cast(pl.Int64))
     # Leave out series without traffic: those of power meters, or of gauges alone.
     traffic = sums.filter(pl.any_horizontal(pl.col(AMOUNTS).is_not_null()))
     columns = ("model", "region", "tier", *AMOUNTS, "bins", "gaps")
@@ -228,9 +227,12 @@ def _read_prometheus(source: Source) -> None:
         "engines": [engine.title for engine in engines.engines],
         "queries": [[query.words, query.query] for query in queries(reading, engines, bin_s)],
     }
-    for part in span.spans():
-        reading_store(source=source, samples=read_span(client, reading, engines, part))
-        Source.objects.filter(pk=source.pk).update(read_until=moment(part.end_s), found=findings)
+    for short_span in span.spans():
+        samples = read_span(client, reading, engines, short_span)
+        reading_store(source=source, samples=samples)
+        Source.objects.filter(pk=source.pk).update(
+            read_until=moment(short_span.end_s), found=findings
+        )
 
 
 def _check_readable(source: Source) -> None:
@@ -280,6 +282,7 @@ def _sources_without_reader(now: datetime) -> QuerySet[Source]:
 
 
 def _due_sources(now: datetime) -> QuerySet[Source]:
+    """Return the active sources whose time to be read has come, and that no worker reads now."""
     return _sources_without_reader(now).filter(due_at__lte=now)
 
 
@@ -306,11 +309,11 @@ class FolderFiles:
         """Return regular files by name; links and files marked as unfinished are left out."""
         files = []
         for path in sorted(self._folder.iterdir()):
-            if not path.is_file() or path.is_symlink() or _hidden(path.name):
+            if not path.is_file() or path.is_symlink() or _is_skipped(path.name):
                 continue
-            state = path.stat()
-            settled = time.time() - state.st_mtime >= SETTLED_S
-            files.append(SourceFile(path.name, [state.st_size, state.st_mtime_ns], settled))
+            status = path.stat()
+            settled = time.time() - status.st_mtime >= SETTLED_S
+            files.append(SourceFile(path.name, [status.st_size, status.st_mtime_ns], settled))
         return files
 
     @contextmanager
@@ -346,7 +349,7 @@ class BucketFiles:
             for stored in self._bucket.objects()
             if stored.key.isprintable()  # no database can store other names
             and not stored.key.endswith("/")
-            and not _hidden(PurePosixPath(stored.key).name)
+            and not _is_skipped(PurePosixPath(stored.key).name)
         ]
 
     @contextmanager
@@ -364,6 +367,7 @@ class BucketFiles:
 def _location(
     source_settings: FolderSettings | BucketSettings, read_s: float = READ_S
 ) -> FolderFiles | BucketFiles:
+    """Return the folder or bucket of a source; one request to a bucket takes ``read_s`` at most."""
     if isinstance(source_settings, BucketSettings):
         return BucketFiles(source_settings, read_s)
     return FolderFiles(source_settings)
@@ -379,8 +383,9 @@ def read_new_files(source: Source) -> None:
     location = _location(source_settings)
     marks: dict[str, Mark] = dict(source.found.get("files", {}))
     refused: dict[str, str] = {}  # reason by file
-    new = (file for file in location.files() if file.settled and marks.get(file.name) != file.mark)
-    for file in islice(new, MAX_FILES):
+    settled_files = [file for file in location.files() if file.settled]
+    new_files = [file for file in settled_files if marks.get(file.name) != file.mark]
+    for file in new_files[:MAX_FILES]:
         work_folder = row_arrays.folder(f"{UPLOADS}/reading-{source.pk}-{os.getpid()}")
         try:
             with location.local_copy(file.name, work_folder) as path:
@@ -395,8 +400,9 @@ def read_new_files(source: Source) -> None:
         source.found = {"files": marks}
         Source.objects.filter(pk=source.pk).update(found=source.found, read_until=timezone.now())
     if refused:
-        names, reasons = ", ".join([*refused][:5]), " ".join([*refused.values()][:5])
-        others = " and others" if len(refused) > 5 else ""
+        names = ", ".join(list(refused)[:MAX_NAMED])
+        reasons = " ".join(list(refused.values())[:MAX_NAMED])
+        others = " and others" if len(refused) > MAX_NAMED else ""
         raise SourceError(f"Refused: {names}{others}. {reasons}")
 
 
@@ -437,7 +443,8 @@ def _record_refusal(source: Source, name: str, problem: Exception) -> None:
         SourceReading.objects.create(**reading)
 
 
-def _hidden(name: str) -> bool:
+def _is_skipped(name: str) -> bool:
+    """Return whether the name is that of a hidden or unfinished file."""
     return name.startswith(".") or name.endswith(UNFINISHED_SUFFIXES)
 
 

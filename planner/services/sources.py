@@ -129,12 +129,14 @@ def source_change(*, source: Source, user: User | None, changes: Mapping[str, An
 
 def forget_refused_files(source: Source) -> None:
     """Have the next reading try refused files again, since the cause may not be in the file."""
-    if marks := source.found.get("files"):
-        # The last problem of each file, "" if it was read then.
-        problems = dict(source.readings.order_by("at", "pk").values_list("file_name", "problem"))
-        read_marks = {name: mark for name, mark in marks.items() if not problems.get(name[:255])}
-        source.found = {"files": read_marks}
-        source.save(update_fields=["found"])
+    marks = source.found.get("files")  # what was read of each file, by name
+    if not marks:
+        return
+    # The last problem of each file, "" if it was read then.
+    problems = dict(source.readings.order_by("at", "pk").values_list("file_name", "problem"))
+    read_marks = {name: mark for name, mark in marks.items() if not problems.get(name[:255])}
+    source.found = {"files": read_marks}
+    source.save(update_fields=["found"])
 
 
 def source_delete(*, source: Source, user: User | None) -> None:
@@ -207,8 +209,9 @@ def reading_store(
         requests=samples.requests,
     )
     metric_readings = source.readings.filter(sha256="")  # the newest first
-    if (oldest := metric_readings[MAX_READINGS : MAX_READINGS + 1].first()) is not None:
-        metric_readings.filter(pk__lte=oldest.pk).delete()
+    surplus = metric_readings[MAX_READINGS : MAX_READINGS + 1].first()
+    if surplus is not None:
+        metric_readings.filter(pk__lte=surplus.pk).delete()
     Source.objects.filter(pk=source.pk).update(state=Source.State.READ, problem="", read_at=now)
     if samples.span:
         source_publish(source=source)
@@ -266,7 +269,8 @@ def current_trace(source: Source, until: datetime | None = None) -> Trace:
     label = f"{source.name}-{until.astimezone(UTC):%Y%m%dt%H%M}z"
     store = f"{TRACES}/live-{source.pk}-{until.timestamp():.0f}-{timezone.now():%H%M%S%f}"
     report = _publish(samples, label, store)
-    if (existing := Trace.objects.filter(sha256=report.sha256).first()) is not None:
+    existing = Trace.objects.filter(sha256=report.sha256).first()
+    if existing is not None:
         row_arrays.remove(store)
         return existing
     trace = Trace(
@@ -369,7 +373,8 @@ def allowed_folder(path: str) -> Path:
     # Resolve links first: a link must not lead out of an allowed folder.
     folder = Path(path).resolve()
     bases = [Path(base).resolve() for base in settings.HEADROOM_SOURCE_FOLDERS]
-    if not Path(path).is_absolute() or not any(folder.is_relative_to(base) for base in bases):
+    is_allowed = any(folder.is_relative_to(base) for base in bases)
+    if not Path(path).is_absolute() or not is_allowed:
         listed = ", ".join(map(str, bases)) or "none"
         raise SourceError(
             f"path: {path} is no absolute path in a folder that sources may read ({listed}). An "
@@ -381,7 +386,7 @@ def allowed_folder(path: str) -> Path:
 def read_secret(field: str, variable: str) -> str:
     """Return the secret in the environment variable that the setting ``field`` names."""
     value = os.environ.get(variable, "").strip()
-    if not value or not value.isprintable() or not value.isascii():
+    if not (value and value.isprintable() and value.isascii()):
         raise SourceError(
             f"{field}: the environment has nothing usable in {variable}; an operator sets it where "
             "workers and web start."

@@ -41,12 +41,12 @@ def token_create(
     tokens = tokens_of(user)
     tokens.filter(expires_at__lt=now).delete()
     if tokens.count() >= MAX_TOKENS:
-        oldest = tokens.filter(name=LOGIN).order_by("created_at").first() if name == LOGIN else None
-        if oldest is None:
+        oldest_login = tokens.filter(name=LOGIN).order_by("created_at").first()
+        if name != LOGIN or oldest_login is None:
             raise PlannerError(
                 f"You have {MAX_TOKENS} tokens, the largest number allowed. End one first."
             )
-        oldest.delete()
+        oldest_login.delete()
     key = secrets.token_urlsafe(RANDOM_BYTES)
     token = ApiToken.objects.create(
         user=user,
@@ -70,10 +70,10 @@ def token_of(key: str) -> ApiToken | None:
     None if it has expired, or if its owner may not sign in or enter its workspace.
     """
     now = timezone.now()
-    member = Q(user__memberships__workspace=F("workspace")) | Q(user__is_superuser=True)
+    may_enter = Q(user__memberships__workspace=F("workspace")) | Q(user__is_superuser=True)
     token = (
         ApiToken.everywhere.select_related("user", "workspace")
-        .filter(member, sha256=hash_of(key.strip()), expires_at__gt=now, user__is_active=True)
+        .filter(may_enter, sha256=hash_of(key.strip()), expires_at__gt=now, user__is_active=True)
         .first()
     )
     if token and (token.last_used_at is None or token.last_used_at < now - USED_EVERY):
@@ -83,14 +83,16 @@ def token_of(key: str) -> ApiToken | None:
 
 def token_end(*, user: User, number: int) -> None:
     """End one of the user's own tokens; raise NotFound if there is none of that number."""
-    if not tokens_of(user).filter(pk=number).delete()[0]:
+    ended, _ = tokens_of(user).filter(pk=number).delete()
+    if not ended:
         raise NotFound(f"You have no token {number}.")
     record("token.ended", str(number), by=user)
 
 
 def tokens_end(*, user: User) -> None:
     """End all tokens of a user."""
-    if tokens_of(user).delete()[0]:
+    ended, _ = tokens_of(user).delete()
+    if ended:
         record("token.ended", "all", by=user)
 
 

@@ -59,7 +59,8 @@ def trace_upload(
 
     Returns the trace, the run, and whether the trace is new. If the same bytes were read before
     with the same options, they are not read again. The run is then the one of ``idempotency_key``
-    or an active one, else None.
+    or an active one, else None. Raises IngestError for a file that is too large, and NoRoom for one
+    that does not fit.
     """
     check_may_plan(owner, refusal="not upload")
     usages = quota.disk_usages(owner)  # before the upload
@@ -71,23 +72,23 @@ def trace_upload(
         sha256, size = write_upload(upload_path, chunks, check_size)
         row_arrays.keep(upload)
         with transaction.atomic():  # both the trace and the run that reads it, or neither
-            trace, new = _register_trace(
+            trace, is_new = _register_trace(
                 owner=owner, file_name=file_name, sha256=sha256, size=size, options=options
             )
             request = _ingest_request(owner, trace, options, idempotency_key)
-            earlier = runs.earlier_run(Run(**request))
             active = trace.runs.filter(kind=Run.Kind.INGEST, state__in=Run.ACTIVE_STATES).first()
+            run = runs.earlier_run(Run(**request)) or active
             # A known trace whose run was cancelled or met a bug was never read: read it now.
-            must_read = new or (_must_read(trace) and not earlier and not active)
+            must_read = is_new or (run is None and _must_read(trace))
             if must_read:
                 uploads_remove(trace)
-                earlier = _create_ingest_run(request, upload)
+                run = _create_ingest_run(request, upload)
     except BaseException:
         row_arrays.remove(upload)
         raise
     if not must_read:
         row_arrays.remove(upload)
-    return trace, earlier or active, new
+    return trace, run, is_new
 
 
 def _check_upload_size(file_name: str, usages: list[quota.DiskUsage], size: int) -> None:
@@ -178,7 +179,10 @@ def trace_reread(
 def _stored_upload(trace: Trace) -> str | None:
     """Return the uploaded file of a refused trace; None if it is gone."""
     uploads = trace.runs.filter(kind=Run.Kind.INGEST).values_list("options__upload", flat=True)
-    return next((upload for upload in uploads if upload and row_arrays.exists(upload)), None)
+    for upload in uploads:
+        if upload and row_arrays.exists(upload):
+            return str(upload)
+    return None
 
 
 def _content_hash(sha256: str, options: IngestOptions) -> str:
@@ -189,12 +193,12 @@ def _content_hash(sha256: str, options: IngestOptions) -> str:
     if replace(options, name="") == IngestOptions():
         return sha256
     defaults = asdict(IngestOptions())
+    reading = asdict(options)
+    del reading["name"]
     # Options that were added later must not change the hashes of traces stored before.
-    reading = {
-        name: value
-        for name, value in asdict(options).items()
-        if name != "name" and not (name in ADDED_OPTIONS and value == defaults[name])
-    }
+    for name in ADDED_OPTIONS:
+        if reading[name] == defaults[name]:
+            del reading[name]
     return hashlib.sha256((sha256 + json.dumps(reading, sort_keys=True)).encode()).hexdigest()
 
 
@@ -276,8 +280,8 @@ def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> 
         unread = Trace.objects.filter(pk=trace.pk).exclude(state=Trace.State.READY)
         unread.update(state=Trace.State.REFUSED, problem=str(problem), report=report)
         trace.refresh_from_db()
-        has_choices = bool(choices)
-        if not has_choices and trace_preview(trace) is None:  # no mapping of columns can help
+        can_be_read = choices or trace_preview(trace) is not None  # with other options
+        if not can_be_read:
             row_arrays.remove(upload)
         raise
     except Exception:  # cancelled, or a bug
@@ -334,6 +338,7 @@ def store_of(number: int, sha256: str) -> str:
 
 
 def _check_exists(trace: Trace) -> None:
+    """Raise NotReady if the trace has been removed."""
     if not Trace.objects.filter(pk=trace.pk).exists():
         raise NotReady(f"Trace {trace.name} was removed while it was read. Send its file again.")
 
@@ -408,22 +413,22 @@ def _model_figures(report: IngestReport, store: Path) -> dict[str, Any]:
             unknown.append(label)
         else:
             contexts[label] = canonical, shape(canonical).max_context
-    beyond = (
-        requests_beyond_context(store, contexts) if contexts and report.kind == "requests" else ()
-    )
+    has_requests = report.kind == "requests"
+    beyond = requests_beyond_context(store, contexts) if contexts and has_requests else ()
     return {
-        "beyond_context": [asdict(excess) for excess in beyond],
+        "beyond_context": [asdict(model_excess) for model_excess in beyond],
         "unknown_models": unknown,
-        "repeated_blocks": repeated_blocks(store) if report.kind == "requests" else 0.0,
+        "repeated_blocks": repeated_blocks(store) if has_requests else 0.0,
     }
 
 
 def free_trace_name(base: str) -> str:
     """Return a name that no trace has: ``base``, with a number if it is taken."""
     names = set(Trace.objects.filter(name__startswith=base).values_list("name", flat=True))
-    name, n = base, 2
+    name, number = base, 2
     while name in names:
-        name, n = f"{base}-{n}", n + 1
+        name = f"{base}-{number}"
+        number += 1
     return name
 
 
@@ -452,18 +457,18 @@ def check_not_needed(trace: Trace) -> None:
         raise NotReady(f"Trace {trace.name} is of the live source {live.name}. Remove that first.")
     if trace.runs.filter(kind=Run.Kind.INGEST, state__in=Run.ACTIVE_STATES).exists():
         raise NotReady(f"Trace {trace.name} is still being read. Cancel its run first.")
-    active = Run.objects.filter(state__in=Run.ACTIVE_STATES).exclude(document="")
-    documents = active.values_list("document", flat=True)
-    if trace.runs.filter(state__in=Run.ACTIVE_STATES).exists() or any(
-        trace.name in _trace_names(outline(document)) for document in documents
-    ):
+    active_runs = Run.objects.filter(state__in=Run.ACTIVE_STATES)
+    documents = active_runs.exclude(document="").values_list("document", flat=True)
+    is_named = any(trace.name in _trace_names(outline(document)) for document in documents)
+    if is_named or active_runs.filter(trace=trace).exists():
         raise NotReady(f"Trace {trace.name} is in a run that is going. Wait for it or cancel it.")
     check_unused(trace)
 
 
 def check_unused(trace: Trace) -> None:
     """Raise NotReady if a scenario names the trace."""
-    if scenarios := scenarios_with(lambda document: trace.name in _trace_names(document)):
+    scenarios = scenarios_with(lambda document: trace.name in _trace_names(document))
+    if scenarios:
         raise NotReady(
             f"Trace {trace.name} is used by scenario {', '.join(scenarios)}. "
             "Change or remove that first."

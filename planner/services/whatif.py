@@ -150,20 +150,21 @@ def what_if_cells(
     """
     base = base_of(run)
     answers: list[WhatIf | PlannerError | None] = []
-    began_s, new = time.monotonic(), 0
+    began_s, has_new_answer = time.monotonic(), False
     for chosen in cells:
         # The key of an answer: the stored inputs, the code, and the values.
         content = [run.pk, run.store, str(run.finished_at), code_version(), dict(chosen)]
         key = f"whatif-{sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}"
-        cell = cache.get(key)
-        if cell is None and (not new or time.monotonic() - began_s < within_s):
-            new += 1
+        cell_answer = cache.get(key)
+        has_time = time.monotonic() - began_s < within_s
+        if cell_answer is None and (has_time or not has_new_answer):
+            has_new_answer = True
             try:
-                cell, _ = _answer_and_variation(base, chosen)
+                cell_answer, _ = _answer_and_variation(base, chosen)
             except PlannerError as problem:
-                cell = problem
-            cache.set(key, cell, KEPT_S)
-        answers.append(cell)
+                cell_answer = problem
+            cache.set(key, cell_answer, KEPT_S)
+        answers.append(cell_answer)
     return answers
 
 
@@ -237,7 +238,10 @@ def front_values(run: Run, plan: int) -> dict[str, Any]:
     if not 0 <= plan < len(points):
         raise PlannerError(f"cell: this front has {len(points)} plans.")
     # Slopes between neighbours: units of the first objective that one of the second costs.
-    slopes = [(a.first - b.first) / (b.second - a.second) for a, b in pairwise(points)]
+    slopes = [
+        (left.first - right.first) / (right.second - left.second)
+        for left, right in pairwise(points)
+    ]
     if not slopes:
         slope = TIE
     elif plan == 0:
@@ -255,11 +259,12 @@ def _simulation(run: Run, changes: Variation) -> tuple[str, str]:
     It is the recommended policy, or without a recommendation the one that follows the plan.
     """
     result = stored_result(run)
-    policy = (result.default_policy or THE_PLAN).partition(SEPARATOR)[0]
+    policy, _, _ = (result.default_policy or THE_PLAN).partition(SEPARATOR)  # without its label
     parameters = result.recommended.parameters if result.recommended else {}
     # A static fleet is sized again, so its number of replicas is no field of its row.
     fields = type(policy_of(policy)).model_fields
-    row = {"name": policy, **{key: parameters[key] for key in parameters if key in fields}}
+    row: dict[str, Any] = {"name": policy}
+    row |= {name: value for name, value in parameters.items() if name in fields}
     return text.edit(run.document, {**_objective(run), **changes, "policies": [row]}), policy
 
 
@@ -270,12 +275,15 @@ def _objective(run: Run) -> Variation:
     """
     if run.kind == Run.Kind.COMPARE:
         spare = base_of(run).plan.scenario_with_spare.objective.spare
-        return {f"objective.spare.{key}": value for key, value in spare if spare.instances}
+        if not spare.instances:
+            return {}
+        return {f"objective.spare.{name}": value for name, value in spare}
     options = run.options if run.kind == Run.Kind.PLAN else {}
     return {f"objective.{key}": value for key, value in options.items() if key != "verify"}
 
 
 def _new_name(run: Run) -> str:
+    """Return a free name for a changed copy of the run's scenario."""
     return free_name(f"{base_of(run).plan.scenario.name[:100]}, what if")
 
 
@@ -308,7 +316,8 @@ def run_on_draft(
 
     The same ``idempotency_key`` returns the first run. Raises KeyReused for a different request.
     """
-    if (first := runs.run_with_key(user, idempotency_key)) is not None:
+    first = runs.run_with_key(user, idempotency_key)
+    if first is not None:
         if first.document != text.edit(run.document, {**changes, "name": first.name}):
             raise KeyReused.of(idempotency_key, f"run {first.pk}")
         return first
@@ -385,8 +394,10 @@ def sweep_create(
         "options": options_of(KINDS[kind].options, options or {}).explicit_values(),
         "axes": [{"key": axis.key, "values": list(axis.values)} for axis in axes],
     }
-    if (first := runs.run_with_key(owner, idempotency_key)) is not None:
-        if first.sweep is None or any(getattr(first.sweep, k) != v for k, v in requested.items()):
+    first = runs.run_with_key(owner, idempotency_key)
+    if first is not None:
+        stored = {name: getattr(first.sweep, name, None) for name in requested}
+        if first.sweep is None or stored != requested:
             raise KeyReused.of(idempotency_key, f"run {first.pk}")
         return first.sweep
     if enqueue:
@@ -423,10 +434,10 @@ def _create_runs(
 def _documents(document: str, axes: Sequence[Axis]) -> list[str]:
     """Return the YAML of each cell, row by row; raise ScenarioError if one is invalid."""
     keys = [axis.key for axis in axes]
-    names = [key for key in keys if not is_address(key)]  # of what-if settings
-    if any(name.startswith(SHARE) for name in names):
-        raise PlannerError(f"vary: {names[0]} needs a plan. Simulate its cells one by one.")
-    settings = scenario_settings(document) if names else {}
+    setting_names = [key for key in keys if not is_address(key)]
+    if any(name.startswith(SHARE) for name in setting_names):
+        raise PlannerError(f"vary: {setting_names[0]} needs a plan. Simulate its cells one by one.")
+    settings = scenario_settings(document) if setting_names else {}
     documents = []
     for values in cells_of(axes):
         chosen = dict(zip(keys, values, strict=True))

@@ -70,7 +70,8 @@ def _append_log(log: list[str], line: str) -> None:
 
     def without_count(line: str) -> str:
         """Return a line without its time and its count."""
-        return COUNT.sub("", line.partition(" ")[2])
+        _time, _, stage = line.partition(" ")
+        return COUNT.sub("", stage)
 
     if log and COUNT.search(line) and without_count(log[-1]) == without_count(line):
         log.pop()
@@ -178,14 +179,12 @@ def _carry_out(
     watcher = _RunWatch(shared, None if raise_errors else _end_stuck_worker, observer)
     with use_workspace(run.workspace), logging_run(run.pk), watcher as watch:
         try:
-            if run.kind not in WITHOUT_SIMULATOR and kernel_compilation.wait_until_compiled(
-                watch.progress
-            ):
-                # The estimate of the time left counts only the run's own work.
-                shared.active_row().update(started_at=timezone.now())
-            result = run_body(
-                run=run, progress=watch.progress, parts=IN_PROCESS if raise_errors else shared
-            )
+            if run.kind not in WITHOUT_SIMULATOR:
+                has_waited = kernel_compilation.wait_until_compiled(watch.progress)
+                if has_waited:  # the estimate of the time left counts only the run's own work
+                    shared.active_row().update(started_at=timezone.now())
+            parts = IN_PROCESS if raise_errors else shared
+            result = run_body(run=run, progress=watch.progress, parts=parts)
         except NothingToDo:
             pass
         except BaseException as error:
@@ -215,8 +214,9 @@ def _end_unfinished(
     run = shared.run
     if isinstance(error, RunCancelled):
         # A helper stops for other reasons too, so it ends the run only if somebody cancelled it.
-        cancelled = shared.active_row().filter(cancel_requested=True)
-        _finish(shared, Run.State.CANCELLED, shared.led_row() if shared.leads else cancelled)
+        cancelled_row = shared.active_row().filter(cancel_requested=True)
+        row = shared.led_row() if shared.leads else cancelled_row
+        _finish(shared, Run.State.CANCELLED, row)
         return None
     if isinstance(error, KeyboardInterrupt):  # Ctrl-C; the sweep handles workers that end
         if in_command:
@@ -239,20 +239,15 @@ def _end_unfinished(
     elif isinstance(error, Exception):  # a bug ends this run, not the worker
         if not in_command:
             logger.error("run %s", run.pk, exc_info=error)
-        _end_by_bug(shared, error)
+        _finish(
+            shared,
+            Run.State.ERRORED,
+            reason="A bug in the program",
+            problem=f"A bug in the program stopped this run ({type(error).__name__}); its details "
+            "are in the log.",
+            traceback="".join(traceback.format_exception(error)),
+        )
     return expected or error
-
-
-def _end_by_bug(shared: SharedParts, error: Exception) -> None:
-    """Store that a bug of the program stopped a run."""
-    _finish(
-        shared,
-        Run.State.ERRORED,
-        reason="A bug in the program",
-        problem=f"A bug in the program stopped this run ({type(error).__name__}); its details "
-        "are in the log.",
-        traceback="".join(traceback.format_exception(error)),
-    )
 
 
 def _fail(shared: SharedParts, problem: BaseException) -> None:
@@ -290,6 +285,7 @@ def _end_stuck_worker(run: Run) -> None:
 
 
 def _end_worker(status: int) -> None:
+    """End this process at once, with the exit status ``status``."""
     connection.close()
     os._exit(status)
 
@@ -445,6 +441,7 @@ class _RunWatch:
         )
 
     def _log_text(self) -> str:
+        """Return the log as text, its last LOG_LIMIT characters."""
         return "\n".join(self._log)[-LOG_LIMIT:]
 
     def _write(self) -> None:
@@ -465,7 +462,8 @@ class _RunWatch:
                 fields["log"] = self._log_text()
                 if shared.preview is not None:
                     fields["result"] = {"preview": shared.preview}
-            (shared.led_row() if shared.leads else shared.active_row()).update(**fields)
+            row = shared.led_row() if shared.leads else shared.active_row()
+            row.update(**fields)
         stopped = not shared.active_row().filter(cancel_requested=False).exists()
         if stopped and self._cancelled_at is None:
             self._cancelled_at = time.monotonic()

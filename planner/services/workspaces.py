@@ -100,9 +100,8 @@ def installation_admin(*, person: User, on: bool) -> User:
 
     Such an admin creates workspaces and is an admin in each.
     """
-    if not on and not User.objects.filter(is_superuser=True, is_active=True).exclude(
-        pk=person.pk
-    ).exists():  # fmt: skip
+    other_admins = User.objects.filter(is_superuser=True, is_active=True).exclude(pk=person.pk)
+    if not on and not other_admins.exists():
         raise NotAllowed(f"{person.username} is the last admin of the installation.")
     person.is_superuser = on
     person.save(update_fields=["is_superuser"])
@@ -161,11 +160,12 @@ def workspace_remove(*, by: User | None, workspace: Workspace, confirm: str) -> 
         collector = Collector(using="default", origin=locked)
         collector.collect([locked])
         rows = list(_rows(collector))
-        named: set[str] = set()
+        named_stores: set[str] = set()
         for row in rows:
-            options: dict[str, Any] = row.options if isinstance(row, Run) else {}
-            named |= {str(getattr(row, "store", "") or ""), str(options.get("upload", ""))}
-        stores = sorted({store for store in named if store and row_arrays.exists(store)})
+            named_stores.add(str(getattr(row, "store", "") or ""))
+            if isinstance(row, Run):
+                named_stores.add(str(row.options.get("upload", "")))
+        stores = sorted(store for store in named_stores if store and row_arrays.exists(store))
         with tempfile.TemporaryDirectory(prefix="removed-", dir=row_arrays.data_dir()) as folder:
             path.parent.mkdir(mode=0o700, exist_ok=True)
             write_workspace(slug, Path(folder), _with_referenced_rows(rows), stores, path)
@@ -209,7 +209,8 @@ def _with_referenced_rows(rows: list[Model]) -> list[Model]:
 def _references(row: Model) -> Iterator[tuple[type[Model], Any]]:
     """Yield the model and key of every row that ``row`` refers to."""
     for field in row._meta.concrete_fields:
-        if field.related_model and (pk := getattr(row, field.attname)) is not None:
+        pk = getattr(row, field.attname)
+        if field.related_model and pk is not None:
             yield field.related_model, pk
     for relation in row._meta.many_to_many:
         for pk in getattr(row, relation.name).values_list("pk", flat=True):

@@ -71,7 +71,7 @@ def test_from_measurements_to_an_error_and_an_estimate(
 def addresses(planner: User, tmp_path: Path) -> list[str]:
     path = tmp_path / "bench.csv"
     path.write_text(MEASURED)
-    calibration = calibration_path(user=planner, path=path)
+    calibration = calibration_path(path=path)
     spec = ProfileSpec("next door", "table", "llama-3.1-8b", "H100-SXM", 1, "our-llama", "our-h100")
     profile_fit(user=planner, calibration=calibration, spec=spec)
     asked = "?model=llama-3.1-8b&gpu=H100-SXM&tp=1&isl=1024&osl=256&concurrency=32"

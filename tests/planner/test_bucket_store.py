@@ -237,11 +237,11 @@ def test_backup_restore_sweep_and_what_is_taken_in(machine, bucket, completed, t
     Run.objects.filter(pk=completed.pk).update(store=store)
     settings.HEADROOM_ARRAYS = kept  # an installation that had its arrays in the folder
     done = arrays.arrays_copy_to_bucket()
-    assert (done.whole, done.taken, done.lost) == (0, 1, ())
+    assert (done.present, done.copied, done.lost) == (0, 1, ())
     machine("b")
     backups.backup(tmp_path / "all.tar.zst")
     row_arrays.bucket().remove(store)
-    assert arrays.arrays_copy_to_bucket().taken == 1  # of what is here
+    assert arrays.arrays_copy_to_bucket().copied == 1  # of what is here
     machine("c")
     row_arrays.bucket().remove(store)
     assert arrays.arrays_copy_to_bucket().lost == (store,)

@@ -64,7 +64,8 @@ def test_a_killed_worker_is_followed_by_another(
 
     assert runs.runs_sweep() == 0  # it may only be busy
     time.sleep(1.5)
-    runs.runs_sweep(stale_after_s=1.0)
+    monkeypatch.setattr(runs, "STALE_AFTER_S", 1.0)
+    runs.runs_sweep()
     run.refresh_from_db()
     assert run.state == Run.State.PENDING
 

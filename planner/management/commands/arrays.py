@@ -15,7 +15,7 @@ class Command(HeadroomCommand):
 
     def words(self, answer: arrays.BucketCopy) -> str:
         counts = (
-            f"{answer.bucket}: {answer.whole:,} there, {answer.taken:,} moved from this machine, "
-            f"{len(answer.lost):,} lost"
+            f"{answer.bucket}: {answer.present:,} there, {answer.copied:,} moved from this "
+            f"machine, {len(answer.lost):,} lost"
         )
         return "\n".join([counts, *(f"lost: {name}" for name in answer.lost)])

@@ -138,8 +138,7 @@ def _import(options: Namespace) -> Document:
         format=options.format, model=options.model, gpu=options.gpu, tp=options.tp or 1
     )
     files = [
-        calibration_path(user=None, path=path, options=reading, source=options.source)
-        for path in options.file
+        calibration_path(path=path, options=reading, source=options.source) for path in options.file
     ]
     kernels = [file for file in files if file.kind == Calibration.Kind.KERNELS]
     benchmarks = [file for file in files if file.kind == Calibration.Kind.BENCHMARK]
@@ -165,9 +164,7 @@ def _import(options: Namespace) -> Document:
 def _keep(options: Namespace) -> Document:
     """Store a file of measurements, and return which estimates use it, as JSON data."""
     reading = CalibrationOptions(**options_from_command_line(CalibrationOptions, options))
-    calibration = calibration_path(
-        user=None, path=options.file, options=reading, source=options.source
-    )
+    calibration = calibration_path(path=options.file, options=reading, source=options.source)
     evidence = NO_EVIDENCE
     if calibration.kind == Calibration.Kind.BENCHMARK:
         evidence = evidence_of(calibration)

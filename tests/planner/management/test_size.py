@@ -112,7 +112,7 @@ def test_measured_rows_that_are_kept_move_a_computed_profile(folder: Path, tmp_p
         lines.append(f"llama-3.1-8b,H100-SXM,1,400,30,{users},{times}")
     kept = tmp_path / "mine.csv"
     kept.write_text("\n".join(lines))
-    calibration_path(user=None, path=kept)
+    calibration_path(path=kept)
     (after,) = answer("size", path, *LENGTHS)["pools"]
     assert 0.4 < after["max_rps"] / before["max_rps"] < 0.7
     assert "corrected by 5 measured rows of this deployment" in after["provenance"]["source"]

@@ -27,7 +27,7 @@ def upload(
     path = folder / name
     path.write_text(HEAD + "".join(f"{row}\n" for row in rows))
     options = CalibrationOptions(engine="vllm", engine_version="0.9.0", ttft_statistic=statistic)
-    return calibration_path(user=None, path=path, options=options)
+    return calibration_path(path=path, options=options)
 
 
 def row(concurrency: int, tbt_ms: float, done: int = 1000, failed: int = 0) -> str:
@@ -105,7 +105,7 @@ def test_a_log_with_ttft_and_tpot_of_each_request_calibrates(tmp_path: Path, for
         rows = (zip(names.split(","), line.split(","), strict=True) for line in lines)
         path.write_text("\n".join(json.dumps(dict(each)) for each in rows))
     options = CalibrationOptions(model="llama-3.1-8b", gpu="L40S", tp=1, engine="vllm")
-    evidence = evidence_of(calibration_path(user=None, path=path, options=options))
+    evidence = evidence_of(calibration_path(path=path, options=options))
     (use,) = evidence.rows
     assert 0 < use.weight < 1 and use.reason  # its engine version is assumed
     effect = evidence.effects[0]
@@ -126,13 +126,13 @@ def test_the_statistic_and_the_loop_come_from_the_file_or_are_asked_for(tmp_path
     ):
         path = tmp_path / "run.json"
         path.write_text(json.dumps(run | more))
-        kept = calibration_path(user=None, path=path, options=CalibrationOptions(gpu="L40S", tp=1))
+        kept = calibration_path(path=path, options=CalibrationOptions(gpu="L40S", tp=1))
         stated = {fact.name: fact.values for fact in evidence_of(kept).stated}
         found.append((stated["ttft_statistic"], stated["loop"]))
     assert found == [("median", "closed"), ("mean", "open")]
     path.write_text(json.dumps(run | {"mean_ttft_ms": 95.0, "backend": "sglang",
                                       "engine_version": "0.5.1"}))  # fmt: skip
-    kept = calibration_path(user=None, path=path, options=CalibrationOptions(gpu="L40S", tp=1))
+    kept = calibration_path(path=path, options=CalibrationOptions(gpu="L40S", tp=1))
     (only,) = deployment_rows(kept)
     assert (only["engine"], only["engine_version"]) == ("sglang", "0.5.1")
     kept = upload(tmp_path, row(8, 40), statistic=None)
@@ -141,14 +141,14 @@ def test_the_statistic_and_the_loop_come_from_the_file_or_are_asked_for(tmp_path
     options = CalibrationOptions(
         engine="vllm", engine_version="0.9", ttft_statistic="median", replicas=4
     )
-    kept = calibration_path(user=None, path=path, options=options)
+    kept = calibration_path(path=path, options=options)
     assert not evidence_of(kept).missing
     (only,) = deployment_rows(kept)
     assert (only["ttft_statistic"], only["concurrency"]) == ("median", 2.0)
     path.write_text(
         HEAD.replace(",failed", ",replicas") + "llama-3.1-8b,L40S,1,1024,256,8,60,30,99,2"
     )
-    (stated,) = deployment_rows(calibration_path(user=None, path=path, options=options))
+    (stated,) = deployment_rows(calibration_path(path=path, options=options))
     assert stated["concurrency"] == 4.0  # the file's replicas come first
 
 
@@ -175,10 +175,10 @@ def test_a_fact_that_no_default_can_replace_is_asked_for(
     path = tmp_path / "run.json"
     path.write_text(json.dumps({k: v for k, v in (RUN | changes).items() if v is not None}))
     with pytest.raises(IngestError) as problem:
-        calibration_path(user=None, path=path)
+        calibration_path(path=path)
     assert all(f"{name} (" in str(problem.value) for name in options)
     assert not Calibration.objects.exists()
-    kept = calibration_path(user=None, path=path, options=CalibrationOptions(**options))
+    kept = calibration_path(path=path, options=CalibrationOptions(**options))
     assert evidence_of(kept).used_rows == 1
     (only,) = deployment_rows(kept)
     assert only["concurrency"] == (4 if "replicas" in options else 8)

@@ -66,7 +66,7 @@ def rows(slower: float, seed: int) -> str:
 def fitted(user: User, folder: Path, slower: float) -> None:
     path = folder / f"bench-{slower:g}.csv"
     path.write_text(rows(slower, seed=1))
-    calibration = calibration_path(user=user, path=path)
+    calibration = calibration_path(path=path)
     spec = ProfileSpec("ours", "linear", "our-model", "our-gpu", 1, "our-model", "our-gpu")
     profile_fit(user=user, calibration=calibration, spec=spec)
 

@@ -57,9 +57,10 @@ def test_profiles_that_a_plan_computed_are_shown_with_their_source(
 def calibration(planner: User, tmp_path: Path) -> Calibration:
     path = tmp_path / "bench.csv"
     path.write_text(MEASURED)
-    return calibration_path(
-        user=planner, path=path, options=CalibrationOptions(), source="our cluster"
-    )
+    stored = calibration_path(path=path, options=CalibrationOptions(), source="our cluster")
+    stored.owner = planner
+    stored.save()
+    return stored
 
 
 def fit_fields(calibration: Calibration, **changes: object) -> dict[str, object]:

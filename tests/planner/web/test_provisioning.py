@@ -84,7 +84,7 @@ def test_kernels_that_were_uploaded_are_used_and_named(planner: User, tmp_path: 
     rows = ["op,dtype,m,n,k,latency_us,gpu,source"]
     rows += [f"gemm,bf16,{m},6144,4096,{40 + m / 3},A100-80GB,own" for m in (1, 64, 4096, 65536)]
     path.write_text("\n".join(rows) + "\n", encoding="utf-8")
-    calibration = calibration_path(user=planner, path=path, source="our own harness")
+    calibration = calibration_path(path=path, source="our own harness")
     run = provisioned(planner, tmp_path, busy=False, short=True, level="operator")
     assert run.resolved["kernels"] == {"A100-80GB": [calibration.pk]}
     sources = [
