@@ -27,21 +27,26 @@ SAMPLE = 20_000  # largest number of prompt lengths kept per series
 def read_arrivals(reading: Reading) -> Content:
     """Read one row per request; count requests (0 if none) and prompt tokens per ten seconds."""
     content = read_request_file(reading, answers=False)
-    parts = reading.folder / REQUESTS
+    parts_folder = reading.folder / REQUESTS
     ns = (pl.col("arrival_s") * 1e9).round().cast(pl.Int64) + content.start_ns
-    requests = pl.scan_parquet(sorted(parts.glob("*.parquet"))).select(
+    requests = pl.scan_parquet(sorted(parts_folder.glob("*.parquet"))).select(
         *LABELS, tokens="input_tokens", ns=ns // BIN_NS * BIN_NS
     )
-    cells, keys = number_keys(_cells(requests), LABELS)
-    counts = requests.group_by(*LABELS, "tokens").agg(requests=pl.len().cast(pl.Float64))
-    prompts = counts.collect(engine="streaming")
-    shutil.rmtree(parts)
+    # The amounts by labels and bin, as the rows that ``grids_of`` takes.
+    amounts = requests.group_by(*LABELS, "ns", maintain_order=True).agg(
+        requests=pl.len().cast(pl.Float64), input_tokens=pl.col("tokens").sum().cast(pl.Float64)
+    )
+    unknown = {field: pl.lit(np.nan) for field in AMOUNTS[2:]}  # all but these two
+    bins = amounts.with_columns(line=pl.lit(0), **unknown).collect(engine="streaming")
+    bins, keys = number_keys(bins, LABELS)
+    by_length = requests.group_by(*LABELS, "tokens").agg(requests=pl.len().cast(pl.Float64))
+    prompts = by_length.collect(engine="streaming")
+    shutil.rmtree(parts_folder)
     identities = []
     for labels in keys.select(LABELS).iter_rows(named=True):
         name = " / ".join(filter(None, labels.values())) or base_name(reading.name)
         identities.append({"name": name, **labels})
-    cells = cells.sort("number", "ns")
-    grids = grids_of(cells, identities, BIN_NS, reading.name, zero=True)
+    grids = grids_of(bins.sort("number", "ns"), identities, BIN_NS, reading.name, zero=True)
     write_demand(reading.folder, grids)
     _sample(prompts, keys, grids).write_parquet(reading.folder / LENGTHS)
     note = (
@@ -54,17 +59,8 @@ def read_arrivals(reading: Reading) -> Content:
         reasoning_tokens=None,
         cancelled=0,
         unanswered=0,
-        **demand_figures(grids, content.clock.kind),
+        **demand_figures(grids, content.time_format.kind),
     )
-
-
-def _cells(requests: pl.LazyFrame) -> pl.DataFrame:
-    """Return the amounts of requests by labels and bin, as the rows that ``grids_of`` takes."""
-    bins = requests.group_by(*LABELS, "ns", maintain_order=True).agg(
-        requests=pl.len().cast(pl.Float64), input_tokens=pl.col("tokens").sum().cast(pl.Float64)
-    )
-    unknown = {field: pl.lit(np.nan) for field in AMOUNTS[2:]}
-    return bins.with_columns(line=pl.lit(0), **unknown).collect(engine="streaming")
 
 
 def _sample(prompts: pl.DataFrame, keys: pl.DataFrame, grids: list[Grid]) -> pl.DataFrame:
@@ -76,7 +72,7 @@ def _sample(prompts: pl.DataFrame, keys: pl.DataFrame, grids: list[Grid]) -> pl.
     counts = prompts.join(keys, on=list(LABELS), how="left", nulls_equal=True)
     counts = counts.sort("number", "tokens")
     requests = counts["requests"].to_numpy()
-    # The rows of each series follow each other.
+    # The rows of each series follow each other; its first row is the edge before it.
     edges = np.searchsorted(counts["number"].to_numpy(), np.arange(len(grids) + 1))
     sampled_rows = []  # of ``counts``, by series
     for first, end in pairwise(edges.tolist()):

@@ -17,7 +17,7 @@ SAMPLES = 3  # examples kept per reason
 LONGEST_EXAMPLE = 80  # characters
 MAX_AMOUNT = 1e15  # requests or tokens in one bin
 MAX_LABELS = 10_000
-FEW = 30  # rows; a larger file is refused if most of its rows are
+FEW_ROWS = 30  # a file with more rows is refused if most of them are
 
 
 class RefusedRowCounts:
@@ -35,8 +35,8 @@ class RefusedRowCounts:
 
     @property
     def samples(self) -> tuple[Reject, ...]:
-        rejects = (reject for rejects in self._samples.values() for reject in rejects)
-        return tuple(sorted(rejects, key=lambda reject: reject.line))
+        all_rejects = (reject for rejects in self._samples.values() for reject in rejects)
+        return tuple(sorted(all_rejects, key=lambda reject: reject.line))
 
     def add(self, fault: RefusedRows) -> None:
         """Count refused rows under their reason, and keep the first few as examples."""
@@ -46,7 +46,7 @@ class RefusedRowCounts:
         for i, line in enumerate(fault.lines[: SAMPLES - len(rejects)].tolist()):
             rejects.append(Reject(line, fault.reason, fault.text(i)[:LONGEST_EXAMPLE]))
 
-    def begin(self, batch: Batch) -> int:
+    def count_rows(self, batch: Batch) -> int:
         """Count the unparsable rows of a batch as refused; return the number of all its rows."""
         for fault in batch.faults:
             self.add(fault)
@@ -57,14 +57,14 @@ class RefusedRowCounts:
 
         ``refused`` maps reasons to masks of rows. A row counts under its first reason.
         """
-        bad = np.zeros(batch.lines.size, np.bool_)
-        for masks in refused:
-            for reason, mask in masks.items():
-                new = mask & ~bad
-                if new.any():
-                    self.add(batch.refuse(reason, new))
-                    bad |= new
-        return bad
+        is_refused = np.zeros(batch.lines.size, np.bool_)
+        for mask_by_reason in refused:
+            for reason, mask in mask_by_reason.items():
+                newly_refused = mask & ~is_refused
+                if newly_refused.any():
+                    self.add(batch.refuse(reason, newly_refused))
+                    is_refused |= newly_refused
+        return is_refused
 
     def leave_out(self, fault: RefusedRows) -> None:
         """Count rows that are valid but put no load on GPUs, such as answers from a cache."""
@@ -72,8 +72,8 @@ class RefusedRowCounts:
         count = self.left_out.get(fault.reason, 0)
         self.left_out[fault.reason] = count + int(fault.lines.size)
 
-    def close_batch(self) -> None:
-        """In strict mode, raise IngestError for the first refused row."""
+    def raise_if_strict(self) -> None:
+        """In strict mode, raise IngestError for the first row that was refused so far."""
         if not self._strict:
             return
         for sample in self.samples:
@@ -93,8 +93,10 @@ class RefusedRowCounts:
             raise IngestError(
                 f"{name}: none of its {rows:,} rows is load ({reasons}). where=all keeps them."
             )
-        faulty, all_refused = self.total - left_out, rows == self.total
-        if all_refused or (rows >= FEW and faulty > rows / 2):
+        faulty = self.total - left_out
+        all_refused = rows == self.total
+        most_are_faulty = rows >= FEW_ROWS and faulty > rows / 2
+        if all_refused or most_are_faulty:
             first = next(s for s in self.samples if s.reason not in self.left_out)
             refused_rows = f"all {rows:,}" if all_refused else f"{faulty:,} of {rows:,}"
             raise IngestError(
@@ -112,33 +114,37 @@ def token_counts(
     ``field`` names the tokens in reasons. ``zero`` is the reason to refuse 0; if "", 0 is accepted.
     """
     minimum = 1 if zero else 0
-    if not series.dtype.is_float():
+    if not series.dtype.is_float():  # most files have valid integers only
         exact = series.cast(pl.Int64, strict=False)
         if exact.is_between(minimum, limit).all(ignore_nulls=False):
             return exact.to_numpy(), {}
-    number, blank = numbers_and_blanks(series, whole=True)
+    number, is_blank = numbers_and_blanks(series, whole=True)
     is_whole = np.floor(number) == number  # False for NaN
-    good = is_whole & (number >= minimum) & (number <= limit)
+    is_good = is_whole & (number >= minimum) & (number <= limit)
     refused = {
-        f"{field} missing or NaN": blank,
-        f"{field} not a number": np.isnan(number) & ~blank,
+        f"{field} missing or NaN": is_blank,
+        f"{field} not a number": np.isnan(number) & ~is_blank,
         f"{field} above {limit:,}": number > limit,
         f"{field} negative": number < 0,
         zero: (number == 0) & bool(zero),
         f"{field} not a whole number": ~is_whole & (number > 0) & (number <= limit),
     }
-    return np.where(good, number, 0).astype(np.int64), refused
+    return np.where(is_good, number, 0).astype(np.int64), refused
 
 
 def amounts(
     series: pl.Series, field: str, *, points: bool
 ) -> tuple[FloatArray, dict[str, BoolArray]]:
-    """Return amounts ``[rows]`` (NaN if empty) and refused rows; ``points``: 1.700 is 1700."""
+    """Return the amounts of a column ``[rows]``, and masks of refused rows by reason.
+
+    An empty cell is NaN. ``field`` names the amounts in reasons. With ``points``, points separate
+    thousands: 1.700 is 1700.
+    """
     if points and series.dtype == pl.String:
         series = series.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
-    number, blank = numbers_and_blanks(series)
+    number, is_blank = numbers_and_blanks(series)
     refused = {
-        f"{field} not a number": np.isnan(number) & ~blank,
+        f"{field} not a number": np.isnan(number) & ~is_blank,
         f"{field} above {MAX_AMOUNT:g}": number > MAX_AMOUNT,
         f"{field} negative": number < 0,
     }
@@ -162,15 +168,15 @@ def numbers_and_blanks(series: pl.Series, *, whole: bool = False) -> tuple[Float
         return number, np.isnan(number)
     text = series.cast(pl.String, strict=False).str.strip_chars()
     number = text.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
-    unclear = ~np.isfinite(number)
+    is_unclear = ~np.isfinite(number)
     if whole:  # 1.7 was read, and 1700 may be meant
-        unclear |= np.floor(number) != number
-    if not unclear.any():
-        return number, unclear
-    blank = (text.is_null() | text.str.to_lowercase().is_in(BLANK)).to_numpy()
-    if (unclear & ~blank).any():
+        is_unclear |= np.floor(number) != number
+    if not is_unclear.any():
+        return number, is_unclear
+    is_blank = (text.is_null() | text.str.to_lowercase().is_in(BLANK)).to_numpy()
+    if (is_unclear & ~is_blank).any():
         number = _numbers_as_written(text, number, whole)
-    return number, blank
+    return number, is_blank
 
 
 # Thousands with commas, blanks or apostrophes; thousands with points; a decimal comma.
@@ -186,20 +192,21 @@ def _numbers_as_written(text: pl.Series, number: FloatArray, whole: bool) -> Flo
 
     ``text`` are the cells. ``number`` has the values of plain cells, and NaN for the others. If all
     numbers must be ``whole``, 1.700 is 1700. A comma before three digits separates thousands, and
-    another comma is a decimal one: 2,5.
+    another comma is a decimal one: 2,5. A cell without a number stays NaN.
     """
-    pointed = text.str.contains(_POINTED).fill_null(False)
-    plain = text.str.replace_all(r"[, '\u00a0\u202f_]", "").cast(pl.Float64, strict=False)
     result = pl.Series(number).fill_nan(None)
-    grouped = text.str.contains(_GROUPED).fill_null(False)
-    result = result.zip_with(~grouped, plain)
+    has_groups = text.str.contains(_GROUPED).fill_null(False)
+    without_groups = text.str.replace_all(r"[, '\u00a0\u202f_]", "").cast(pl.Float64, strict=False)
+    result = result.zip_with(~has_groups, without_groups)
     # 1.700 is 1700 only where it must be whole, or has several points.
-    several = text.str.contains(r"\.\d{3}[.,]").fill_null(False)
-    if whole and (pointed & (pl.Series(number) % 1 != 0)).any():
-        several = pointed
+    has_grouping_points = text.str.contains(r"\.\d{3}[.,]").fill_null(False)
+    may_be_grouped = text.str.contains(_POINTED).fill_null(False)
+    if whole and (may_be_grouped & (pl.Series(number) % 1 != 0)).any():
+        has_grouping_points = may_be_grouped
+    has_decimal_comma = text.str.contains(_DECIMAL_COMMA).fill_null(False) & ~has_groups
     european = text.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
-    comma = text.str.contains(_DECIMAL_COMMA).fill_null(False) & ~grouped
-    result = result.zip_with(~(several | comma), european.cast(pl.Float64, strict=False))
+    is_european = has_grouping_points | has_decimal_comma
+    result = result.zip_with(~is_european, european.cast(pl.Float64, strict=False))
     if not whole and result.null_count():  # a multiple or a unit, such as 1.2 K or 3 req/s
         digits = text.str.extract(_WITH_UNIT, 1).str.replace_all(",", "")
         factor = text.str.extract(_WITH_UNIT, 2).replace_strict(_MULTIPLE, default=1.0)
@@ -219,14 +226,16 @@ def points_group(columns: Sequence[pl.Series], times: pl.Series, *, counts: bool
     ]
     if any(text.str.contains(r"^\d{1,3}(\.\d{3}){2,}$").any() for text in texts):
         return True
-    pointed = [text.filter(text.str.contains(".", literal=True)) for text in texts]
-    if not any(map(len, pointed)) or not all(t.str.contains(_POINTED).all() for t in pointed):
+    with_point = [text.filter(text.str.contains(".", literal=True)) for text in texts]
+    has_points = any(map(len, with_point))
+    if not has_points or not all(t.str.contains(_POINTED).all() for t in with_point):
         return False
     if times.cast(pl.String).str.contains(r"^\s*\d\d?\.\d\d?\.\d{4}").any():
         return True
     # A fixed number of decimals would leave no number without a point.
-    mixed = any(t.str.contains(r"^[1-9]\d{0,2}$").any() for t in texts)
-    return counts and mixed and not any(t.str.contains(r"^0\.").any() for t in pointed)
+    has_plain_numbers = any(text.str.contains(r"^[1-9]\d{0,2}$").any() for text in texts)
+    has_fractions = any(text.str.contains(r"^0\.").any() for text in with_point)
+    return counts and has_plain_numbers and not has_fractions
 
 
 def cell_unit(series: pl.Series) -> str:
@@ -284,13 +293,16 @@ def _matches(
 ) -> BoolArray:
     """Return the mask of rows whose word matches ``pattern`` and not ``but``, ``[rows]``.
 
-    A column with over MOST_WORDS different words holds no outcomes, so none of its rows match.
+    Words are compared in lower case. A column with over MOST_WORDS different words holds no
+    outcomes, so none of its rows match.
     """
     text = series.cast(pl.String, strict=False).fill_null("").str.strip_chars().str.to_lowercase()
     words = text.unique().to_list()
     if len(words) > MOST_WORDS:
         return np.zeros(series.len(), np.bool_)
-    matching = [word for word in words if pattern.search(word) and not (but and but.search(word))]
+    matching = [word for word in words if pattern.search(word)]
+    if but is not None:
+        matching = [word for word in matching if not but.search(word)]
     return np.asarray(text.is_in(matching).to_numpy(), dtype=np.bool_)
 
 
@@ -306,7 +318,11 @@ def is_cancelled(series: pl.Series, column: str) -> BoolArray:
 
 
 def is_failed(series: pl.Series, column: str) -> BoolArray:
-    """Return a mask of the requests that failed; the arguments are those of ``is_cancelled``."""
+    """Return a mask of the requests that failed and were not cancelled, ``[rows]``.
+
+    ``series`` has the outcomes of requests, and ``column`` is its name. A column named after
+    cancelling holds no failures.
+    """
     if re.search("cancel|abort", compact_name(column)):
         return np.zeros(series.len(), dtype=np.bool_)
     return _matches(series, _FAILED, but=_NO_FAULT) & ~is_cancelled(series, column)

@@ -1,6 +1,6 @@
 """Convert times from text or numbers, in one or several columns, to nanoseconds.
 
-One :class:`Clock` is fixed per file from its first rows. Later rows are read in the same way,
+One :class:`TimeFormat` is fixed per file from its first rows. Later rows are read in the same way,
 wherever the file is cut into batches. Rows that do not fit are refused by reason. Numbers in two
 units (seconds and milliseconds) refuse the whole file, because no row shows which of them is wrong.
 
@@ -85,7 +85,7 @@ BLANK = ("", "nan", "null", "none", "na", "n/a", "nat")
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class TimeFormat:
     """The notation of a file's times: their columns, unit or format, and time zone."""
 
     columns: tuple[str, ...]
@@ -113,7 +113,7 @@ class Order:
     """
 
     latest_ns: int = 0  # the latest local time so far
-    second: bool = False  # the last row was in the second pass
+    in_second_pass: bool = False  # of the last row
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,7 +138,7 @@ class Times:
 
 
 def unit_of(column: str) -> str | None:
-    """Return the unit in a column's name, such as s for ``t_s``; None if it has none."""
+    """Return the last unit in a column's name, such as s for ``t_s``; None if it has none."""
     words = reversed(re.split(r"[^a-z]+", column.lower()))
     return next((_WORDS[word] for word in words if word in _WORDS), None)
 
@@ -151,7 +151,7 @@ def check_zone(zone: str | None) -> None:
         )
 
 
-def choose_clock(
+def choose_time_format(
     probe: pl.DataFrame,
     columns: Sequence[str],
     *,
@@ -160,8 +160,8 @@ def choose_clock(
     default: str = "",
     zone: str = "",
     dates: str = "",
-) -> Clock:
-    """Return the clock (time notation) of the time ``columns`` of a file, from its first rows.
+) -> TimeFormat:
+    """Return the notation of the times in ``columns`` of a file, from its first rows.
 
     The notation that most cells share decides: numbers, or dates with or without a UTC offset. The
     caller may state the ``unit`` of numbers and the ``zone``. ``default`` is the unit of the file's
@@ -171,43 +171,40 @@ def choose_clock(
     can begin with the day or with the month.
     """
     names, column = tuple(columns), " ".join(columns)
-    if len(columns) > 1 and all(time_numbers(probe[each]).size for each in columns):
-        units = tuple(unit_of(each) or "s" for each in columns)
-        return Clock(names, units, kind=RELATIVE, note=_relative_note(" plus ".join(columns)))
-    first_hour = _first_hour(probe, columns)
+    if len(columns) > 1 and all(time_numbers(probe[part]).size for part in columns):
+        units = tuple(unit_of(part) or "s" for part in columns)
+        note = _relative_note(" plus ".join(columns))
+        return TimeFormat(names, units, kind=RELATIVE, note=note)
+    first_hour = 0
+    if len(columns) > 1:  # a date stands next to a column of hours, perhaps from 1 to 24
+        hours = time_numbers(probe[columns[1]])
+        first_hour = int(hours.size and hours.min() == 1 and hours.max() == 24)
     series = _date_and_time(probe, columns, first_hour)
     if series.dtype.is_temporal():
         aware = isinstance(series.dtype, pl.Datetime) and series.dtype.time_zone is not None
-        return _local(Clock(names, aware=aware), zone)
+        return _with_zone(TimeFormat(names, aware=aware), zone)
     text = _text(series)
     ranges = _has_ranges(text)
     if ranges:
         text = text.str.replace(_UNSPACED_RANGE, "$1")
     text = _without_brackets(text)
     form = _date_format(text, dates, name, column)
-    without_offset = _calendar(text, form).count()  # rows that can be read so
-    with_offset = _calendar(text.str.extract(_OFFSET, 1), form).count()
+    # How many rows can be read in each notation.
+    rows_without_offset = _calendar(text, form).count()
+    rows_with_offset = _calendar(text.str.extract(_OFFSET, 1), form).count()
     numbers = time_numbers(series)
-    if numbers.size > max(without_offset, with_offset):
-        return _numeric_clock(column, numbers, unit, default)
-    if not without_offset and not with_offset:
+    if numbers.size > max(rows_without_offset, rows_with_offset):
+        return _numeric_time_format(column, numbers, unit, default)
+    if not rows_without_offset and not rows_with_offset:
         filled = text.filter(~text.str.to_lowercase().is_in(BLANK)).drop_nulls()
         example = str(filled[0])[:40] if filled.len() else ""
         raise IngestError(
             f"{name}: column {column} holds no time that can be read in its first {len(text):,} "
             f"rows ({example!r}). Write times as 2024-05-10 13:45:00+00:00 or as numbers."
         )
-    aware = with_offset > without_offset
-    clock = Clock(names, aware=aware, form=form, first_hour=first_hour, ranges=ranges)
-    return _local(clock, zone)
-
-
-def _first_hour(probe: pl.DataFrame, columns: Sequence[str]) -> int:
-    """Return 1 if a date stands next to a column of hours from 1 to 24, and 0 otherwise."""
-    if len(columns) == 1:
-        return 0
-    hours = time_numbers(probe[columns[1]])
-    return int(hours.size and hours.min() == 1 and hours.max() == 24)
+    aware = rows_with_offset > rows_without_offset
+    time_format = TimeFormat(names, aware=aware, form=form, first_hour=first_hour, ranges=ranges)
+    return _with_zone(time_format, zone)
 
 
 def _has_ranges(texts: pl.Series) -> bool:
@@ -216,36 +213,40 @@ def _has_ranges(texts: pl.Series) -> bool:
     A time with the offset -09:00 looks the same. But ranges have one length, and different begins.
     """
 
-    def part(group: int) -> pl.Series:
+    def numbers_of_group(group: int) -> pl.Series:
         """Return a group of the pattern as numbers; null where the pattern does not match."""
         return texts.str.extract(_UNSPACED_RANGE, group).cast(pl.Int32)
 
-    begin_min, end_min = part(2) * 60 + part(3), part(4) * 60 + part(5)
-    lengths = ((end_min - begin_min) % 1440).drop_nulls()
-    return lengths.n_unique() == 1 and begin_min.drop_nulls().n_unique() > 1
+    begin_min = numbers_of_group(2) * 60 + numbers_of_group(3)
+    end_min = numbers_of_group(4) * 60 + numbers_of_group(5)
+    lengths_min = ((end_min - begin_min) % 1440).drop_nulls()
+    return lengths_min.n_unique() == 1 and begin_min.drop_nulls().n_unique() > 1
 
 
-def _local(clock: Clock, zone: str) -> Clock:
-    """Return the clock of calendar times, with ``zone`` and a note on it unless it has offsets."""
-    if clock.aware:
-        return clock
+def _with_zone(time_format: TimeFormat, zone: str) -> TimeFormat:
+    """Return the notation of calendar times with their ``zone``, and a note on it.
+
+    Without a zone ("") the times are read as UTC. Times with offsets have no zone.
+    """
+    if time_format.aware:
+        return time_format
     note = f"Times have no offset and are read as local time of {zone}." if zone else NAIVE
-    return replace(clock, note=note, zone=zone, certain=bool(zone))
+    return replace(time_format, note=note, zone=zone, certain=bool(zone))
 
 
-def possible_zones(probe: pl.DataFrame, clock: Clock) -> tuple[str, ...]:
+def possible_zones(probe: pl.DataFrame, time_format: TimeFormat) -> tuple[str, ...]:
     """Return the time zones that the local times of ``probe`` may be in; () if unknown.
 
     They are taken from the name of the time column, from a mark such as CST in its first cell, or
     from a column of time zones. Times with a known zone have none to guess: ().
     """
-    if not clock.may_be_local:
+    if not time_format.may_be_local:
         return ()
-    title = " ".join(clock.columns)
+    title = " ".join(time_format.columns)
     zones = _zones_in_name(title)
     if zones:
         return zones
-    first_cell = _text(probe[clock.columns[0]].head(1))
+    first_cell = _text(probe[time_format.columns[0]].head(1))
     marks = first_cell.str.extract(r"(?i)\b(CST|IST|BST)(?: \d{4})?$").drop_nulls()
     for word in (*marks, *re.split(r"[^A-Za-z]+", title)):
         if word.lower() in _ZONE_NAMES:
@@ -281,19 +282,19 @@ def _date_format(text: pl.Series, dates: str, name: str, column: str) -> str:
     known = text.filter(text != "")
     if known.is_empty() or _calendar(known, "").is_not_null().any():
         return ""
-    body = known.str.extract(_OFFSET, 1).fill_null(known)
-    if _calendar(body, "").is_not_null().any():
+    without_offset = known.str.extract(_OFFSET, 1).fill_null(known)
+    if _calendar(without_offset, "").is_not_null().any():
         return ""
     if not known.str.contains(_SLASH).any():
-        return _best_form(body, _OTHER)
-    dates = dates or _order_of_dates(body)
+        return _best_form(without_offset, _OTHER)
+    dates = dates or _order_of_dates(without_offset)
     if not dates:
         raise AmbiguousDates(
-            f"{name}: dates in {column} ({str(body[0])[:40]!r}) may begin with the day or the "
-            "month."
+            f"{name}: dates in {column} ({str(without_offset[0])[:40]!r}) may begin with the day "
+            "or the month."
         )
     forms = [day + rest for day in _SLASHES[dates] for rest in _SLASHED]
-    return _best_form(body, forms) or forms[0]
+    return _best_form(without_offset, forms) or forms[0]
 
 
 def _order_of_dates(text: pl.Series) -> str:
@@ -308,8 +309,8 @@ def _order_of_dates(text: pl.Series) -> str:
 
 def _best_form(text: pl.Series, forms: Sequence[str]) -> str:
     """Return the first strptime format that reads the most rows; "" if none reads any."""
-    fits = [_parse(text, form).count() for form in forms]
-    return forms[int(np.argmax(fits))] if any(fits) else ""
+    rows_read = [_parse(text, form).count() for form in forms]
+    return forms[int(np.argmax(rows_read))] if any(rows_read) else ""
 
 
 _EXCEL_DAYS = (36_526.0, 73_050.0)  # spreadsheets count days from 1899-12-30: 2000 to 2100
@@ -317,71 +318,76 @@ _EXCEL_EPOCH_NS = -25_569 * UNITS_NS["d"]
 EXCEL = "excel"  # a form of numeric times
 
 
-def _numeric_clock(column: str, numbers: FloatArray, stated: str | None, default: str) -> Clock:
-    """Return the clock of a numeric column.
+def _numeric_time_format(
+    column: str, numbers: FloatArray, stated_unit: str | None, default: str
+) -> TimeFormat:
+    """Return the notation of times in a numeric column.
 
-    ``stated`` is the caller's unit, or None. ``default`` is the format's, or "". If the column's
+    ``stated_unit`` is the caller's, or None. ``default`` is the format's, or "". If the column's
     name has no unit either, the median shows the unit of epoch times (since 1970). Smaller numbers
-    count from the start of the trace, and are taken as seconds.
+    count from the start of the trace, and are taken as seconds. Numbers with fractions in the range
+    of spreadsheet days from 2000 to 2100 are such days.
     """
-    unit = known_unit = stated or default or unit_of(column)
-    typical = float(np.median(numbers))
-    low, high = _EXCEL_DAYS
-    if unit is None and low <= numbers.min() <= numbers.max() < high and (numbers % 1).any():
-        note = f"{column} holds spreadsheet days, read as UTC."
-        return Clock((column,), ("d",), note=note, form=EXCEL, certain=False)
+    unit = known_unit = stated_unit or default or unit_of(column)
+    median = float(np.median(numbers))
     if unit is None:
-        unit = next((name for name, least in _EPOCHS if typical >= least), "s")
-    if typical * UNITS_NS[unit] / 1e9 >= _EPOCH_S:
+        first_day, end_day = _EXCEL_DAYS
+        are_days = first_day <= numbers.min() <= numbers.max() < end_day
+        if are_days and (numbers % 1).any():
+            note = f"{column} holds spreadsheet days, read as UTC."
+            return TimeFormat((column,), ("d",), note=note, form=EXCEL, certain=False)
+        unit = next((name for name, least in _EPOCHS if median >= least), "s")
+    if median * UNITS_NS[unit] / 1e9 >= _EPOCH_S:
         note = "" if known_unit else f"{column} holds epoch times, read as {unit}."
-        return Clock((column,), (unit,), note=note)
+        return TimeFormat((column,), (unit,), note=note)
     note = _relative_note(column if known_unit else f"{column}, read as s,")
-    certain = stated is not None or (not default and known_unit is not None)
-    return Clock((column,), (unit,), kind=RELATIVE, note=note, certain=certain)
+    is_in_name = not default and known_unit is not None
+    certain = stated_unit is not None or is_in_name
+    return TimeFormat((column,), (unit,), kind=RELATIVE, note=note, certain=certain)
 
 
-def _relative_note(what: str) -> str:
-    """Return the note on times that count from the start of the trace."""
-    return f"Times have no calendar: {what} counts from the start of the trace."
+def _relative_note(columns: str) -> str:
+    """Return the note that times in ``columns`` count from the start of the trace."""
+    return f"Times have no calendar: {columns} counts from the start of the trace."
 
 
-def read(frame: pl.DataFrame, clock: Clock, order: Order | None = None) -> Times:
+def read_times(frame: pl.DataFrame, time_format: TimeFormat, order: Order | None = None) -> Times:
     """Return the times of the rows of ``frame``, in ns since 1970 or since the trace's start.
 
     ``order`` is the state after the batch before, and is updated for the next batch. None: there is
     only this batch.
     """
-    if clock.units:
-        return _read_numbers(frame, clock)
-    if clock.ranges:
-        (column,) = clock.columns
+    if time_format.units:
+        return _read_numbers(frame, time_format)
+    if time_format.ranges:
+        (column,) = time_format.columns
         frame = frame.with_columns(pl.col(column).str.replace(_UNSPACED_RANGE, "$1"))
-    series = _date_and_time(frame, clock.columns, clock.first_hour)
+    series = _date_and_time(frame, time_format.columns, time_format.first_hour)
     if series.dtype.is_temporal():
         times = _read_temporal(series)
-    elif clock.aware:
-        times = _read_text_with_offset(series, clock.form)
+    elif time_format.aware:
+        times = _read_text_with_offset(series, time_format.form)
     else:
-        times = _read_text(series, clock.form)
-    if not clock.zone:
+        times = _read_text(series, time_format.form)
+    if not time_format.zone:
         return times
     # The first rows in an hour that the clock repeats are in its first pass, until times jump back.
     local = pl.Series(times.ns).cast(pl.Datetime("ns"))
-    in_first_pass = _in_zone(local, clock.zone, "earliest")
-    in_second_pass = _in_zone(local, clock.zone, "latest")
+    in_first_pass = _in_zone(local, time_format.zone, "earliest")
+    in_second_pass = _in_zone(local, time_format.zone, "latest")
     is_second = _is_second_pass(times.ns, order or Order())
     return replace(times, ns=np.where(is_second, in_second_pass, in_first_pass))
 
 
 def _read_temporal(series: pl.Series) -> Times:
     """Return the times of a column of dates or timestamps."""
-    # Their unit may reach beyond 64-bit nanoseconds, so the range is checked before scaling.
     unit = series.dtype.time_unit if isinstance(series.dtype, pl.Datetime) else None
-    factor = UNITS_NS[unit or ("d" if series.dtype == pl.Date else "us")]
-    count = series.to_physical().cast(pl.Int64)
-    outside = ~count.is_between(0, _LAST_S * UNITS_NS["s"] // factor).fill_null(True)
-    ns = (count.set(outside, 0) * factor).fill_null(0)
-    refused = {MISSING: series.is_null().to_numpy(), OUT_OF_RANGE: outside.to_numpy()}
+    unit_ns = UNITS_NS[unit or ("d" if series.dtype == pl.Date else "us")]
+    count = series.to_physical().cast(pl.Int64)  # of the column's own unit
+    # The unit may reach beyond 64-bit nanoseconds, so the range is checked before scaling.
+    is_outside = ~count.is_between(0, _LAST_S * UNITS_NS["s"] // unit_ns).fill_null(True)
+    ns = (count.set(is_outside, 0) * unit_ns).fill_null(0)
+    refused = {MISSING: series.is_null().to_numpy(), OUT_OF_RANGE: is_outside.to_numpy()}
     return Times(ns.to_numpy(), refused)
 
 
@@ -400,21 +406,22 @@ def _date_and_time(frame: pl.DataFrame, columns: Sequence[str], first_hour: int)
     number = time.cast(pl.Float64, strict=False)
     if number.is_not_null().any():
         unit = "h" if "hour" in columns[1].lower() else unit_of(columns[1]) or "h"
-        since = ((number - first_hour) * UNITS_NS[unit]).cast(pl.Int64)
-        time = since.cast(pl.Time, strict=False).cast(pl.String)
+        ns_of_day = ((number - first_hour) * UNITS_NS[unit]).cast(pl.Int64)
+        time = ns_of_day.cast(pl.Time, strict=False).cast(pl.String)
     return date.str.replace(r"[ T]00:00.*$", "") + " " + time
 
 
-def _in_zone(local: pl.Series, zone: str, which: str) -> IntArray:
-    """Return local times in UTC ns; those in a repeated hour are in the pass ``which``.
+def _in_zone(local: pl.Series, zone: str, ambiguous: str) -> IntArray:
+    """Return local times of a zone in UTC ns.
 
+    ``ambiguous`` ("earliest" or "latest") is the pass of times in an hour that the clock repeats.
     A time that the clock skips in spring is read as if the clock had not been set.
     """
     hour = UNITS_NS["h"]
-    in_zone = local.dt.replace_time_zone(zone, ambiguous=which, non_existent="null")  # type: ignore[arg-type]
+    in_zone = local.dt.replace_time_zone(zone, ambiguous=ambiguous, non_existent="null")  # type: ignore[arg-type]
     if in_zone.null_count():  # times that the clock skips
         hour_before = (local.cast(pl.Int64) - hour).cast(pl.Datetime("ns"))
-        skipped = hour_before.dt.replace_time_zone(zone, ambiguous=which, non_existent="null")  # type: ignore[arg-type]
+        skipped = hour_before.dt.replace_time_zone(zone, ambiguous=ambiguous, non_existent="null")  # type: ignore[arg-type]
         return in_zone.cast(pl.Int64).fill_null(skipped.cast(pl.Int64) + hour).to_numpy()
     return in_zone.cast(pl.Int64).to_numpy()
 
@@ -433,11 +440,11 @@ def _is_second_pass(ns: IntArray, order: Order) -> BoolArray:
     jumped_back = (behind_ns > 5 * UNITS_NS["min"]) & (behind_ns <= 2 * UNITS_NS["h"])
     # For each row, the index of the last jump and of the last row ahead of all others; -1: none.
     row = np.arange(ns.size)
-    begin = 0 if order.second else -1  # a batch can begin within the second pass
-    last_jump = np.maximum.accumulate(np.where(jumped_back, row, begin))
+    without_jump = 0 if order.in_second_pass else -1  # a batch can begin within the second pass
+    last_jump = np.maximum.accumulate(np.where(jumped_back, row, without_jump))
     last_ahead = np.maximum.accumulate(np.where(behind_ns < 0, row, -1))
     in_second_pass = last_jump > last_ahead
-    order.latest_ns, order.second = int(latest_ns[-1]), bool(in_second_pass[-1])
+    order.latest_ns, order.in_second_pass = int(latest_ns[-1]), bool(in_second_pass[-1])
     return in_second_pass
 
 
@@ -447,8 +454,9 @@ CHANGING = tuple(DECLARED["times"]["changing"].split())
 
 def changing_zones(local_ns: int, *, skipped: bool) -> tuple[str, ...]:
     """Return the zones of CHANGING whose clock skips a local time, or else shows it twice."""
-    sign = -1 if skipped else 1
-    return tuple(zone for zone in CHANGING if sign * _set_back_s(local_ns, zone) > 0)
+    if skipped:
+        return tuple(zone for zone in CHANGING if _set_back_s(local_ns, zone) < 0)
+    return tuple(zone for zone in CHANGING if _set_back_s(local_ns, zone) > 0)
 
 
 def is_first_pass(ns: int, zone: str) -> bool:
@@ -469,46 +477,42 @@ def _set_back_s(local_ns: int, zone: str) -> float:
     return (before - after).total_seconds() if before is not None and after is not None else 0.0
 
 
-def _read_numbers(frame: pl.DataFrame, clock: Clock) -> Times:
+def _read_numbers(frame: pl.DataFrame, time_format: TimeFormat) -> Times:
     """Return the times of numeric columns; several columns are added up."""
-    missing = np.zeros(frame.height, dtype=np.bool_)
-    unreadable = missing.copy()
-    total = np.zeros(frame.height, dtype=np.int64)
-    seconds = np.zeros(frame.height)
+    is_missing = np.zeros(frame.height, dtype=np.bool_)
+    is_unreadable = is_missing.copy()
+    total_ns = np.zeros(frame.height, dtype=np.int64)
+    total_s = np.zeros(frame.height)
     other_unit = None
-    for column, unit in zip(clock.columns, clock.units, strict=True):
-        cells, factor = frame[column], UNITS_NS[unit]
+    for column, unit in zip(time_format.columns, time_format.units, strict=True):
+        cells, unit_ns = frame[column], UNITS_NS[unit]
         number = _numbers(cells)
-        unknown = ~np.isfinite(number)
-        if unknown.any():
-            missing |= _is_blank(cells)
-            unreadable |= unknown
-            number[unknown] = 0.0
-        other_unit = _first_row_in_other_unit(number, cells, clock)
-        seconds += number * (factor / 1e9)
-        # Such numbers would overflow 64-bit nanoseconds. ``seconds`` has them refused below.
-        number[np.abs(number) > _LAST_S * (1e9 / factor)] = 0.0
-        total += _scale_to_integers(cells, number, factor)
-    if clock.form == EXCEL:
+        is_unknown = ~np.isfinite(number)
+        if is_unknown.any():
+            is_missing |= _is_blank(cells)
+            is_unreadable |= is_unknown
+            number[is_unknown] = 0.0
+        other_unit = _first_row_in_other_unit(number, cells, time_format)
+        total_s += number * (unit_ns / 1e9)
+        # Such numbers would overflow 64-bit nanoseconds. ``total_s`` has them refused below.
+        number[np.abs(number) > _LAST_S * (1e9 / unit_ns)] = 0.0
+        total_ns += _scale_to_integers(cells, number, unit_ns)
+    if time_format.form == EXCEL:
         # A float of days has no finer time than a millisecond.
-        total = np.rint((total + _EXCEL_EPOCH_NS) / 1e6).astype(np.int64) * 1_000_000
-        seconds = total / 1e9
-    refused = {MISSING: missing, UNREADABLE: unreadable & ~missing}
-    refused |= _outside(seconds, clock.kind)
-    bad = np.logical_or.reduce([*refused.values()])
-    return Times(np.where(bad, 0, total), refused, other_unit=other_unit)
-
-
-def _outside(seconds: FloatArray, kind: str) -> dict[str, BoolArray]:
-    """Return masks of the times outside the readable range, by reason; ``kind`` is the clock's."""
-    negative, late = seconds < 0, seconds > _LAST_S
-    if kind == RELATIVE:
-        return {NEGATIVE: negative, OUT_OF_RANGE: late}
-    return {OUT_OF_RANGE: late | negative}
+        total_ns = np.rint((total_ns + _EXCEL_EPOCH_NS) / 1e6).astype(np.int64) * 1_000_000
+        total_s = total_ns / 1e9
+    refused = {MISSING: is_missing, UNREADABLE: is_unreadable & ~is_missing}
+    is_negative, is_late = total_s < 0, total_s > _LAST_S
+    if time_format.kind == RELATIVE:
+        refused |= {NEGATIVE: is_negative, OUT_OF_RANGE: is_late}
+    else:
+        refused |= {OUT_OF_RANGE: is_late | is_negative}
+    is_refused = np.logical_or.reduce([*refused.values()])
+    return Times(np.where(is_refused, 0, total_ns), refused, other_unit=other_unit)
 
 
 def _first_row_in_other_unit(
-    number: FloatArray, column: pl.Series, clock: Clock
+    number: FloatArray, column: pl.Series, time_format: TimeFormat
 ) -> tuple[int, str] | None:
     """Return the first row that is an epoch time in another unit than the column's, and a sentence.
 
@@ -517,17 +521,18 @@ def _first_row_in_other_unit(
     any number below 30 years, so those are not reported. None if there is no such row, if several
     columns add up to the time, or for spreadsheet days.
     """
-    if len(clock.columns) > 1 or not number.size or clock.form == EXCEL:
+    if len(time_format.columns) > 1 or not number.size or time_format.form == EXCEL:
         return None
-    (unit,), is_epoch = clock.units, clock.kind == UTC
+    (unit,), is_epoch = time_format.units, time_format.kind == UTC
     low, end = _epoch_range(unit)
-    if number.max() < low or (is_epoch and low <= number.min() and number.max() < end):
+    all_in_unit = is_epoch and low <= number.min() and number.max() < end
+    if number.max() < low or all_in_unit:
         return None
-    unit_of_row = {}  # the first row in each other unit
+    unit_of_row = {}  # by the first row in each other unit
     for other, _ in _EPOCHS:
-        begin, after = _epoch_range(other)
-        least = begin if is_epoch else max(begin, low)
-        rows = np.flatnonzero((number >= least) & (number < after))
+        first_of_other, end_of_other = _epoch_range(other)
+        least = first_of_other if is_epoch else max(first_of_other, low)
+        rows = np.flatnonzero((number >= least) & (number < end_of_other))
         if rows.size and not (is_epoch and other == unit):
             unit_of_row[int(rows[0])] = other
     if not unit_of_row:
@@ -536,7 +541,7 @@ def _first_row_in_other_unit(
     other = unit_of_row[row]
     moment = moment_text(round(number[row] * UNITS_NS[other]), UTC)
     return row, (
-        f"column {clock.columns[0]} mixes units of time. The first rows are in "
+        f"column {time_format.columns[0]} mixes units of time. The first rows are in "
         f"{_UNIT_WORDS[unit]}, but {str(column[row]).strip()} is {moment} in {_UNIT_WORDS[other]} "
         "since 1970. Convert the column to one unit."
     )
@@ -544,8 +549,8 @@ def _first_row_in_other_unit(
 
 def _epoch_range(unit: str) -> tuple[float, float]:
     """Return the range of epoch times from 2000 to 2261 in a unit, as [first, end)."""
-    factor = UNITS_NS[unit] / 1e9
-    return _EPOCH_S / factor, _LAST_S / factor
+    unit_s = UNITS_NS[unit] / 1e9
+    return _EPOCH_S / unit_s, _LAST_S / unit_s
 
 
 def _scale_to_integers(series: pl.Series, number: FloatArray, factor: int) -> IntArray:
@@ -565,56 +570,62 @@ def _scale_to_integers(series: pl.Series, number: FloatArray, factor: int) -> In
 
 def _read_text(series: pl.Series, form: str) -> Times:
     """Return the times of calendar text without offsets; ``form`` as for ``_calendar``."""
-    parsed = _calendar(series, form)
-    if not parsed.null_count():
-        return Times(parsed.to_numpy(), {})
+    ns = _calendar(series, form)
+    if not ns.null_count():
+        return Times(ns.to_numpy(), {})
     text = _without_brackets(series)
-    unread = _unread_by_reason(text, parsed, text.str.contains(_OFFSET), WITH_OFFSET)
-    return Times(parsed.fill_null(0).to_numpy(), unread)
+    refused = _unread_by_reason(text, ns, text.str.contains(_OFFSET), WITH_OFFSET)
+    return Times(ns.fill_null(0).to_numpy(), refused)
 
 
 def _read_text_with_offset(series: pl.Series, form: str) -> Times:
     """Return the times of calendar text with offsets; ``form`` as for ``_calendar``."""
     # Fast path: offsets such as +00:00 at the end of every row. Otherwise parse each row.
-    text, body, offset = series, series.str.head(-6), series.str.tail(6)
-    is_iso = not form and not _calendar(body.head(1), "").null_count()
+    text, local_text, offset = series, series.str.head(-6), series.str.tail(6)
+    is_iso = not form and not _calendar(local_text.head(1), "").null_count()
     if not is_iso or not offset.unique().str.contains(r"^[+-]\d\d:\d\d$").fill_null(False).all():
         text = _without_brackets(series)
-        body, offset = text.str.extract(_OFFSET, 1), text.str.extract(_OFFSET, 2)
-    marks = offset.unique().to_list()
-    ns_or_none = {mark: _shift_ns(mark) for mark in marks if mark}
-    shifts = {mark: shift for mark, shift in ns_or_none.items() if shift is not None}
-    parsed = _calendar(body, form)
-    if len(shifts) == len(marks) == 1:
-        parsed = parsed - shifts[marks[0]]
+        local_text, offset = text.str.extract(_OFFSET, 1), text.str.extract(_OFFSET, 2)
+    distinct_offsets = offset.unique().to_list()
+    ns_by_offset = {}  # of the valid ones
+    for mark in distinct_offsets:
+        offset_ns = _offset_ns(mark) if mark else None
+        if offset_ns is not None:
+            ns_by_offset[mark] = offset_ns
+    ns = _calendar(local_text, form)
+    if len(ns_by_offset) == len(distinct_offsets) == 1:
+        ns = ns - ns_by_offset[distinct_offsets[0]]
     else:
-        old, new = list(shifts), list(shifts.values())
-        parsed = parsed - offset.replace_strict(old, new, default=None, return_dtype=pl.Int64)
-    offsets = frozenset("+00:00" if shift == 0 else mark for mark, shift in shifts.items())
-    if not parsed.null_count():
-        return Times(parsed.to_numpy(), {}, offsets)
-    without_offset = _calendar(text, form).is_not_null()
-    unread = _unread_by_reason(text, parsed, without_offset, NO_OFFSET)
-    return Times(parsed.fill_null(0).to_numpy(), unread, offsets)
+        marks, values = list(ns_by_offset), list(ns_by_offset.values())
+        ns = ns - offset.replace_strict(marks, values, default=None, return_dtype=pl.Int64)
+    offsets = frozenset("+00:00" if value == 0 else mark for mark, value in ns_by_offset.items())
+    if not ns.null_count():
+        return Times(ns.to_numpy(), {}, offsets)
+    has_no_offset = _calendar(text, form).is_not_null()
+    refused = _unread_by_reason(text, ns, has_no_offset, NO_OFFSET)
+    return Times(ns.fill_null(0).to_numpy(), refused, offsets)
 
 
 def _unread_by_reason(
-    text: pl.Series, parsed: pl.Series, unfit_offset: pl.Series, unfit_reason: str
+    text: pl.Series, ns: pl.Series, is_unfit_offset: pl.Series, unfit_reason: str
 ) -> dict[str, BoolArray]:
-    """Return masks of the rows whose ``text`` could not be read (null in ``parsed``), by reason.
+    """Return masks of the rows whose ``text`` could not be read (null in ``ns``), by reason.
 
-    ``unfit_offset`` marks rows with an offset in a file of times without, or the reverse, and
+    ``is_unfit_offset`` marks rows with an offset in a file of times without, or the reverse, and
     ``unfit_reason`` says which. The masks overlap: of several reasons of a row, the first counts.
     """
     year = text.str.extract(r"^(\d{4})-\d\d-\d\d")
-    by_reason = {
+    rows_by_reason = {
         MISSING: pl.Series(_is_blank(text)),
-        unfit_reason: unfit_offset,
+        unfit_reason: is_unfit_offset,
         OUT_OF_RANGE: ~year.is_between("1970", "2261"),
         UNREADABLE: pl.repeat(True, len(text), eager=True),
     }
-    unread = parsed.is_null()
-    return {why: (rows & unread).fill_null(False).to_numpy() for why, rows in by_reason.items()}
+    is_unread = ns.is_null()
+    return {
+        reason: (rows & is_unread).fill_null(False).to_numpy()
+        for reason, rows in rows_by_reason.items()
+    }
 
 
 def _calendar(text: pl.Series, form: str) -> pl.Series:
@@ -623,28 +634,28 @@ def _calendar(text: pl.Series, form: str) -> pl.Series:
     ``form`` is the file's own strptime format, tried before ISO 8601; "" if it has none.
     """
     forms = (form, *_ISO) if form else _ISO
-    result = _parse(text, forms[0])
-    unread = np.flatnonzero((result.is_null() & text.is_not_null()).to_numpy())
-    if unread.size:
+    ns = _parse(text, forms[0])
+    unread = np.flatnonzero((ns.is_null() & text.is_not_null()).to_numpy())
+    if unread.size:  # try the other formats on these rows
         rewritten = _without_brackets(text.gather(unread)).str.replace(_DOTTED, "$3-$2-$1")
         parsed = _parse(rewritten, forms[0])
-        for form_text in forms[1:]:
-            parsed = parsed.fill_null(_parse(rewritten, form_text))
-        result, text = result.scatter(unread, parsed), text.scatter(unread, rewritten)
+        for other_form in forms[1:]:
+            parsed = parsed.fill_null(_parse(rewritten, other_form))
+        ns, text = ns.scatter(unread, parsed), text.scatter(unread, rewritten)
     if form:
-        inside = result.is_between(0, _LAST_S * UNITS_NS["s"])
+        is_inside = ns.is_between(0, _LAST_S * UNITS_NS["s"])
     else:  # outside these years 64-bit nanoseconds overflow silently
-        inside = text.is_between("1970", "2262")
-        if not inside.all(ignore_nulls=False):
-            inside = text.str.strip_chars_start().is_between("1970", "2262")
-    return result.zip_with(inside.fill_null(False), _NOTHING)
+        is_inside = text.is_between("1970", "2262")
+        if not is_inside.all(ignore_nulls=False):
+            is_inside = text.str.strip_chars_start().is_between("1970", "2262")
+    return ns.zip_with(is_inside.fill_null(False), _NOTHING)
 
 
 def _without_brackets(series: pl.Series) -> pl.Series:
     """Return times as text without brackets around them, in notations that strptime can parse."""
     text = _text(series).str.strip_chars(" \t[]")
-    for written, form in DECLARED["times"]["rewritten"]:
-        text = text.str.replace(written, form)
+    for pattern, replacement in DECLARED["times"]["rewritten"]:
+        text = text.str.replace(pattern, replacement)
     return text
 
 
@@ -653,7 +664,7 @@ def _parse(text: pl.Series, form: str) -> pl.Series:
     return text.str.to_datetime(form, time_unit="ns", strict=False).cast(pl.Int64)
 
 
-def _shift_ns(mark: str) -> int | None:
+def _offset_ns(mark: str) -> int | None:
     """Return an offset such as +02:00 or CET in ns, positive to the east; None if invalid."""
     if mark.upper() in _ZONES:
         return _ZONES[mark.upper()] * UNITS_NS["h"]
@@ -672,7 +683,7 @@ def time_numbers(series: pl.Series) -> FloatArray:
 
 
 def _text(series: pl.Series) -> pl.Series:
-    """Return a column as text."""
+    """Return a column as text; null for cells that have no text."""
     return series.cast(pl.String, strict=False)
 
 

@@ -22,8 +22,13 @@ from simulation.arrays import FloatArray
 _MOST_LISTED = 20  # columns in a message
 _NO_ANSWERS = ", or read it as format arrivals, without output lengths"
 _COARSE = ("minute", "hourindex", "hour", "day", "week", "isoweek")  # without a finer time
-_PAIRS = (("day", "hour", "minute"), ("day", "hour"), ("utcdow", "utchour"), ("dow", "hour"))
-_HOURS = ("hour", "hourofday", "hourutc", "utchour", "hr", "seconds")  # beside a date
+_COLUMNS_OF_A_TIME = (
+    ("day", "hour", "minute"),
+    ("day", "hour"),
+    ("utcdow", "utchour"),
+    ("dow", "hour"),
+)
+_HOUR_NAMES = ("hour", "hourofday", "hourutc", "utchour", "hr", "seconds")  # beside a date
 _PROBED = 100  # cells of a column that are tested for a pattern
 _MOMENTS = frozenset(["date", "day", "time", "timestamp", "datetime", "at", "ts", "start", "local"])
 _OF_DAY = r"^\s*\d{1,2}:\d\d(:\d\d)?([.,]\d+)?( ?[APap][Mm])?\s*$"
@@ -87,10 +92,11 @@ class Expression:
             return pl.Series(numbers(column) * self.factor).round().fill_nan(None)
         values = {column: numbers(frame[column], whole=True) for column in self.columns}
         sums = []
-        for parts in self.alternatives:
-            has_value = pl.any_horizontal(pl.col(part).is_not_null() for part in parts)
-            sums.append(pl.when(has_value).then(pl.sum_horizontal(parts)))
-        return pl.DataFrame(values).fill_nan(None).select(sum=pl.coalesce(*sums)).to_series()
+        for columns in self.alternatives:
+            has_value = pl.any_horizontal(pl.col(column).is_not_null() for column in columns)
+            sums.append(pl.when(has_value).then(pl.sum_horizontal(columns)))
+        first_sum = pl.coalesce(*sums)  # that is not null
+        return pl.DataFrame(values).fill_nan(None).select(sum=first_sum).to_series()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,25 +126,28 @@ def without_answers(probe: pl.DataFrame) -> bool:
 
     There is no column of output tokens, and the input tokens are the total tokens.
     """
-    find = Resolver(probe.columns)
-    prompt, total = find.expression("input_tokens"), find.expression("total_tokens")
-    known = find.expression("arrival") and not find.expression("output_tokens")
-    if not known or prompt is None or total is None or find.expression("requests"):
+    resolver = Resolver(probe.columns)
+    prompt, total = resolver.expression("input_tokens"), resolver.expression("total_tokens")
+    if prompt is None or total is None or resolver.expression("requests"):
+        return False
+    if not resolver.expression("arrival") or resolver.expression("output_tokens"):
         return False
     return bool(np.array_equal(prompt.values(probe), total.values(probe), equal_nan=True))
 
 
 def counts_per_bin(columns: Sequence[str]) -> bool:
     """Return whether columns are those of a demand file (amounts per bin), not of requests."""
-    find = Resolver(columns)
-    per_request = all(find.column(field) for field in ("arrival", "input_tokens", "output_tokens"))
+    resolver = Resolver(columns)
+    needed = ("arrival", "input_tokens", "output_tokens")
+    per_request = all(resolver.column(field) for field in needed)
     column_per_service = any(WIDE["requests"].match(column) for column in columns)
-    if column_per_service or find.expression("requests") or find.expression("rate"):
-        return not (per_request and find.column("request_id"))
-    tokens = [find.column(f"{side}_tokens") or "" for side in ("input", "output")]
-    if any(map(NAMED["suffix"].search, tokens)):  # tokens per second are no tokens of a request
+    has_counts = resolver.expression("requests") or resolver.expression("rate")
+    if column_per_service or has_counts:
+        return not (per_request and resolver.column("request_id"))
+    token_columns = [resolver.column(f"{side}_tokens") or "" for side in ("input", "output")]
+    if any(map(NAMED["suffix"].search, token_columns)):  # tokens per second are of no request
         return True
-    return bool(find.expression("total_tokens")) and not per_request
+    return bool(resolver.expression("total_tokens")) and not per_request
 
 
 def _column_list(columns: Sequence[str]) -> str:
@@ -167,8 +176,8 @@ def _forms_of_name(column: str) -> tuple[str, ...]:
 class Resolver:
     """A search for the columns of fields (such as "input_tokens") in one file.
 
-    It tries ``mapping`` (the caller's, field to column), then ``known`` (the columns of fields that
-    the file's format declares), then well-known names. ``name`` is the file's name, for errors.
+    It tries ``mapping`` (the caller's, field to column), then ``of_format`` (the columns of fields
+    that the file's format declares), then well-known names. ``name`` is the file's, for errors.
     """
 
     def __init__(
@@ -176,20 +185,21 @@ class Resolver:
         columns: Sequence[str],
         mapping: Mapping[str, str] | None = None,
         name: str = "",
-        known: Mapping[str, str] | None = None,
+        of_format: Mapping[str, str] | None = None,
     ) -> None:
         self.columns = columns
         self.mapping = mapping or {}
         self.name = name
-        self.of_format = known or {}
-        # A share must not be taken for an amount. The columns of a known format are certain.
-        searched = columns if known else [c for c in columns if not NAMED["share"].search(c)]
-        self._by_compact: dict[str, str] = {}
-        # The full names of all columns come first, then their shorter forms.
-        forms = [_forms_of_name(column) for column in searched]
-        for i in range(len(forms[0]) if forms else 0):
-            for column, forms_of_column in zip(searched, forms, strict=True):
-                self._by_compact.setdefault(compact_name(forms_of_column[i]), column)
+        self.of_format = of_format or {}
+        searched = columns
+        if not of_format:  # a share must not be taken for an amount
+            searched = [column for column in columns if not NAMED["share"].search(column)]
+        self._by_compact: dict[str, str] = {}  # column by compact name
+        # The full names of all columns come first, then each of their shorter forms.
+        forms_by_column = zip(*map(_forms_of_name, searched), strict=True)
+        for forms in forms_by_column:
+            for column, form in zip(searched, forms, strict=True):
+                self._by_compact.setdefault(compact_name(form), column)
 
     def column(self, field: str) -> str | None:
         """Return the only column of a field; None if it has none or several."""
@@ -199,7 +209,8 @@ class Resolver:
     def expression(self, field: str) -> Expression | None:
         """Return how to compute a field from the file's columns; None if the file lacks it.
 
-        The caller may state a sum and alternatives, such as a+b|c.
+        The caller may state a sum and alternatives, such as a+b|c. A column in thousands or
+        millions gets a factor. Raise IngestError if the caller names a column that is absent.
         """
         if stated := self.mapping.get(field):
             sums = []
@@ -214,8 +225,9 @@ class Resolver:
             return None
         if field == "requests" and NAMED["moment_s"].search(column):
             return None  # a time, such as request_time
+        multiple = NAMED["multiple"].search(column)
         factor = 1.0
-        if field in (*AMOUNTS, "rate") and (multiple := NAMED["multiple"].search(column)):
+        if multiple and field in (*AMOUNTS, "rate"):
             factor = 1e6 if multiple[1][0] in "mM" else 1e3
         return Expression(((column,),), factor)
 
@@ -239,12 +251,12 @@ class Resolver:
         if field not in _WORDS:
             return None
         first_list, second_list = _WORDS[field]
-        fits = []
+        matching = []
         for column in self.columns:
             words = words_of(column)
             if words & first_list and words & second_list and not words & _NOT_WORDS:
-                fits.append(column)
-        return fits[0] if len(fits) == 1 else None
+                matching.append(column)
+        return matching[0] if len(matching) == 1 else None
 
     def exact(self, field: str, column: str) -> str:
         """Return ``column`` if the file has it; raise IngestError otherwise."""
@@ -270,9 +282,9 @@ class Resolver:
                 return (stated,), unit
             return tuple(self.exact(field, part.strip()) for part in stated.split("+")), unit
         if field == "time" and not self.of_format:
-            for pair in _PAIRS:
-                if all(part in self._by_compact for part in pair):
-                    return tuple(self._by_compact[part] for part in pair), None
+            for names in _COLUMNS_OF_A_TIME:
+                if all(name in self._by_compact for name in names):
+                    return tuple(self._by_compact[name] for name in names), None
         column = self._time_column(field)
         if column is None:
             raise self.missing(field)
@@ -308,48 +320,48 @@ def request_layout(
     probe: pl.DataFrame,
     options: IngestOptions,
     name: str,
-    known: Mapping[str, str],
+    of_format: Mapping[str, str],
     *,
     answers: bool = True,
 ) -> RequestLayout:
     """Find the columns of a request file; raise IngestError that names the missing field.
 
-    ``known`` maps fields to the columns of the file's format, which are tried first. Without
-    ``answers``, output lengths are not required.
+    ``of_format`` has the columns by field that the file's format declares. Without ``answers``,
+    output lengths are not required.
     """
-    find = Resolver(probe.columns, options.mapping, name, known)
-    arrival, unit = find.time("arrival")
-    if "arrival" not in options.mapping and not known:
+    resolver = Resolver(probe.columns, options.mapping, name, of_format)
+    arrival, unit = resolver.time("arrival")
+    if "arrival" not in options.mapping and not of_format:
         arrival = columns_of_moment(arrival, probe)
-    tokens = _prompt_and_answer(find, probe, answers=answers)
+    tokens = _prompt_and_answer(resolver, probe, answers=answers)
     fields: dict[str, str] = {}
     for field in OPTIONAL_FIELDS:
-        expression = find.expression(field)
+        expression = resolver.expression(field)
         if expression is None or (field in LABELS and options.constant(field) is not None):
             continue
         if field in ("cached_tokens", "reasoning_tokens"):
             tokens[field] = expression
-        elif field in find.mapping or expression.columns[0] not in arrival:
+        elif field in resolver.mapping or expression.columns[0] not in arrival:
             fields[field] = expression.columns[0]
     notes: tuple[str, ...] = ()
     if answers:
-        sums, notes = sums_of_parts(find, tokens, probe)
+        sums, notes = sums_of_parts(resolver, tokens, probe)
         tokens |= sums
-    weight, total = find.column("weight"), find.expression("total_tokens")
+    weight, total = resolver.column("weight"), resolver.expression("total_tokens")
     return RequestLayout(arrival, unit, fields, tokens, notes, weight, total)
 
 
 def _prompt_and_answer(
-    find: Resolver, probe: pl.DataFrame, *, answers: bool
+    resolver: Resolver, probe: pl.DataFrame, *, answers: bool
 ) -> dict[str, Expression]:
     """Return input_tokens and output_tokens; raise IngestError if the file lacks a needed one."""
-    prompt, answer = find.expression("input_tokens"), find.expression("output_tokens")
+    prompt, answer = resolver.expression("input_tokens"), resolver.expression("output_tokens")
     if not answers or (answer is None and without_answers(probe)):
         answer = NO_ANSWERS
     if prompt is None:
-        raise find.missing("input_tokens")
+        raise resolver.missing("input_tokens")
     if answer is None:
-        raise find.missing("output_tokens", _NO_ANSWERS)
+        raise resolver.missing("output_tokens", _NO_ANSWERS)
     return {"input_tokens": prompt, "output_tokens": answer}
 
 
@@ -371,10 +383,9 @@ def columns_of_moment(columns: tuple[str, ...], probe: pl.DataFrame) -> tuple[st
     elif all_match(cells, DATE):
         several_a_day = bool(cells.is_duplicated().all())
         for other in probe:
-            is_hour = compact_name(other.name) in _HOURS
-            if all_match(other, _HOUR if is_hour else _RANGE, _MOST) or (
-                several_a_day and all_match(other, _OF_DAY, _MOST)
-            ):
+            pattern = _HOUR if compact_name(other.name) in _HOUR_NAMES else _RANGE
+            is_time_of_day = several_a_day and all_match(other, _OF_DAY, _MOST)
+            if is_time_of_day or all_match(other, pattern, _MOST):
                 return column, other.name
     elif _has_durations(cells):
         for timestamp in moments:
@@ -402,7 +413,7 @@ def all_match(series: pl.Series, pattern: str, share: float = 1.0) -> bool:
 
 
 def sums_of_parts(
-    find: Resolver, tokens: Mapping[str, Expression], probe: pl.DataFrame
+    resolver: Resolver, tokens: Mapping[str, Expression], probe: pl.DataFrame
 ) -> tuple[dict[str, Expression], tuple[str, ...]]:
     """Return sums for input and output tokens whose columns are incomplete, and a note on each.
 
@@ -414,28 +425,27 @@ def sums_of_parts(
     - a part that exceeds the column;
     - two parts of the input (cache reads and writes): tools that count both count them apart.
     """
-    parts = _token_parts(find, tokens)
-    prompt = str(tokens["input_tokens"])
-    name_shows_it = "input_tokens" in parts and bool(NAMED["apart"].search(prompt))
-    total = find.expression("total_tokens")
-    if total is not None and not name_shows_it:
+    parts_by_field = _token_parts(resolver, tokens)
+    prompt_column = str(tokens["input_tokens"])
+    is_named_apart = "input_tokens" in parts_by_field and bool(NAMED["apart"].search(prompt_column))
+    total = resolver.expression("total_tokens")
+    incomplete = []
+    if total is not None and not is_named_apart:
         # What the total has beyond the columns.
         columns = [tokens[field] for field in ("input_tokens", "output_tokens") if field in tokens]
         beyond = _row_sums([total], probe) - _row_sums(columns, probe)
-        incomplete = _fields_that_add_up(beyond, parts, probe)
+        incomplete = _fields_that_add_up(beyond, parts_by_field, probe)
     else:
-        incomplete = []
-        for field, own in parts.items():
-            exceed = (_row_sums(own, probe) > _row_sums([tokens[field]], probe)).any()
-            name_shows_field = name_shows_it and field == "input_tokens"
-            if len(own) > 1 or name_shows_field or exceed:
+        for field, parts in parts_by_field.items():
+            parts_exceed = (_row_sums(parts, probe) > _row_sums([tokens[field]], probe)).any()
+            name_shows_it = is_named_apart and field == "input_tokens"
+            if len(parts) > 1 or name_shows_it or parts_exceed:
                 incomplete.append(field)
-    sums = {}
+    sums, notes = {}, []
     for field in incomplete:
-        sums[field] = Expression(((*tokens[field].columns, *map(str, parts[field])),))
-    notes = [
-        f"{name} is the sum {each}: its parts are counted apart." for name, each in sums.items()
-    ]
+        columns_of_sum = (*tokens[field].columns, *map(str, parts_by_field[field]))
+        sums[field] = Expression((columns_of_sum,))
+        notes.append(f"{field} is the sum {sums[field]}: its parts are counted apart.")
     return sums, tuple(notes)
 
 
@@ -446,26 +456,28 @@ def _row_sums(expressions: Iterable[Expression], probe: pl.DataFrame) -> FloatAr
 
 
 def _fields_that_add_up(
-    amounts: FloatArray, parts: Mapping[str, Sequence[Expression]], probe: pl.DataFrame
+    amounts: FloatArray, parts_by_field: Mapping[str, Sequence[Expression]], probe: pl.DataFrame
 ) -> list[str]:
-    """Return the fewest fields whose ``parts`` together come nearest to ``amounts``, ``[rows]``."""
+    """Return the fewest fields whose parts together come nearest to ``amounts``, ``[rows]``."""
     differences: dict[tuple[str, ...], float] = {}
-    for count in range(len(parts) + 1):
-        for fields in combinations(parts, count):
-            added = _row_sums((part for field in fields for part in parts[field]), probe)
-            differences[fields] = float(np.abs(amounts - added).sum())
+    for count in range(len(parts_by_field) + 1):
+        for fields in combinations(parts_by_field, count):
+            parts = [part for field in fields for part in parts_by_field[field]]
+            differences[fields] = float(np.abs(amounts - _row_sums(parts, probe)).sum())
     nearest = min(differences, key=differences.__getitem__)
     return list(nearest)
 
 
-def _token_parts(find: Resolver, tokens: Mapping[str, Expression]) -> dict[str, list[Expression]]:
+def _token_parts(
+    resolver: Resolver, tokens: Mapping[str, Expression]
+) -> dict[str, list[Expression]]:
     """Return, by field, the columns of tokens that the field's own column may leave out.
 
     These are tokens read from the cache or written to it (input_tokens), and reasoning tokens
     (output_tokens). A field that the user or the format states is complete, so it has no entry.
     """
-    reads, writes = tokens.get("cached_tokens"), find.expression("cache_writes")
-    reasoning = find.expression("reasoning_tokens")
+    reads, writes = tokens.get("cached_tokens"), resolver.expression("cache_writes")
+    reasoning = resolver.expression("reasoning_tokens")
     parts_by_field = {}
     # Tokens written to the cache are a separate count only if those read from it have a column too.
     for field, candidates, needed in (
@@ -473,9 +485,9 @@ def _token_parts(find: Resolver, tokens: Mapping[str, Expression]) -> dict[str, 
         ("output_tokens", (reasoning,), reasoning),
     ):
         column = tokens.get(field)
-        is_stated = field in find.mapping or field in find.of_format
+        is_stated = field in resolver.mapping or field in resolver.of_format
         parts = [part for part in candidates if part and part.single]
-        is_separate = needed in parts and column not in parts
-        if column and column.single and not is_stated and is_separate:
+        are_separate = needed in parts and column not in parts
+        if column and column.single and not is_stated and are_separate:
             parts_by_field[field] = parts
     return parts_by_field

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from planner.errors import Choice, IngestError
-from planner.inputs.ingest.clock import Clock, changing_zones
+from planner.inputs.ingest.clock import TimeFormat, changing_zones
 from planner.inputs.ingest.report import RELATIVE, moment_text
 from simulation.arrays import FloatArray, IntArray
 
@@ -87,37 +87,41 @@ def report_finding(
     return sentence
 
 
-def time_unit(clock: Clock, numbers: FloatArray, *, declared: bool, bins: bool) -> Finding | None:
+def time_unit(
+    time_format: TimeFormat, numbers: FloatArray, *, declared: bool, bins: bool
+) -> Finding | None:
     """Return a finding that asks for the unit of ``numbers``, times from the trace's start.
 
     None if the unit is certain, or plausible for the gaps between the times. ``declared``: the
     format states the unit. ``bins``: the times are those of bins, not of requests.
     """
-    if clock.kind != RELATIVE or clock.certain or numbers.size < FEW_TIMES:
+    is_offset = time_format.kind == RELATIVE  # from the start of the trace
+    if not is_offset or time_format.certain or numbers.size < FEW_TIMES:
         return None
-    gap = float(numbers.max() - numbers.min()) / (numbers.size - 1)
-    if clock.units not in (("s",), ("ms",)) or gap <= 0:
+    mean_gap = float(numbers.max() - numbers.min()) / (numbers.size - 1)
+    if time_format.units not in (("s",), ("ms",)) or mean_gap <= 0:
         return None
     if bins:
         # 60,000 may be a minute in ms. Seconds are plausible for whole hours of that length.
-        is_ms = gap > LONGEST_BIN_S or (gap >= MINUTE_MS and gap % 3600 != 0)
-        doubt = clock.units == ("s",) and is_ms
-    elif clock.units == ("ms",):
+        may_be_ms = mean_gap >= MINUTE_MS and mean_gap % 3600 != 0
+        is_doubtful = time_format.units == ("s",) and (mean_gap > LONGEST_BIN_S or may_be_ms)
+    elif time_format.units == ("ms",):
         is_whole = bool((numbers % 1 == 0).all())
-        doubt = (not is_whole and 1 / gap <= FAST_RATE) or 1e3 / gap > FAST_RATE
+        rate_in_s, rate_in_ms = 1 / mean_gap, 1e3 / mean_gap  # requests/s, by unit of the times
+        is_doubtful = (not is_whole and rate_in_s <= FAST_RATE) or rate_in_ms > FAST_RATE
     else:
-        doubt = not declared and gap >= SLOW_GAP
-    if not doubt:
+        is_doubtful = not declared and mean_gap >= SLOW_GAP
+    if not is_doubtful:
         return None
     units = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}
-    units.pop("us" if gap < 1e3 * SLOW_GAP else "s")
-    mapped = f"{'time' if bins else 'arrival'}={clock.columns[0]}"
+    units.pop("us" if mean_gap < 1e3 * SLOW_GAP else "s")
+    mapped = f"{'time' if bins else 'arrival'}={time_format.columns[0]}"
     choices = tuple(Choice(words, "map", f"{mapped}:{unit}") for unit, words in units.items())
     return Finding(values={"units": " or in ".join(units.values())}, choices=choices)
 
 
 def clock_change(
-    clock: Clock,
+    time_format: TimeFormat,
     *,
     jump_ns: Sequence[int] = (),
     hours: Mapping[int, int] | None = None,
@@ -129,18 +133,19 @@ def clock_change(
     number of rows by hour since 1970. ``bins``: the rows are bins, not requests. None: no time
     shows such an hour, or the zone is certain.
     """
-    if not clock.may_be_local:
+    if not time_format.may_be_local:
         return None
-    rows = hours or {}
-    doubled = [hour * HOUR_NS for hour in rows if _is_double_hour(hour, rows)]
-    absent = [hour * HOUR_NS for hour in _absent_hours(rows, 1 if bins else BUSY_ROWS)]
-    for words, skipped, local_times in (
-        ("an hour at the end of summer time comes twice", False, (*jump_ns[:50], *doubled)),
-        ("the hour that clocks skip for summer time has no row", True, absent),
+    rows_by_hour = hours or {}
+    doubled_ns = [hour * HOUR_NS for hour in rows_by_hour if _is_double_hour(hour, rows_by_hour)]
+    least_rows = 1 if bins else BUSY_ROWS
+    absent_ns = [hour * HOUR_NS for hour in _absent_hours(rows_by_hour, least_rows)]
+    for words, skipped, local_times_ns in (
+        ("an hour at the end of summer time comes twice", False, (*jump_ns[:50], *doubled_ns)),
+        ("the hour that clocks skip for summer time has no row", True, absent_ns),
     ):
-        zones_of_times = (changing_zones(local, skipped=skipped) for local in local_times)
-        if zones := next(filter(None, zones_of_times), ()):
-            return Finding(values={"what": words}, choices=zone_choices(zones[:4]))
+        for local_ns in local_times_ns:
+            if zones := changing_zones(local_ns, skipped=skipped):
+                return Finding(values={"what": words}, choices=zone_choices(zones[:4]))
     return None
 
 
@@ -150,53 +155,52 @@ def zone_choices(zones: Sequence[str]) -> tuple[Choice, ...]:
     return (*local, Choice("UTC", "timezone", "UTC"))
 
 
-def _is_double_hour(hour: int, rows: Mapping[int, int]) -> bool:
+def _is_double_hour(hour: int, rows_by_hour: Mapping[int, int]) -> bool:
     """Return whether an hour has about twice the rows of each hour next to it."""
-    neighbours = [rows.get(hour - 1, 0), rows.get(hour + 1, 0)]
-    ratios = [rows[hour] / max(other, 1) for other in neighbours]
+    neighbours = [rows_by_hour.get(hour - 1, 0), rows_by_hour.get(hour + 1, 0)]
+    ratios = [rows_by_hour[hour] / max(rows, 1) for rows in neighbours]
     is_double = all(LEAST_TWICE <= ratio <= MOST_TWICE for ratio in ratios)
     return is_double and min(neighbours) >= ENOUGH_ROWS
 
 
-def _absent_hours(hours: Mapping[int, int], least: int) -> list[int]:
+def _absent_hours(rows_by_hour: Mapping[int, int], least_rows: int) -> list[int]:
     """Return the hours without a row that are the only ones for half a day before and after.
 
-    ``hours`` has the number of rows by hour. Both neighbours must have ``least`` rows or more. Next
-    to quieter hours, an hour may have none by chance.
+    Both neighbours must have ``least_rows`` or more. Next to quieter hours, an hour may have none
+    by chance.
     """
-    begin, end = min(hours, default=0), max(hours, default=0)
+    first, last = min(rows_by_hour, default=0), max(rows_by_hour, default=0)
+    lonely = []
+    for hour, rows in rows_by_hour.items():
+        absent = hour + 1
+        rows_around = min(rows, rows_by_hour.get(hour + 2, 0))
+        if absent in rows_by_hour or rows_around < least_rows:
+            continue
+        near = range(max(absent - NEAR_HOURS, first), min(absent + NEAR_HOURS, last) + 1)
+        if all(other in rows_by_hour or other == absent for other in near):
+            lonely.append(absent)
+    return lonely
 
-    def alone(absent: int) -> bool:
-        """Return whether an absent hour is the only one near it."""
-        near = range(max(absent - NEAR_HOURS, begin), min(absent + NEAR_HOURS, end) + 1)
-        return all(hour in hours or hour == absent for hour in near)
 
-    return [
-        hour + 1
-        for hour, rows in hours.items()
-        if hour + 1 not in hours and min(rows, hours.get(hour + 2, 0)) >= least and alone(hour + 1)
-    ]
-
-
-def twelve_hours(clock: Clock, hours: Mapping[int, int]) -> bool:
-    """Return whether all times are in 1 to 12 o'clock; ``hours`` has rows by hour."""
-    if not clock.may_be_local or not hours:
+def twelve_hours(time_format: TimeFormat, rows_by_hour: Mapping[int, int]) -> bool:
+    """Return whether local times of several days are all in 1 to 12 o'clock."""
+    if not time_format.may_be_local or not rows_by_hour:
         return False
-    hours_of_day = {hour % 24 for hour in hours}
-    several_days = max(hours) - min(hours) >= 24
+    hours_of_day = {hour % 24 for hour in rows_by_hour}
+    several_days = max(rows_by_hour) - min(rows_by_hour) >= 24
     return several_days and hours_of_day <= set(range(1, 13)) and len(hours_of_day) >= MOST_HOURS
 
 
-def coarse_times(times: IntArray) -> Finding | None:
-    """Return a finding if many of ``times`` (ns) repeat and are whole minutes.
+def coarse_times(times_ns: IntArray) -> Finding | None:
+    """Return a finding if many of ``times_ns`` repeat and are whole minutes; else None.
 
     Times with a step of some minutes are stated. Other steps are asked about, because the times are
     rounded or have no time of day.
     """
-    if times.size < FEW_TIMES or 3 * np.unique(times).size > times.size:
+    if times_ns.size < FEW_TIMES or 3 * np.unique(times_ns).size > times_ns.size:
         return None
-    step_s = int(np.gcd.reduce(times - times.min())) // 1_000_000_000
-    all_equal = times.max() == times.min()
+    step_s = int(np.gcd.reduce(times_ns - times_ns.min())) // 1_000_000_000
+    all_equal = times_ns.max() == times_ns.min()
     if step_s < 60 and not all_equal:
         return None
     if not all_equal and step_s < 3600 and 3600 % step_s == 0:
@@ -204,56 +208,59 @@ def coarse_times(times: IntArray) -> Finding | None:
     return Finding(values={"times": "one time" if all_equal else f"multiples of {step_s:,} s"})
 
 
-def unsorted_offsets(clock: Clock, numbers: FloatArray) -> bool:
+def unsorted_offsets(time_format: TimeFormat, numbers: FloatArray) -> bool:
     """Return whether numbers rise and fall like gaps between requests, unlike their times."""
-    if clock.kind != RELATIVE or numbers.size < FEW_TIMES:
+    if time_format.kind != RELATIVE or numbers.size < FEW_TIMES:
         return False
-    falls = float((np.diff(numbers) < 0).mean())
-    rising = np.corrcoef(np.arange(numbers.size), numbers)[0, 1] if np.ptp(numbers) > 0 else 1.0
-    return bool(MIXED <= falls <= 1 - MIXED and abs(rising) <= MIXED)
+    share_falling = float((np.diff(numbers) < 0).mean())
+    correlation = 1.0  # of the numbers with their order
+    if np.ptp(numbers) > 0:
+        correlation = np.corrcoef(np.arange(numbers.size), numbers)[0, 1]
+    return bool(MIXED <= share_falling <= 1 - MIXED and abs(correlation) <= MIXED)
 
 
-def stray_clocks(clock: Clock, hours: Mapping[int, int]) -> Finding | None:
-    """Return a finding if some times are years away from the others.
+def stray_clocks(time_format: TimeFormat, rows_by_hour: Mapping[int, int]) -> Finding | None:
+    """Return a finding if some times are years away from the others; else None.
 
-    Many such times refuse the file. Few are left out, which the finding states. ``hours`` has the
-    number of rows by hour since 1970.
+    Many such times refuse the file. Few are left out, which the finding states. The hours are
+    counted from 1970.
     """
-    bounds = stray_bounds(hours)
-    low, high = bounds or (min(hours, default=0), max(hours, default=0))
-    hours_with_rows = np.array(sorted(hour for hour in hours if low <= hour <= high))
+    bounds = stray_bounds(rows_by_hour)
+    first, last = bounds or (min(rows_by_hour, default=0), max(rows_by_hour, default=0))
+    hours_with_rows = np.array(sorted(hour for hour in rows_by_hour if first <= hour <= last))
     gaps = np.diff(hours_with_rows)
-    if gaps.size and gaps.max() > FAR_HOURS and sum(hours.values()) >= FEW_TIMES:
-        before = int(hours_with_rows[int(gaps.argmax())])
-        moment = moment_text(before * HOUR_NS, clock.kind)
+    if gaps.size and gaps.max() > FAR_HOURS and sum(rows_by_hour.values()) >= FEW_TIMES:
+        hour_before = int(hours_with_rows[int(gaps.argmax())])
+        moment = moment_text(hour_before * HOUR_NS, time_format.kind)
         return Finding("refuses", {"years": gaps.max() / HOURS_PER_YEAR, "moment": moment})
     return None if bounds is None else Finding("states")
 
 
-def stray_bounds(hours: Mapping[int, int]) -> tuple[int, int] | None:
+def stray_bounds(rows_by_hour: Mapping[int, int]) -> tuple[int, int] | None:
     """Return the first and last hour of the rows with a correct clock; None if all are correct.
 
-    ``hours`` has the number of rows by hour since 1970. The first or last hour is dropped as long
-    as its gap to the other rows is over a day and over STRAY_SPANS times the span of the others. At
-    most the share STRAY_SHARE of all rows is dropped, or a single row.
+    The hours are counted from 1970. The first or last hour is dropped as long as its gap to the
+    other rows is over a day and over STRAY_SPANS times the span of the others. At most the share
+    STRAY_SHARE of all rows is dropped, or a single row.
     """
-    hour = sorted(hours)
-    total = sum(hours.values())
-    if total < FEW_ROWS or hour[-1] - hour[0] <= 24:
+    hours = sorted(rows_by_hour)
+    total = sum(rows_by_hour.values())
+    if total < FEW_ROWS or hours[-1] - hours[0] <= 24:
         return None
-    low, high = 0, len(hour) - 1
-    left = max(1.0, STRAY_SHARE * total)  # rows that may still be dropped
+    low, high = 0, len(hours) - 1  # indices of the first and the last hour that is not dropped
+    rows_left = max(1.0, STRAY_SHARE * total)  # rows that may still be dropped
     while low < high:
-        if hours[hour[low]] <= left and _is_far(hour[low], hour[low + 1], hour[high]):
-            left -= hours[hour[low]]
+        first, last = hours[low], hours[high]
+        if rows_by_hour[first] <= rows_left and _is_far(first, hours[low + 1], last):
+            rows_left -= rows_by_hour[first]
             low += 1
-        elif hours[hour[high]] <= left and _is_far(hour[high], hour[high - 1], hour[low]):
-            left -= hours[hour[high]]
+        elif rows_by_hour[last] <= rows_left and _is_far(last, hours[high - 1], first):
+            rows_left -= rows_by_hour[last]
             high -= 1
         else:
             break
-    is_dropped = high - low < len(hour) - 1
-    return (hour[low], hour[high]) if is_dropped else None
+    is_any_dropped = high - low < len(hours) - 1
+    return (hours[low], hours[high]) if is_any_dropped else None
 
 
 def _is_far(hour: int, nearest: int, farthest: int) -> bool:
@@ -293,38 +300,42 @@ def repeated_ids(repeats: int, *, parts: bool, events: Sequence[tuple[str, str]]
     return Finding("states", {"repeats": repeats}) if repeats else None
 
 
-def latency_gaps(start: FloatArray, latency: FloatArray) -> Finding | None:
+def latency_gaps(start_s: FloatArray, latency_s: FloatArray) -> Finding | None:
     """Return a finding that requests start when others end, as in a closed-loop benchmark.
 
-    ``start`` and ``latency`` are in seconds, ``[requests]``. None if requests start independently.
+    The arrays have shape ``[requests]``. None if requests start independently.
     """
-    if start.size < FEW_TIMES or not (latency > 0).all():
+    if start_s.size < FEW_TIMES or not (latency_s > 0).all():
         return None
-    span = float(np.ptp(start))
-    soon = SOON * float(np.median(latency))
-    # Probability that a Poisson arrival falls within ``soon`` after an end.
-    if span <= 0 or -np.expm1(-start.size / span * soon) > BY_CHANCE:
+    span_s = float(np.ptp(start_s))
+    soon_s = SOON * float(np.median(latency_s))
+    if span_s <= 0:
         return None
-    ends = np.sort(start + latency)
-    last_end = np.searchsorted(ends, start + 1e-3, side="right") - 1
+    # Probability that a Poisson arrival falls within ``soon_s`` after an end.
+    probability_by_chance = -np.expm1(-start_s.size / span_s * soon_s)
+    if probability_by_chance > BY_CHANCE:
+        return None
+    ends_s = np.sort(start_s + latency_s)
+    # For each start, the index of the last end before it (1 ms of tolerance); -1: none.
+    last_end = np.searchsorted(ends_s, start_s + 1e-3, side="right") - 1
     has_end_before = last_end >= 0  # the first requests of the users follow no end
-    follows = (start - ends[last_end])[has_end_before] <= soon
-    if has_end_before.mean() < 0.5 or follows.mean() < 0.9:
+    follows_soon = (start_s - ends_s[last_end])[has_end_before] <= soon_s
+    if has_end_before.mean() < 0.5 or follows_soon.mean() < 0.9:
         return None
-    return Finding("states", {"share": follows.mean()})
+    return Finding("states", {"share": follows_soon.mean()})
 
 
 def absent_bins(counts: FloatArray) -> Finding | None:
     """Return a finding that asks what absent bins mean: many are absent, and hardly any is zero.
 
-    Tools that group rows by time write no row for an empty bin. A few absent bins are outages, and
-    stay unknown.
+    Absent bins are NaN. Tools that group rows by time write no row for an empty bin. None for a few
+    absent bins: they are outages, and stay unknown.
     """
-    unknown = np.isnan(counts)
-    begins = np.count_nonzero(np.diff(unknown.astype(np.int8)) == 1)
-    share = float(unknown.mean()) if unknown.size else 0.0
+    is_absent = np.isnan(counts)
+    gaps = np.count_nonzero(np.diff(is_absent.astype(np.int8)) == 1)  # begins of absent bins
+    share = float(is_absent.mean()) if is_absent.size else 0.0
     zeros = np.count_nonzero(counts == 0)
-    if begins < FEW_GAPS or share < LEAST_ABSENT or zeros > FEW_ZEROS * unknown.sum():
+    if gaps < FEW_GAPS or share < LEAST_ABSENT or zeros > FEW_ZEROS * is_absent.sum():
         return None
     return Finding(values={"share": share})
 
@@ -353,12 +364,15 @@ def sums_or_means(requests: FloatArray, tokens: FloatArray) -> bool:
     return spread_per_request >= LEAST_SPREAD and spread <= spread_per_request / 2
 
 
-def bin_ends(lengths: FloatArray, step: float) -> Finding | None:
-    """Return a finding if the median length of bins differs from the step between them (s)."""
-    length = float(np.nanmedian(lengths)) if lengths.size else 0.0
-    if not step or not length > 0 or 0.5 < length / step < 1.5:
+def bin_ends(lengths_s: FloatArray, step_s: float) -> Finding | None:
+    """Return a finding if the median length of bins differs from the step between them.
+
+    None if they differ by less than half, or if the lengths are unknown.
+    """
+    length_s = float(np.nanmedian(lengths_s)) if lengths_s.size else 0.0
+    if not step_s or not length_s > 0 or 0.5 < length_s / step_s < 1.5:
         return None
-    return Finding(values={"length": length, "step": step})
+    return Finding(values={"length": length_s, "step": step_s})
 
 
 def fractional_counts(counts: FloatArray) -> bool:

@@ -19,14 +19,12 @@ DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 WRONG_COUNT = "wrong number of fields"
 MISQUOTED = "double quote inside a field"
 _SAMPLE = 50  # records that vote on the delimiter
-_DATA = re.compile(r"^[\d\s:.+\-/TZ]*\d[\d\s:.+\-/TZ]*$")
-
-
+_NUMBER_OR_TIME = re.compile(r"^[\d\s:.+\-/TZ]*\d[\d\s:.+\-/TZ]*$")
 _UNIT = re.compile(
     r"k|M|m|Mio|tsd|thousands?|millions?|[munµ]?s|min|h|%|[\w#]*/ ?\w+", re.IGNORECASE
 )
 _PLAIN_UNITS = ("", "-", "#", "count", "counts", "req", "requests", "tok", "token", "tokens", "utc")
-_NUMBERED = 24  # columns named 1, 2, 3 and on; a table with fewer is no day of bins
+_LEAST_NUMBERED = 24  # columns named 1, 2, 3 and on; a table with fewer is no day of bins
 _DAY_S = 86_400
 _OF_DAY = re.compile(r"\d\d:\d\d$")
 _BLOCK = 20  # lines that may stand above the names of the columns
@@ -70,11 +68,11 @@ def read_header(lines: Records, name: str) -> Header:
             f"{name} has a single column, {first[:40]!r}: no {', '.join(DELIMITERS.values())} "
             f"separates fields in line {line}. Save it with one of these as the delimiter."
         )
-    columns, last = _metric_block(lines, delimiter, name) or (
+    columns, last_line = _metric_block(lines, delimiter, name) or (
         _cells(first, delimiter, name, line),
         line,
     )
-    below = lines.keep(lines.line > last)
+    below = lines.keep(lines.line > last_line)
     if below.start.size and _holds_units(below.text(0), delimiter):
         raise IngestError(
             f"{name}, line {below.line[0]} holds units. Write them into the line above it."
@@ -82,12 +80,12 @@ def read_header(lines: Records, name: str) -> Header:
     numbered = _number_columns(columns)
     check_names([column for column in columns if column not in numbered], name)
     columns = _checked_names(columns, f"{name}, line {line}")
-    return Header(delimiter, tuple(columns), last, numbered)
+    return Header(delimiter, tuple(columns), last_line, numbered)
 
 
 def _checked_names(columns: Sequence[str], place: str) -> list[str]:
     """Return the columns, each with a name; raise IngestError for data, or a repeated name."""
-    if all(_DATA.match(column) for column in columns if column):
+    if all(_NUMBER_OR_TIME.match(column) for column in columns if column):
         raise IngestError(f"{place} holds data instead of column names. Add a line of names.")
     named = [column or f"column {i}" for i, column in enumerate(columns, 1)]
     twice = sorted(column for column, count in Counter(named).items() if count > 1)
@@ -102,16 +100,19 @@ def _below_title(lines: Records) -> Records:
     A title has a single field, or fewer fields than the names below it. All records are returned if
     no line of names is found.
     """
+    # Fields of the first records, by delimiter.
     counts = {mark: field_counts(lines, mark)[:_SAMPLE] for mark in DELIMITERS}
     for start in range(min(_BLOCK, lines.start.size - 1)):
-        usual_by_mark = {mark: int(np.median(each[start + 1 :])) for mark, each in counts.items()}
+        below = start + 1
+        usual_by_mark = {mark: int(np.median(fields[below:])) for mark, fields in counts.items()}
         mark = max(usual_by_mark, key=usual_by_mark.__getitem__)
-        usual, count = usual_by_mark[mark], counts[mark]
-        is_title = usual > 1 and max(int(each[start]) for each in counts.values()) == 1
-        full_records = start + 1 + np.flatnonzero(count[start + 1 :] == usual)
-        if count[start] < usual and full_records.size:
+        usual, fields = usual_by_mark[mark], counts[mark]
+        has_one_field = all(int(fields[start]) == 1 for fields in counts.values())
+        is_title = usual > 1 and has_one_field
+        full_records = below + np.flatnonzero(fields[below:] == usual)
+        if fields[start] < usual and full_records.size:
             names = lines.text(int(full_records[0])).split(mark)
-            is_title |= not any(_DATA.match(cell.strip(' "')) for cell in names)
+            is_title |= not any(_NUMBER_OR_TIME.match(cell.strip(' "')) for cell in names)
         if not is_title and not lines.text(start).startswith(("#", "sep=")):
             return lines.keep(np.arange(lines.start.size) >= start)
     return lines
@@ -120,9 +121,9 @@ def _below_title(lines: Records) -> Records:
 def _holds_units(text: str, delimiter: str) -> bool:
     """Return whether a line has units of columns, such as k or 1/h, and nothing else."""
     cells = [cell.strip(' "[]()') for cell in text.split(delimiter)]
-    return any(map(_UNIT.fullmatch, cells)) and all(
-        _UNIT.fullmatch(cell) or cell.lower() in _PLAIN_UNITS for cell in cells
-    )
+    others = [cell for cell in cells if not _UNIT.fullmatch(cell)]
+    has_unit = len(others) < len(cells)
+    return has_unit and all(cell.lower() in _PLAIN_UNITS for cell in others)
 
 
 def _cells(text: str, delimiter: str, name: str, line: int) -> list[str]:
@@ -142,21 +143,21 @@ def _metric_block(lines: Records, delimiter: str, name: str) -> tuple[list[str],
     Monitoring consoles write one line each for label, period and statistic of metrics. None for a
     file with one header line. Raise IngestError if a statistic is not an amount per period.
     """
-    block: dict[str, list[str]] = {}
-    last = 0
+    cells_by_title: dict[str, list[str]] = {}
+    last_line = 0
     for index, line in enumerate(lines.line[:_BLOCK].tolist()):
         cells = _cells(lines.text(index), delimiter, name, line)
-        if re.match(r"\d", cells[0]):
+        if re.match(r"\d", cells[0]):  # the first row of data
             break
-        block[compact_name(cells[0])], last = cells, line
-    if not {"label", "statistic"} <= block.keys():
+        cells_by_title[compact_name(cells[0])], last_line = cells, line
+    if not {"label", "statistic"} <= cells_by_title.keys():
         return None
-    for statistic in block["statistic"][1:]:
+    for statistic in cells_by_title["statistic"][1:]:
         if compact_name(statistic) not in _SUMS:
             raise IngestError(
                 f"{name}: statistic {statistic!r:.40} is no amount per period. Export Sum."
             )
-    return ["time", *block["label"][1:]], last
+    return ["time", *cells_by_title["label"][1:]], last_line
 
 
 def _number_columns(columns: Sequence[str]) -> tuple[str, ...]:
@@ -168,20 +169,20 @@ def _number_columns(columns: Sequence[str]) -> tuple[str, ...]:
         minutes = [60 * int(name[:2]) + int(name[3:]) for name in names]
         bins = [minute * len(names) / 1440 for minute in minutes]
     count = len(names)
-    if count < _NUMBERED or _DAY_S % count or count == len(columns):
+    if count < _LEAST_NUMBERED or _DAY_S % count or count == len(columns):
         return ()
-    is_consecutive = bins == [bins[0] + i for i in range(count)]
+    is_consecutive = bins == [bins[0] + index for index in range(count)]
     return tuple(names) if is_consecutive else ()
 
 
 def _delimiter(lines: Records) -> str | None:
     """Return the delimiter that splits most records like the header; None if it has none."""
-    votes = {}
+    ranks = {}  # share of records with as many fields as the header, then the fields
     for mark in DELIMITERS:
-        counts = field_counts(lines, mark)[:_SAMPLE]
-        if counts[0] > 1:
-            votes[mark] = (float((counts == counts[0]).mean()), int(counts[0]))
-    return max(votes, key=votes.__getitem__, default=None)
+        fields = field_counts(lines, mark)[:_SAMPLE]
+        if fields[0] > 1:
+            ranks[mark] = (float((fields == fields[0]).mean()), int(fields[0]))
+    return max(ranks, key=ranks.__getitem__, default=None)
 
 
 def batch(lines: Records, header: Header, columns: Sequence[str], name: str) -> Batch:
@@ -215,15 +216,16 @@ def _one_row_per_bin(
     """Return records with a column per bin of the day as one row per bin, with ``columns``."""
     others = [column for column in header.columns if column not in header.numbered]
     wide = _parse(lines, header, header.columns, name).with_row_index("row")
-    step = _DAY_S // len(header.numbered)
-    starts = {column: index * step for index, column in enumerate(header.numbered)}
+    bin_s = _DAY_S // len(header.numbered)
+    start_s = {column: index * bin_s for index, column in enumerate(header.numbered)}
     long = wide.unpivot(
         header.numbered, index=["row", *others], variable_name=_BIN, value_name=_AMOUNT
     )
-    long = long.with_columns(pl.col(_BIN).replace_strict(starts, return_dtype=pl.Int64))
+    long = long.with_columns(pl.col(_BIN).replace_strict(start_s, return_dtype=pl.Int64))
     rows = long["row"].to_numpy()
-    numbers, text = lines.line[rows], lines.text
-    return Batch(long.select(columns), numbers, lambda i: text(int(rows[i])), tuple(faults))
+    return Batch(
+        long.select(columns), lines.line[rows], lambda i: lines.text(int(rows[i])), tuple(faults)
+    )
 
 
 def _without_bad(lines: Records, bad: BoolArray, reason: str, faults: list[RefusedRows]) -> Records:

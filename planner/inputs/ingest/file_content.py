@@ -29,7 +29,8 @@ from simulation.arrays import BoolArray
 
 # Times that jump back by about an hour may follow a change of clocks.
 LEAST_JUMP_NS, MOST_JUMP_NS = 30 * clocks.UNITS_NS["min"], 90 * clocks.UNITS_NS["min"]
-Conditions = tuple[row_filter.Condition, str]  # a condition, and why other rows are left out
+# A condition, and why other rows are left out.
+ConditionAndReason = tuple[row_filter.Condition, str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,12 +55,12 @@ class Reading:
         words = report_finding(name, finding, name=self.name, column=column)
         self.findings[name] = self.findings.get(name) or words
 
-    def clock(self, columns: tuple[str, ...], unit: str | None) -> clocks.Clock:
+    def time_format(self, columns: tuple[str, ...], unit: str | None) -> clocks.TimeFormat:
         """Return the notation of times in ``columns``; raise Question if several are possible."""
         options = self.options
         column = columns[0]
         try:
-            when = clocks.choose_clock(
+            time_format = clocks.choose_time_format(
                 self.table.probe,
                 columns,
                 name=self.name,
@@ -72,41 +73,44 @@ class Reading:
             orders = {"the day first": clocks.DAY_FIRST, "the month first": clocks.MONTH_FIRST}
             choices = [Choice(words, "dates", order) for words, order in orders.items()]
             raise Question(str(problem), choices) from None
-        if zones := clocks.possible_zones(self.table.probe, when):
+        if zones := clocks.possible_zones(self.table.probe, time_format):
             words = f"{self.name}: {column} has no offset, and names a zone other than UTC."
             raise Question(words, zone_choices(zones))
         if len(columns) == 1:
-            self._check_unit(when, column)
-        return when
+            numbers = clocks.time_numbers(self.table.probe[column])
+            declared, bins = bool(self.format.unit), self.format.kind == "demand"
+            unit_finding = time_unit(time_format, numbers, declared=declared, bins=bins)
+            self.check("time_unit", unit_finding, column)
+            if not bins:
+                unsorted = options.filter is None and unsorted_offsets(time_format, numbers)
+                self.check("unsorted_offsets", unsorted, column)
+        return time_format
 
-    def _check_unit(self, when: clocks.Clock, column: str) -> None:
-        """Check the unit of numeric times in ``column``, and that they rise."""
-        numbers = clocks.time_numbers(self.table.probe[column])
-        declared, bins = bool(self.format.unit), self.format.kind == "demand"
-        doubt = time_unit(when, numbers, declared=declared, bins=bins)
-        self.check("time_unit", doubt, column)
-        if not bins:
-            unsorted = self.options.filter is None and unsorted_offsets(when, numbers)
-            self.check("unsorted_offsets", unsorted, column)
-
-    def times(self, batch: Batch, when: clocks.Clock, order: clocks.Order) -> clocks.Times:
+    def times(
+        self, batch: Batch, time_format: clocks.TimeFormat, order: clocks.Order
+    ) -> clocks.Times:
         """Return the times of a batch; ``order`` keeps the order of local times across batches.
 
         Raise IngestError if a number is in another unit, and Question for the time zone if local
         times jump back by about an hour.
         """
-        times = clocks.read(batch.frame, when, order)
+        times = clocks.read_times(batch.frame, time_format, order)
         if times.other_unit is not None:
             row, words = times.other_unit
             raise IngestError(f"{self.name}, {self.table.unit} {batch.lines[row]}: {words}")
-        back = -np.diff(times.ns)
-        jumps = times.ns[1:][(back >= LEAST_JUMP_NS) & (back <= MOST_JUMP_NS)]
-        if when.may_be_local and jumps.size:
-            self.check("clock_change", clock_change(when, jump_ns=jumps.tolist()), when.columns[0])
+        back_ns = -np.diff(times.ns)
+        after_jump = times.ns[1:][(back_ns >= LEAST_JUMP_NS) & (back_ns <= MOST_JUMP_NS)]
+        if time_format.may_be_local and after_jump.size:
+            finding = clock_change(time_format, jump_ns=after_jump.tolist())
+            self.check("clock_change", finding, time_format.columns[0])
         return times
 
-    def conditions(self) -> tuple[Conditions, ...]:
-        """Return the caller's or the format's conditions, each with the reason of other rows."""
+    def conditions(self) -> tuple[ConditionAndReason, ...]:
+        """Return the caller's conditions, or else the format's, each with the reason of other rows.
+
+        Conditions of the format on columns that this file lacks are left out. Raise IngestError if
+        the caller names such a column.
+        """
         stated = self.options.filter
         column_by_name = {compact_name(column): column for column in self.table.columns}
         conditions = []
@@ -122,13 +126,14 @@ class Reading:
         row_filter.check_columns(on_columns, self.table.columns, self.name)
         return tuple(conditions)
 
-    def filter_rows(self, batch: Batch, conditions: Sequence[Conditions]) -> Batch:
+    def filter_rows(self, batch: Batch, conditions: Sequence[ConditionAndReason]) -> Batch:
         """Return the rows of a batch that meet every condition; count the other rows as no load."""
         for condition, reason in conditions:
-            batch = self.without(batch, ~condition.keeps(batch.frame[condition.column]), reason)
+            fails = ~condition.keeps(batch.frame[condition.column])
+            batch = self.leave_out_rows(batch, fails, reason)
         return batch
 
-    def without(self, batch: Batch, excluded: BoolArray, reason: str) -> Batch:
+    def leave_out_rows(self, batch: Batch, excluded: BoolArray, reason: str) -> Batch:
         """Return the batch without the rows in ``excluded``; count these as no load."""
         if not excluded.any():
             return batch
@@ -140,5 +145,5 @@ class Reading:
 class Content(Figures):
     """The content of a file; times in ns since the epoch or the trace's origin."""
 
-    clock: clocks.Clock
+    time_format: clocks.TimeFormat
     names: Mapping[str, Names]  # by label

@@ -53,7 +53,10 @@ OFFERED: Mapping[str, OptionLabel] = {
 
 
 def choose_format(probe: pl.DataFrame, options: IngestOptions) -> Connector:
-    """Return the caller's format, else that of the mapping, else detected; or raise IngestError."""
+    """Return the format of a file: as the caller states it, or as its first rows show it.
+
+    Raise IngestError for an unknown format, or if a mapped field does not belong to the format.
+    """
     mapped = set(options.mapping)
     if options.format not in NAMES:
         raise IngestError(
@@ -69,12 +72,13 @@ def choose_format(probe: pl.DataFrame, options: IngestOptions) -> Connector:
 
 
 def _detected(probe: pl.DataFrame, mapped: set[str]) -> Connector:
-    """Return the format that the first rows, or else the ``mapped`` fields, show."""
+    """Return the format that the first rows show, unless the ``mapped`` fields need another."""
     is_demand = counts_per_bin(probe.columns) or panel_like(probe)
-    is_demand = is_demand and not without_answers(probe)
-    recognised = (tool for tool in CONNECTORS.values() if tool.recognises(probe.columns))
-    chosen = next(recognised, DEMAND if is_demand else CSV)
-    if mapped & (set(DEMAND_FIELDS) - set(REQUEST_FIELDS)) and chosen.kind != "demand":
+    general = DEMAND if is_demand and not without_answers(probe) else CSV
+    tools = (tool for tool in CONNECTORS.values() if tool.recognises(probe.columns))
+    chosen = next(tools, general)
+    demand_only = set(DEMAND_FIELDS) - set(REQUEST_FIELDS)
+    if mapped & demand_only and chosen.kind != "demand":
         return DEMAND
     if "arrival" in mapped and chosen.kind != "requests":
         return CSV

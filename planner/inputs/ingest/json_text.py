@@ -27,13 +27,16 @@ FieldPath = tuple[str, ...]  # names from the line's object down to a field
 def read_probe(
     lines: Records, name: str, rows: int
 ) -> tuple[Mapping[str, FieldPath], pl.DataFrame]:
-    """Return the path of every field, and the first ``rows`` lines; or raise IngestError."""
+    """Return the path of every field by column, and the first ``rows`` lines as a table.
+
+    Lines that are no JSON object are left out. Raise IngestError if no line has a field.
+    """
     lines = lines.keep(np.arange(lines.start.size) < rows)
     columns: dict[str, FieldPath] = {}
-    values = [json_object(lines.text(i)) for i in range(lines.start.size)]
-    good = np.array([value is not None for value in values], dtype=np.bool_)
-    for value in values:
-        for path in _fields(value or {}):
+    records = [json_object(lines.text(i)) for i in range(lines.start.size)]
+    is_object = np.array([record is not None for record in records], dtype=np.bool_)
+    for record in records:
+        for path in _fields(record or {}):
             column = ".".join(path)
             # A top-level name may contain a dot, and then it comes first.
             if len(path) == 1 or column not in columns:
@@ -43,7 +46,7 @@ def read_probe(
             f"{name}, line {lines.line[0]} is not a JSON object. Write one object per line."
         )
     check_names(list(columns), name)
-    return columns, _parse(lines.keep(good), columns, ids=None, name=name)
+    return columns, _parse(lines.keep(is_object), columns, ids=None, name=name)
 
 
 def batch(lines: Records, columns: Mapping[str, FieldPath], ids: str | None, name: str) -> Batch:
@@ -53,23 +56,27 @@ def batch(lines: Records, columns: Mapping[str, FieldPath], ids: str | None, nam
         if not (ids and has_null_id(frame[ids]).any()):
             return Batch(frame, lines.line, lines.text)
     # The block is not valid as a whole. Judge each line, to refuse only the bad ones.
-    verdicts = np.array([_refusal_reason(lines.text(i), ids) for i in range(lines.start.size)])
+    reasons = np.array([_refusal_reason(lines.text(i), ids) for i in range(lines.start.size)])
     faults = []
     for reason in (NOT_JSON, BAD_IDS):
-        bad = lines.keep(verdicts == reason)
+        bad = lines.keep(reasons == reason)
         if bad.start.size:
             faults.append(RefusedRows(reason, bad.line, bad.text))
-    good = lines.keep(verdicts == "")
+    good = lines.keep(reasons == "")
     return Batch(_parse(good, columns, ids, name), good.line, good.text, tuple(faults))
 
 
 def _fields(value: Mapping[str, object], above: FieldPath = ()) -> Iterator[FieldPath]:
-    """Yield the path of every field of an object at the path ``above``, down to DEPTH."""
+    """Yield the path of every field of an object at the path ``above``, down to DEPTH.
+
+    Nested fields with lists, deeper objects or unusual names are left out.
+    """
     for key, inner in value.items():
         path = (*above, key)
-        if isinstance(inner, dict) and inner and len(path) < DEPTH and _PLAIN.fullmatch(key):
+        is_plain = _PLAIN.fullmatch(key)
+        if isinstance(inner, dict) and inner and len(path) < DEPTH and is_plain:
             yield from _fields(inner, path)
-        elif not above or (_PLAIN.fullmatch(key) and not isinstance(inner, dict | list)):
+        elif not above or (is_plain and not isinstance(inner, dict | list)):
             yield path
 
 

@@ -21,8 +21,8 @@ from planner.inputs.ingest.connectors import CONNECTORS
 from planner.inputs.ingest.json_text import json_object
 from planner.inputs.ingest.names import SYNONYMS, compact_name
 
-PROBED = 400  # lines in which a row of the log has to stand
-LEAP = 1972  # a year with 366 days stands for the one that the log does not state
+PROBED_LINES = 400  # lines in which a row of the log has to stand
+LEAP_YEAR = 1972  # a year with 366 days stands for the one that the log does not state
 YEAR_S = 366 * 86_400
 _ACCESS = re.compile(r'INFO:? +\S+:\d+ - "(POST|GET) /\S* HTTP/|Received request \S+: ')
 _TIME = r"(?:\d{4}-\d\d-\d\d[T ][\d:.,]+(?: ?Z|[+-]\d\d:?\d\d)?|\d{19})"
@@ -38,7 +38,7 @@ _PAIR = re.compile(r'([A-Za-z_][\w.]*)=("(?:[^"\\]|\\.)*"|[^\s,]*)')
 
 def log_pattern(head: bytes, name: str) -> str:
     """Return the pattern of a tool's log lines in ``head``, or ""; refuse an access log."""
-    lines = head.decode("utf-8", errors="replace").splitlines()[:PROBED]
+    lines = head.decode("utf-8", errors="replace").splitlines()[:PROBED_LINES]
     for connector in CONNECTORS.values():
         if connector.line and any(map(re.compile(connector.line).search, lines)):
             return connector.line
@@ -51,7 +51,10 @@ def log_pattern(head: bytes, name: str) -> str:
 
 
 def log_rows(pieces: Iterable[bytes], pattern: str, name: str, size: int) -> Iterator[bytes]:
-    """Yield the rows of a text log as JSON lines; ``pattern`` is a connector's ``line``."""
+    """Yield the rows of a text log as JSON lines; ``pattern`` is a connector's ``line``.
+
+    The lines come in blocks of about ``size`` bytes. Lines that do not match are left out.
+    """
     first: datetime | None = None
     for block in record_blocks(pieces, name=name, size=size, quoted=False):
         lines = pl.Series("line", block.data.decode("utf-8", errors="replace").splitlines())
@@ -65,27 +68,24 @@ def log_rows(pieces: Iterable[bytes], pattern: str, name: str, size: int) -> Ite
             yield "".join(f"{row}\n" for row in groups["json"]).encode()
             continue
         if {"finished", "took_s"} <= set(groups.columns):
-            groups = groups.with_columns(arrival=_arrival())
+            moment = pl.col("finished").str.replace("T", " ").str.strip_suffix("Z")
+            finished = moment.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", strict=False)
+            took = pl.duration(microseconds=pl.col("took_s").cast(pl.Float64) * 1e6)
+            z_or_nothing = pl.col("finished").str.extract("(Z?)$")
+            arrival = (finished - took).dt.to_string("iso:strict") + z_or_nothing
+            groups = groups.with_columns(arrival=arrival)
         if "monthday" in groups.columns:  # times without a year: count from the first line
-            text = f"{LEAP}-" + pl.col("monthday")
+            text = f"{LEAP_YEAR}-" + pl.col("monthday")
             moment = text.str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False)
             groups = groups.with_columns(moment=moment).filter(pl.col("moment").is_not_null())
             if not groups.height:  # a month and a day that do not exist
                 continue
             first = first or groups["moment"][0]
-            since_first = (pl.col("moment") - first).dt.total_seconds() % YEAR_S
+            since_first_s = (pl.col("moment") - first).dt.total_seconds() % YEAR_S
             collected_s = pl.col("log_ns").cast(pl.Int64) // 1_000_000_000
-            seconds = pl.coalesce(collected_s, since_first)
+            seconds = pl.coalesce(collected_s, since_first_s)
             groups = groups.with_columns(seconds=seconds).drop("moment")
         yield groups.write_ndjson().encode()
-
-
-def _arrival() -> pl.Expr:
-    """Return the time ``finished`` less the duration ``took_s``, as text."""
-    moment = pl.col("finished").str.replace("T", " ").str.strip_suffix("Z")
-    ended = moment.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", strict=False)
-    took = pl.duration(microseconds=pl.col("took_s").cast(pl.Float64) * 1e6)
-    return (ended - took).dt.to_string("iso:strict") + pl.col("finished").str.extract("(Z?)$")
 
 
 def unwrap_envelopes(
@@ -97,7 +97,7 @@ def unwrap_envelopes(
     """
     lines = [text for text in head.decode("utf-8", errors="replace").splitlines() if text.strip()]
     # The last line may be cut off.
-    probed = [line for line in lines[:PROBED] if line != lines[-1] or len(lines) == 1]
+    probed = [line for line in lines[:PROBED_LINES] if line != lines[-1] or len(lines) == 1]
     unwrapped = _unwrap_lines(probed)
     patterns = ["^{", *(connector.line for connector in CONNECTORS.values() if connector.line)]
     has_load = any(re.search(pattern, line) for line in unwrapped for pattern in patterns)
@@ -122,10 +122,10 @@ def _unwrap_line(line: str) -> tuple[str, str] | None:
     """
     if line[:1] == "{":
         record = json_object(line) or {}
-        if not any("token" in key for key in record):
-            for text, time in _WRAPPED:
-                if isinstance(record.get(text), str) and time in record:
-                    return str(record[time]), record[text]
+        is_row = any("token" in key for key in record)  # of a log that is not wrapped
+        for text_key, time_key in _WRAPPED:
+            if not is_row and isinstance(record.get(text_key), str) and time_key in record:
+                return str(record[time_key]), record[text_key]
         return None
     match = _BEFORE.match(line)
     if match:

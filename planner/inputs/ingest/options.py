@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from planner.errors import IngestError
-from planner.inputs.ingest import row_filter as filters
+from planner.inputs.ingest import row_filter
 from planner.inputs.ingest.clock import check_zone
 from planner.inputs.ingest.names import DECLARED
 from planner.inputs.numbers import finite_number
@@ -74,10 +74,11 @@ class IngestOptions:
 
     def __post_init__(self) -> None:
         for name in ("missing", "amounts", "dates"):
-            if (value := getattr(self, name)) not in (choices := OFFERED[name].choices):
+            value, choices = getattr(self, name), OFFERED[name].choices
+            if value not in choices:
                 raise IngestError(f"{name} is {value[:40]!r}. Choose one of {', '.join(choices)}.")
         check_zone(self.timezone)
-        filters.parse(self.filter or "")
+        row_filter.parse(self.filter or "")
         _ = self.one_in  # raises IngestError for a wrong sample
         if self.bin_s is not None and not 0.001 <= self.bin_s <= 366 * 86400:
             raise IngestError(
@@ -129,7 +130,7 @@ class IngestOptions:
         """Return the caller's filter; "" keeps every row, and None uses the format's own filter."""
         if self.where is None:
             return None
-        return "" if self.where.strip() == filters.EVERY_ROW else self.where
+        return "" if self.where.strip() == row_filter.EVERY_ROW else self.where
 
     def constant(self, label: str) -> str | None:
         """Return the label that the caller gives to every row; None if there is none.
@@ -152,17 +153,21 @@ OFFERED: Mapping[str, OptionLabel] = {
 }
 
 
-def column_mapping(pairs: Iterable[str], called: str = "") -> dict[str, str]:
-    """Return column by field from texts such as ``arrival=created``; or raise IngestError."""
+def column_mapping(pairs: Iterable[str], option: str = "") -> dict[str, str]:
+    """Return column by field from texts such as ``arrival=created``.
+
+    ``option`` begins the message of an error. Raise IngestError for another text, or if a field
+    occurs twice.
+    """
     mapping: dict[str, str] = {}
     for pair in pairs:
-        name, _, column = pair.partition("=")
-        name, column = name.strip(), column.strip()
-        if not (name and column):
+        field, _, column = pair.partition("=")
+        field, column = field.strip(), column.strip()
+        if not (field and column):
             raise IngestError(
-                f"{called}{pair}: write field=column, for example arrival=created_at."
+                f"{option}{pair}: write field=column, for example arrival=created_at."
             )
-        if name in mapping:
-            raise IngestError(f"{name} is mapped twice. Keep one.")
-        mapping[name] = column
+        if field in mapping:
+            raise IngestError(f"{field} is mapped twice. Keep one.")
+        mapping[field] = column
     return mapping

@@ -57,22 +57,26 @@ def merge_in_order(
     nothing has to change. About ``range_rows`` rows are in memory at a time. ``on_range`` is called
     after each such range, and may raise to cancel.
     """
-    in_order = all(a.last_s <= b.first_s for a, b in pairwise(parts))
+    in_order = all(part.last_s <= next_part.first_s for part, next_part in pairwise(parts))
     if in_order and shift_s == 0.0 and (first_s, end_s) == (-np.inf, np.inf):
         return
-    cuts = _cuts(parts, range_rows)
-    edges = [first_s, *cuts[(cuts > first_s) & (cuts < end_s)].tolist(), end_s]
+    # Cut time at sampled arrivals into ranges of about ``range_rows`` rows.
+    sampled_s = np.sort(np.concatenate([part.sample for part in parts]))
+    step = max(1, range_rows // SAMPLE_ROWS)
+    cuts_s = np.unique(sampled_s[step::step])
+    edges_s = [first_s, *cuts_s[(cuts_s > first_s) & (cuts_s < end_s)].tolist(), end_s]
     sorted_folder = folder / "sorted"
     sorted_folder.mkdir()
+    arrival = pl.col("arrival_s")
     count = 0
-    for low, high in pairwise(edges):
-        overlapping = [p.path for p in parts if p.first_s < high and p.last_s >= low]
+    for low_s, high_s in pairwise(edges_s):
+        overlapping = [p.path for p in parts if p.first_s < high_s and p.last_s >= low_s]
         if not overlapping:
             continue
-        frame = _sorted_range(overlapping, low, high)
+        in_range = pl.scan_parquet(overlapping).filter(arrival >= low_s, arrival < high_s)
+        frame = in_range.sort("arrival_s", maintain_order=True).collect()
         if frame.height:
-            shifted = frame.with_columns(pl.col("arrival_s") - shift_s)
-            SortedPart.write(shifted, sorted_folder, count)
+            SortedPart.write(frame.with_columns(arrival - shift_s), sorted_folder, count)
             count += 1
         on_range()
     for part in parts:
@@ -80,17 +84,3 @@ def merge_in_order(
     for number in range(count):
         part_path(sorted_folder, number).rename(part_path(folder, number))
     sorted_folder.rmdir()
-
-
-def _cuts(parts: Sequence[SortedPart], range_rows: int) -> FloatArray:
-    """Return sampled arrivals that cut time into ranges of about ``range_rows`` rows."""
-    sample = np.sort(np.concatenate([part.sample for part in parts]))
-    step = max(1, range_rows // SAMPLE_ROWS)
-    return np.unique(sample[step::step])
-
-
-def _sorted_range(paths: list[Path], low: float, high: float) -> pl.DataFrame:
-    """Return the requests in the files ``paths`` that arrive in [low, high), by arrival."""
-    arrival = pl.col("arrival_s")
-    rows = pl.scan_parquet(paths).filter(arrival >= low, arrival < high)
-    return rows.sort("arrival_s", maintain_order=True).collect()

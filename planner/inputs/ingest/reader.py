@@ -65,7 +65,7 @@ def ingest_file(
     with replace_folder(store) as work:
         try:
             with refusals_of_libraries(source.name):
-                report = _read(source, work, options, progress or (lambda _: None))
+                report = _read(source, work, options, progress or (lambda _share: None))
         except Question as question:
             raise _with_figures(question, path, options) from None
         report = replace(report, seconds=time.perf_counter() - began)
@@ -74,7 +74,10 @@ def ingest_file(
 
 
 def _with_figures(question: Question, path: Path | str, options: IngestOptions) -> IngestError:
-    """Return a question with the figures of each choice, or the error of one if all fail."""
+    """Return the question with the figures that each choice gives: the file is read for each.
+
+    Choices that fail are left out. If all fail, return the error of the last.
+    """
     choices, refusal = [], IngestError(question.words)
     for choice in question.choices:
         with tempfile.TemporaryDirectory() as folder:
@@ -91,12 +94,15 @@ def _with_figures(question: Question, path: Path | str, options: IngestOptions) 
 
 
 def with_choice(options: IngestOptions, choice: Choice) -> IngestOptions:
-    """Return the options changed by the user's answer to a question."""
-    chosen: dict[str, Any] = {choice.option: choice.value}
+    """Return the options changed by the user's answer to a question.
+
+    A choice of the option "map" adds one field=column to the mapping.
+    """
+    changes: dict[str, Any] = {choice.option: choice.value}
     if choice.option == "map":
-        name, _, column = choice.value.partition("=")
-        chosen = {"mapping": {**options.mapping, name: column}}
-    return replace(options, **chosen)
+        field, _, column = choice.value.partition("=")
+        changes = {"mapping": {**options.mapping, field: column}}
+    return replace(options, **changes)
 
 
 def _figures(report: IngestReport) -> str:
@@ -128,24 +134,26 @@ def _read(
     reading = Reading(
         source.name, table, format, options, tally, work, lambda: progress(table.fraction)
     )
-    reasons = ", ".join(f"{name[:40]} ({kind[:40]})" for name, kind in table.left_out.items())
-    left_out = (f"Ignored columns (no number, text or time): {reasons[:400]}.",) if reasons else ()
-    # Ignored columns may be the cause of the error, so the message lists them.
+    ignored = ", ".join(f"{name[:40]} ({type[:40]})" for name, type in table.left_out.items())
+    ignored_notes = []
+    if ignored:
+        ignored_notes.append(f"Ignored columns (no number, text or time): {ignored[:400]}.")
     try:
         content = READERS[format.kind](reading)
     except Question:
         raise
     except IngestError as problem:
-        problem.args = (" ".join((str(problem), *left_out)),)
+        # Ignored columns may be the cause of the error, so the message lists them.
+        problem.args = (" ".join((str(problem), *ignored_notes)),)
         raise
     shutil.rmtree(scratch, ignore_errors=True)
-    notes = (*content.notes, *_unused_labels(table, options), *left_out)
+    notes = (*content.notes, *_unused_labels(table, options), *ignored_notes)
     return replace(_report(content, reading, source.bytes), notes=notes)
 
 
 def _report(content: Content, reading: Reading, size: int) -> IngestReport:
     """Return the report on a file of ``size`` bytes with this content."""
-    kind, tally = content.clock.kind, reading.tally
+    kind, tally = content.time_format.kind, reading.tally
     figures: dict[str, Any] = {each.name: getattr(content, each.name) for each in fields(Figures)}
     figures |= {f"{label}s": content.names[label].seen for label in LABELS}
     return IngestReport(
@@ -170,20 +178,22 @@ def _report(content: Content, reading: Reading, size: int) -> IngestReport:
 
 def _assumptions(content: Content, reading: Reading, tally: RefusedRowCounts) -> Iterator[str]:
     """Yield a sentence for each assumption that was made while reading."""
-    if content.clock.note:
-        yield content.clock.note
+    if content.time_format.note:
+        yield content.time_format.note
     for reason, rows in sorted(tally.left_out.items()):
         yield f"Rows left out: {rows:,}, {reason}. where=all keeps every row."
-    yield from (words for words in reading.findings.values() if words)
+    yield from filter(None, reading.findings.values())
     if content.cancelled:
         yield f"{content.cancelled:,} cancelled requests count with their prompts."
     if content.unanswered:
         unanswered = f"{content.unanswered:,} requests have no answer"
         yield f"{unanswered}, like embeddings: their prompts count."
-    if (one_in := content.sample) > 1 and (sampled := content.requests):
+    one_in = content.sample
+    if one_in > 1 and content.requests:
+        error = sampling_error(content.requests, one_in)
         yield (
             f"The file holds one in {one_in:g} requests, so demand is {one_in:g} times its rows. "
-            f"Sampling leaves ±{sampling_error(sampled, one_in):.1%} of the total (95%)."
+            f"Sampling leaves ±{error:.1%} of the total (95%)."
         )
 
 
@@ -193,8 +203,8 @@ def _no_rows(table: Table, name: str, tally: RefusedRowCounts) -> IngestError:
     The rest of the table is read first. If all of its rows are refused, raise IngestError with the
     reasons instead.
     """
-    rows = sum(tally.begin(batch) for batch in table.batches(table.columns[:1]))
-    tally.close_batch()
+    rows = sum(tally.count_rows(batch) for batch in table.batches(table.columns[:1]))
+    tally.raise_if_strict()
     tally.require_some(rows)
     return IngestError(
         f"{name}: its first rows have more or fewer fields than columns. Check its delimiter "
@@ -202,15 +212,15 @@ def _no_rows(table: Table, name: str, tally: RefusedRowCounts) -> IngestError:
     )
 
 
-def _unused_labels(table: Table, options: IngestOptions) -> tuple[str, ...]:
+def _unused_labels(table: Table, options: IngestOptions) -> list[str]:
     """Return a sentence for each label column that the caller's fixed label replaces."""
-    return tuple(
-        f"Column {column} is not used: every row is labelled {constant}."
-        for label in LABELS
-        if (constant := options.constant(label)) is not None
-        for column in table.columns
-        if compact_name(column) in SYNONYMS[label]
-    )
+    notes = []
+    for label in LABELS:
+        constant = options.constant(label)
+        for column in table.columns:
+            if constant is not None and compact_name(column) in SYNONYMS[label]:
+                notes.append(f"Column {column} is not used: every row is labelled {constant}.")
+    return notes
 
 
 PREVIEW_ROWS = 6
@@ -223,17 +233,19 @@ class Preview:
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    guess: Mapping[str, str]  # field, such as input_tokens, by column with a well-known name
+    field_of_column: Mapping[str, str]  # such as input_tokens, for well-known names of columns
 
 
 def preview(path: Path | str, name: str) -> Preview:
     """Return the preview of a file of any known format; raise IngestError if it is no table."""
     with opened_table(path, IngestOptions(name=name)) as table:
         first_rows = python_safe(table.probe.head(PREVIEW_ROWS)).iter_rows()
-        texts = [["" if v is None else str(v)[:SHOWN] for v in row] for row in first_rows]
-    find = Resolver(table.columns)
+        texts = [
+            tuple("" if cell is None else str(cell)[:SHOWN] for cell in row) for row in first_rows
+        ]
+    resolver = Resolver(table.columns)
     field_of_column: dict[str, str] = {}
     for field in DEMAND_FIELDS if counts_per_bin(table.columns) else REQUEST_FIELDS:
-        if column := find.column(field):
+        if column := resolver.column(field):
             field_of_column.setdefault(column, field)
-    return Preview(table.columns, tuple(map(tuple, texts)), field_of_column)
+    return Preview(table.columns, tuple(texts), field_of_column)

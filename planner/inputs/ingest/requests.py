@@ -27,7 +27,7 @@ CACHED = "answered by a proxy's cache"
 REPEATED = "the same request again (id and time)"
 LATENCY = re.compile(r"latency|duration|elapsed|e2e|response_?time|total_?time", re.IGNORECASE)
 # If a larger share of the rows repeat an id, rows are parts of requests.
-MOST_REPEATED = 0.3
+MOST_REPEATED_IDS = 0.3
 LEAST_FITTING = 0.7  # share of the rows that have to fit another finding
 PARENTS = ("parentspanid", "parentid", "parentrunid", "parentobservationid")
 SPANS = ("spanid", "id", "runid", "observationid")
@@ -39,37 +39,47 @@ STRAY = "time far from all other rows"
 
 
 def read_request_file(reading: Reading, *, answers: bool = True) -> Content:
-    """Read one row per request into parts by arrival; ``answers``: with output tokens."""
-    table, known = reading.table, reading.format.columns
-    layout = request_layout(table.probe, reading.options, reading.name, known, answers=answers)
-    ids = layout.fields.get("hash_ids")
-    if ids is not None and table.kind == "csv":
+    """Read one row per request, write the requests by arrival, and return what the report needs.
+
+    ``answers``: the file must have output tokens. Raise IngestError for a CSV file with hash_ids
+    that the caller names.
+    """
+    table, format_columns = reading.table, reading.format.columns
+    layout = request_layout(
+        table.probe, reading.options, reading.name, format_columns, answers=answers
+    )
+    hash_ids = layout.fields.get("hash_ids")
+    if hash_ids is not None and table.kind == "csv":
         if "hash_ids" in reading.options.mapping:
             raise IngestError(
                 f"{reading.name}: hash_ids are lists, which CSV cannot hold. Use JSON lines."
             )
-        ids = None
-    when = reading.clock(layout.arrival, layout.arrival_unit)
-    _check_first_rows(reading, layout, when)
-    reader = _Reader(reading, layout, when)
-    for batch in table.batches(reader.columns, ids=ids):
-        reader.take(batch)
+        hash_ids = None
+    time_format = reading.time_format(layout.arrival, layout.arrival_unit)
+    _check_first_rows(reading, layout, time_format)
+    reader = _RequestReader(reading, layout, time_format)
+    for batch in table.batches(reader.columns, ids=hash_ids):
+        reader.add_batch(batch)
         reading.on_batch()
     reading.tally.require_some(reader.rows)
     return reader.finish()
 
 
-def _check_first_rows(reading: Reading, layout: RequestLayout, when: clock.Clock) -> None:
+def _check_first_rows(
+    reading: Reading, layout: RequestLayout, time_format: clock.TimeFormat
+) -> None:
     """Check whether the first rows are requests; a caller's filter of rows skips most checks."""
     _check_tokens(reading, layout)
     if reading.options.filter is None:
-        _check_repeats(reading, layout, when)
-        if when.kind == UTC:
-            times = clock.read(reading.table.probe, when)
+        _check_repeats(reading, layout, time_format)
+        if time_format.kind == UTC:
+            times = clock.read_times(reading.table.probe, time_format)
             known_ns = times.ns[times.good & (times.ns >= 0)]
-            reading.check("coarse_times", consistency.coarse_times(known_ns), when.columns[0])
+            reading.check(
+                "coarse_times", consistency.coarse_times(known_ns), time_format.columns[0]
+            )
         _check_nesting(reading, layout)
-    _check_latency(reading, when)
+    _check_latency(reading, time_format)
 
 
 def _check_tokens(reading: Reading, layout: RequestLayout) -> None:
@@ -78,41 +88,44 @@ def _check_tokens(reading: Reading, layout: RequestLayout) -> None:
     is_stated = options.format != AUTO or bool(reading.format.known_by)
     unsure = not is_stated and "arrival" not in options.mapping
     tokens = {field: each.values(probe) for field, each in layout.tokens.items()}
-    answers = tokens["output_tokens"]
+    output_tokens = tokens["output_tokens"]
     # Counters of one table grow together, so the one that grows least decides.
     least = min(tokens.values(), key=lambda values: (np.diff(values) > 0).sum())
-    grow = unsure and only_grows(least[:-1], least[1:])
-    if unsure and (session := layout.fields.get("session")):  # from turn to turn
-        turns = pl.DataFrame({"session": probe[session], "after": answers})
+    are_counters = unsure and only_grows(least[:-1], least[1:])
+    if unsure and (session := layout.fields.get("session")):  # a counter of each session
+        turns = pl.DataFrame({"session": probe[session], "after": output_tokens})
         turns = turns.with_columns(before=pl.col("after").shift(1).over("session")).drop_nulls()
-        grow = grow or only_grows(turns["before"].to_numpy(), turns["after"].to_numpy())
-    reading.check("growing_tokens", grow)
+        grow_in_session = only_grows(turns["before"].to_numpy(), turns["after"].to_numpy())
+        are_counters = are_counters or grow_in_session
+    reading.check("growing_tokens", are_counters)
     if layout.weight and "sample_rate" not in layout.fields and not options.sample:
-        several = unsure and consistency.row_weights(numbers(probe[layout.weight]))
-        reading.check("row_weights", several, layout.weight)
+        has_weights = unsure and consistency.row_weights(numbers(probe[layout.weight]))
+        reading.check("row_weights", has_weights, layout.weight)
     if layout.total and "input_tokens" not in options.mapping:
         beyond_prompt = layout.total.values(probe) - tokens["input_tokens"]
-        equal = unsure and consistency.token_totals(answers, beyond_prompt)
-        reading.check("token_totals", equal, str(layout.tokens["input_tokens"]))
+        are_totals = unsure and consistency.token_totals(output_tokens, beyond_prompt)
+        reading.check("token_totals", are_totals, str(layout.tokens["input_tokens"]))
 
 
-def _check_repeats(reading: Reading, layout: RequestLayout, when: clock.Clock) -> None:
+def _check_repeats(reading: Reading, layout: RequestLayout, time_format: clock.TimeFormat) -> None:
     """Check the first rows for requests that occur several times: by their ids, else as rows."""
     probe = reading.table.probe
     id_column = layout.fields.get("request_id") or ("id" if "id" in probe.columns else None)
     if id_column in layout.arrival:
         return
+    is_single_moment = time_format.kind == UTC and len(layout.arrival) == 1
     if id_column:
         _check_repeated_ids(reading, layout, id_column)
-    elif when.kind == UTC and len(layout.arrival) == 1 and not layout.fields.get("session"):
+    elif is_single_moment and not layout.fields.get("session"):
         flat = probe.select(~selectors.nested())  # nested cells cannot be compared
-        different = flat.n_unique()
+        distinct_rows = flat.n_unique()
+        repeats = flat.height - distinct_rows
         # Equal rows are no chance if times are finer than a second, or if every row is repeated.
-        ns = clock.read(probe, when).ns
-        is_sure = (ns % clock.UNITS_NS["s"] != 0).mean() > LEAST_FITTING
-        is_sure |= different >= FEW_ROWS and bool(flat.is_duplicated().all())
-        repeats, finding = flat.height - different, None
-        if is_sure and repeats >= FEW_REPEATS:
+        ns = clock.read_times(probe, time_format).ns
+        has_fine_times = (ns % clock.UNITS_NS["s"] != 0).mean() > LEAST_FITTING
+        all_repeated = distinct_rows >= FEW_ROWS and bool(flat.is_duplicated().all())
+        finding = None
+        if (has_fine_times or all_repeated) and repeats >= FEW_REPEATS:
             finding = Finding(values={"repeats": repeats})
         reading.check("repeated_rows", finding, layout.arrival[0])
 
@@ -131,13 +144,14 @@ def _check_repeated_ids(reading: Reading, layout: RequestLayout, column: str) ->
         is_failed = checks.is_failed(rows[status], status)
         rows = rows.filter(~is_failed | (answer.values(rows) > 0))
     by_prompt = rows.group_by(column, *prompt.columns).len()
-    repeated = by_prompt["len"].filter(by_prompt["len"] > 1).sum() / max(1, rows.height)
+    rows_of_repeated = by_prompt["len"].filter(by_prompt["len"] > 1).sum()
     by_time = rows.select(column, *layout.arrival).unique()
     by_tokens = rows.select(column, *prompt.columns, *answer.columns).unique()
     differ = max(by_time.height, by_tokens.height) > by_prompt.height
+    many_repeated = rows_of_repeated / max(1, rows.height) >= MOST_REPEATED_IDS
     finding = consistency.repeated_ids(
         by_time.height - by_time[column].n_unique(),
-        parts=repeated >= MOST_REPEATED and differ,
+        parts=many_repeated and differ,
         events=_event_values(rows.drop(answer.columns), column),
     )
     reading.check("repeated_ids", finding, column)
@@ -146,45 +160,52 @@ def _check_repeated_ids(reading: Reading, layout: RequestLayout, column: str) ->
 def _check_nesting(reading: Reading, layout: RequestLayout) -> None:
     """Check the first rows for parent spans whose tokens are the sum of their child spans."""
     probe = reading.table.probe
-    by_name = {compact_name(column): column for column in probe.columns}
-    parents = [by_name[name] for name in PARENTS if name in by_name]
-    ids = [by_name[name] for name in SPANS if name in by_name]
+    column_by_name = {compact_name(column): column for column in probe.columns}
+    parents = [column_by_name[name] for name in PARENTS if name in column_by_name]
+    ids = [column_by_name[name] for name in SPANS if name in column_by_name]
     if not parents or not ids:
         return
     tokens = pl.Series(layout.tokens["input_tokens"].values(probe))
     spans = pl.DataFrame({"id": probe[ids[0]], "parent": probe[parents[0]], "tokens": tokens})
-    children = spans.group_by("parent").agg(below=pl.col("tokens").fill_nan(0).sum())
-    nested = spans.join(children, left_on="id", right_on="parent").filter(pl.col("below") > 0)
-    beyond_children = (nested["tokens"] - nested["below"]).abs()
-    sums = (beyond_children <= 0.01 * nested["below"]).sum()
+    child_sums = spans.group_by("parent").agg(of_children=pl.col("tokens").fill_nan(0).sum())
+    nested = spans.join(child_sums, left_on="id", right_on="parent")
+    nested = nested.filter(pl.col("of_children") > 0)
+    differences = (nested["tokens"] - nested["of_children"]).abs()
+    sums = (differences <= 0.01 * nested["of_children"]).sum()
     are_sums = nested.height >= FEW_PARENTS and sums > LEAST_FITTING * nested.height
     reading.check("nested_rows", are_sums, parents[0])
 
 
-def _event_values(rows: pl.DataFrame, ids: str) -> tuple[tuple[str, str], ...]:
-    """Return (column, value) pairs, such as event = end, that select one row of each request."""
-    requests = rows[ids].n_unique()
+def _event_values(rows: pl.DataFrame, id_column: str) -> tuple[tuple[str, str], ...]:
+    """Return (column, value) pairs, such as event = end, that select one row of each request.
+
+    All pairs are of the first column that has any; () if no column has.
+    """
+    requests = rows[id_column].n_unique()
     for column in rows.columns:
-        events = rows[column].value_counts(sort=True)
-        if not 1 < events.height <= MOST_EVENTS or column == ids:
+        rows_by_value = rows[column].value_counts(sort=True)
+        if not 1 < rows_by_value.height <= MOST_EVENTS or column == id_column:
             continue
-        usual = [e for e, count in events.iter_rows() if e is not None and count >= 0.9 * requests]
-        once = [e for e in usual if rows.filter(pl.col(column) == e)[ids].is_unique().all()]
+        once = []  # values that most requests have, and have once
+        for value, count in rows_by_value.iter_rows():
+            is_usual = value is not None and count >= 0.9 * requests
+            if is_usual and rows.filter(pl.col(column) == value)[id_column].is_unique().all():
+                once.append(value)
         if once:
-            return tuple((column, str(event)) for event in once)
+            return tuple((column, str(value)) for value in once)
     return ()
 
 
-def _check_latency(reading: Reading, when: clock.Clock) -> None:
+def _check_latency(reading: Reading, time_format: clock.TimeFormat) -> None:
     """Check by a latency column with a unit whether requests start when others end."""
     probe = reading.table.probe
     columns = [c for c in probe.columns if LATENCY.search(c) and clock.unit_of(c)]
-    if not columns or columns[0] in when.columns:
+    if not columns or columns[0] in time_format.columns:
         return
     column = columns[0]
     unit_s = clock.UNITS_NS[clock.unit_of(column) or "s"] / 1e9
     latency_s = numbers(probe[column]) * unit_s
-    times = clock.read(probe, when)
+    times = clock.read_times(probe, time_format)
     good = times.good & np.isfinite(latency_s)
     start_s = (times.ns[good] - times.ns.min(initial=2**62)) / 1e9
     reading.check("latency_gaps", consistency.latency_gaps(start_s, latency_s[good]), column)
@@ -198,7 +219,7 @@ class _Totals:
     cancelled: int = 0
     unanswered: int = 0
     no_utility: int = 0  # requests without a utility, in a file with utilities
-    hours: dict[int, int] = field(default_factory=dict)  # rows by hour
+    rows_by_hour: dict[int, int] = field(default_factory=dict)
     rates: set[float] = field(default_factory=set)  # sample rates
     weight: float = 0.0  # requests that the rows stand for, by their sample rates
 
@@ -206,11 +227,11 @@ class _Totals:
         """Add the rows of a batch: tokens, requests without output, and rows by hour."""
         for name, values in tokens.items():
             self.tokens[name] += int(values.sum())
-        empty = tokens["output_tokens"] == 0
-        self.cancelled += int((empty & is_cancelled).sum())
-        self.unanswered += int((empty & ~is_cancelled).sum())
-        for hour, count in pl.Series(ns // HOUR_NS).value_counts().iter_rows():
-            self.hours[hour] = self.hours.get(hour, 0) + count
+        is_unanswered = tokens["output_tokens"] == 0
+        self.cancelled += int((is_unanswered & is_cancelled).sum())
+        self.unanswered += int((is_unanswered & ~is_cancelled).sum())
+        for hour, rows in pl.Series(ns // HOUR_NS).value_counts().iter_rows():
+            self.rows_by_hour[hour] = self.rows_by_hour.get(hour, 0) + rows
 
     def add_rates(self, rates: FloatArray) -> None:
         """Add the sample rates of rows: shares, or n for one in n. NaN: the row is one request."""
@@ -221,14 +242,16 @@ class _Totals:
         self.weight += float(one_in.sum()) + rates.size - known.size
 
 
-class _Reader:
+class _RequestReader:
     """Checks the rows of a request file batch by batch, writes them as parts and counts them.
 
     A part is a Parquet file with the accepted rows of a batch, sorted by arrival.
     """
 
-    def __init__(self, reading: Reading, layout: RequestLayout, when: clock.Clock) -> None:
-        self._reading, self._layout, self._clock = reading, layout, when
+    def __init__(
+        self, reading: Reading, layout: RequestLayout, time_format: clock.TimeFormat
+    ) -> None:
+        self._reading, self._layout, self._time_format = reading, layout, time_format
         self._folder = reading.folder / REQUESTS
         self._folder.mkdir()
         self.names = {label: Names(label, reading.name) for label in LABELS}
@@ -242,8 +265,8 @@ class _Reader:
         self._links: tuple[str, ...] = ("session",) if "session" in fields else ()
         if not self._links and {"request_id", "parent"} <= fields.keys():
             self._links = ("request_id", "parent")
-        self._think = fields.get("delay") if self._links else None
-        self._think_s = self._think_unit_s() if self._think else 1.0
+        self._think_column = fields.get("delay") if self._links else None
+        self._think_unit_s = self._unit_of_think_s() if self._think_column else 1.0
         self.columns = self._needed_columns()
         self.rows = self.accepted = 0
         self.late = 0  # rows with an earlier arrival than a previous row
@@ -252,75 +275,75 @@ class _Reader:
         self._totals = _Totals(dict.fromkeys(layout.tokens, 0))
         self.parts: list[SortedPart] = []
         self.offsets: set[str] = set()
-        # Time, line and text of the first and the last row.
+        # Time (ns), line and text of the first and the last row.
         self.ends: list[tuple[int, int, str]] = []
         self._order = clock.Order()
         # Time of the last turn of each session, for files whose turns state delays.
         session = fields.get("session", "")
         self._last_turns = pl.DataFrame(schema={session: pl.String, "time": pl.Float64})
         # By batch: first and last time (ns), and the sorted hashes of the ids and times.
-        self._seen: list[tuple[int, int, IntArray]] = []
+        self._batches_seen: list[tuple[int, int, IntArray]] = []
 
     def _needed_columns(self) -> list[str]:
         """Return the columns to read: of times, fields (without hash_ids), tokens, conditions."""
-        columns = [*self._clock.columns]
+        columns = [*self._time_format.columns]
         columns += [column for field, column in self._fields.items() if field != "hash_ids"]
         columns += [c for each in self._layout.tokens.values() for c in each.columns]
         columns += [condition.column for condition, _ in self._conditions]
         return list(dict.fromkeys(columns))
 
-    def _think_unit_s(self) -> float:
+    def _unit_of_think_s(self) -> float:
         """Return the seconds per unit of the think-time column, and note its use.
 
         Without a unit in its name, the unit is that of numeric times. Otherwise it is the largest
         unit in which most think times end before the next turn arrives.
         """
-        column = self._think or ""
-        unit = clock.unit_of(column) or next(iter(self._clock.units), None)
+        column = self._think_column or ""
+        unit = clock.unit_of(column) or next(iter(self._time_format.units), None)
         if unit is None:
             probe = self._reading.table.probe
             turns = pl.DataFrame(
                 {
-                    "turn": probe[self._fields[self._links[0]]].cast(pl.String),
-                    "at": clock.read(probe, self._clock).ns / 1e9,
+                    "session": probe[self._fields[self._links[0]]].cast(pl.String),
+                    "arrival_s": clock.read_times(probe, self._time_format).ns / 1e9,
                     "think": numbers(probe[column]),
                 }
             )
-            turns = turns.with_columns(gap=pl.col("at").diff().over("turn"))
-            turns = turns.filter(pl.col("gap").is_not_null(), pl.col("think") > 0)
-            exceeds_gap = (turns["think"] > turns["gap"]).to_numpy()
+            turns = turns.with_columns(gap_s=pl.col("arrival_s").diff().over("session"))
+            turns = turns.filter(pl.col("gap_s").is_not_null(), pl.col("think") > 0)
+            exceeds_gap = (turns["think"] > turns["gap_s"]).to_numpy()  # if it is in seconds
             unit = "ms" if exceeds_gap.size and exceeds_gap.mean() > 0.5 else "s"
         self._reading.findings["delays"] = (
             f"Each turn starts at least its {column} ({unit}) after the answer before it."
         )
         return clock.UNITS_NS[unit] / 1e9
 
-    def take(self, batch: Batch) -> None:
+    def add_batch(self, batch: Batch) -> None:
         """Check one batch and write its accepted rows as one part."""
         tally = self._reading.tally
-        self.rows += tally.begin(batch)
+        self.rows += tally.count_rows(batch)
         batch = self._with_delays(self._rows_of_load(batch))
-        times = self._reading.times(batch, self._clock, self._order)
+        times = self._reading.times(batch, self._time_format, self._order)
         self.offsets |= times.offsets
-        tokens, refused = self._tokens(batch.frame)
-        bad = tally.refuse([times.refused, *refused], batch)
-        repeated = self._repeated_rows(batch.frame, times.ns, ~bad)
-        if repeated.any():
-            tally.leave_out(batch.refuse(REPEATED, repeated))
-            bad |= repeated
-        tally.close_batch()
-        if bad.all():
+        tokens, refused_tokens = self._tokens(batch.frame)
+        is_refused = tally.refuse([times.refused, *refused_tokens], batch)
+        is_repeated = self._repeated_rows(batch.frame, times.ns, ~is_refused)
+        if is_repeated.any():
+            tally.leave_out(batch.refuse(REPEATED, is_repeated))
+            is_refused |= is_repeated
+        tally.raise_if_strict()
+        if is_refused.all():
             return
         ns = times.ns
-        if bad.any():
-            batch, ns = batch.select(~bad), ns[~bad]
-            tokens = {name: values[~bad] for name, values in tokens.items()}
+        if is_refused.any():
+            batch, ns = batch.select(~is_refused), ns[~is_refused]
+            tokens = {name: values[~is_refused] for name, values in tokens.items()}
         self._accept(ns, tokens, batch)
 
     def _accept(self, ns: IntArray, tokens: dict[str, IntArray], batch: Batch) -> None:
         """Count and write the accepted rows of a batch, with arrival times ``ns`` ``[rows]``."""
-        for i in (int(ns.argmin()), int(ns.argmax())):
-            self.ends.append((int(ns[i]), int(batch.lines[i]), batch.text(i)))
+        for row in (int(ns.argmin()), int(ns.argmax())):
+            self.ends.append((int(ns[row]), int(batch.lines[row]), batch.text(row)))
         self.ends = [min(self.ends), max(self.ends)]
         self._totals.add(ns, tokens, self._cancelled_rows(batch.frame))
         if column := self._fields.get("sample_rate"):
@@ -336,23 +359,26 @@ class _Reader:
         """Return the batch with times for turns that only state a delay after the turn before.
 
         The time of the answer in between is unknown, so these turns come earlier than in reality.
+        The batch is returned unchanged if no turn is like that, or if times are dates.
         """
-        delay, session = self._think, self._fields.get("session")
-        if delay is None or session is None or not self._clock.units or batch.frame.is_empty():
+        delay, session = self._think_column, self._fields.get("session")
+        units = self._time_format.units
+        if delay is None or session is None or not units or batch.frame.is_empty():
             return batch
-        (arrival,), (unit,) = self._clock.columns, self._clock.units
-        units_per_delay = 1e9 * self._think_s / clock.UNITS_NS[unit]
+        (arrival,), (unit,) = self._time_format.columns, units
+        units_per_delay = 1e9 * self._think_unit_s / clock.UNITS_NS[unit]
         time = pl.col(arrival).cast(pl.Float64)
         wait = pl.col(delay).cast(pl.Float64) * units_per_delay
         last_turns = self._last_turns.rename({"time": "last_turn"})
         frame = batch.frame.join(last_turns, on=session, how="left", nulls_equal=True)
         # Turns without a time of their own: it is absent, or that of the turn before.
-        untimed = (time.is_null() | (time == time.shift(1).over(session))) & wait.is_not_null()
-        time_of_turn = _time_of_turns(session, time, wait, untimed)
-        times = frame.select(session, time=time_of_turn, untimed=untimed)
+        has_no_time = time.is_null() | (time == time.shift(1).over(session))
+        is_untimed = has_no_time & wait.is_not_null()
+        time_of_turn = _time_of_turns(session, time, wait, is_untimed)
+        times = frame.select(session, time=time_of_turn, is_untimed=is_untimed)
         last_turns = pl.concat([self._last_turns, times.select(session, "time").drop_nulls()])
         self._last_turns = last_turns.unique(session, keep="last")
-        if not times["untimed"].any():
+        if not times["is_untimed"].any():
             return batch
         self._reading.findings["delays"] = (
             f"A turn starts {delay} after the start of the turn before it. A simulation also waits "
@@ -371,42 +397,44 @@ class _Reader:
         if not self._automatic:
             return batch
         if column := self._fields.get("cache_hit"):
-            hits = checks.cache_hits(batch.frame[column])
-            batch = reading.without(batch, hits, f"{CACHED} ({column})")
+            is_hit = checks.cache_hits(batch.frame[column])
+            batch = reading.leave_out_rows(batch, is_hit, f"{CACHED} ({column})")
         if column := self._fields.get("status"):
-            answer = self._layout.tokens["output_tokens"].values(batch.frame)
-            failed = checks.is_failed(batch.frame[column], column) & ~(answer > 0)
-            batch = reading.without(batch, failed, f"failed request without an answer ({column})")
+            has_answer = self._layout.tokens["output_tokens"].values(batch.frame) > 0
+            is_failed = checks.is_failed(batch.frame[column], column) & ~has_answer
+            reason = f"failed request without an answer ({column})"
+            batch = reading.leave_out_rows(batch, is_failed, reason)
         return batch
 
     def _tokens(
         self, frame: pl.DataFrame
     ) -> tuple[dict[str, IntArray], list[dict[str, BoolArray]]]:
-        """Return the tokens of each field ``[rows]``, and the refused rows.
+        """Return the tokens of each field ``[rows]``, and masks of refused rows by reason.
 
-        Refused cells are 0. The refused rows are masks by reason, of the input and of the output.
+        Refused cells are 0. The masks are of the input and of the output tokens.
         """
-        limit, layout = self._reading.options.max_tokens, self._layout.tokens
-        prompts = layout["input_tokens"].series(frame)
-        prompt, bad_in = token_counts(prompts, "input tokens", limit, "input tokens zero")
-        answer, bad_out = token_counts(self._answers(frame), "output tokens", limit)
+        limit, columns = self._reading.options.max_tokens, self._layout.tokens
+        prompt_cells = columns["input_tokens"].series(frame)
+        answer_cells = self._output_cells(frame)
+        prompt, bad_prompt = token_counts(prompt_cells, "input tokens", limit, "input tokens zero")
+        answer, bad_answer = token_counts(answer_cells, "output tokens", limit)
         tokens = {"input_tokens": prompt, "output_tokens": answer}
-        for name, total in PARTS_OF_TOKENS.items():
-            if name in layout:
-                part = np.nan_to_num(layout[name].values(frame), posinf=0.0, neginf=0.0)
-                tokens[name] = np.clip(part, 0, tokens[total]).astype(np.int64)
-        return tokens, [bad_in, bad_out]
+        for part, total in PARTS_OF_TOKENS.items():
+            if part in columns:
+                values = np.nan_to_num(columns[part].values(frame), posinf=0.0, neginf=0.0)
+                tokens[part] = np.clip(values, 0, tokens[total]).astype(np.int64)
+        return tokens, [bad_prompt, bad_answer]
 
-    def _answers(self, frame: pl.DataFrame) -> pl.Series:
+    def _output_cells(self, frame: pl.DataFrame) -> pl.Series:
         """Return the cells of output tokens; an empty cell of a cancelled request becomes 0."""
-        answers = self._layout.tokens["output_tokens"].series(frame)
-        cancelled = self._cancelled_rows(frame)
-        if not cancelled.any():
-            return answers
-        if answers.dtype == pl.String:
-            empty = answers.is_null() | (answers.str.strip_chars() == "")
-            return answers.set(pl.Series(cancelled) & empty, "0")
-        return answers.set(pl.Series(cancelled) & answers.is_null(), 0)
+        cells = self._layout.tokens["output_tokens"].series(frame)
+        is_cancelled = pl.Series(self._cancelled_rows(frame))
+        if not is_cancelled.any():
+            return cells
+        if cells.dtype == pl.String:
+            is_empty = cells.is_null() | (cells.str.strip_chars() == "")
+            return cells.set(is_cancelled & is_empty, "0")
+        return cells.set(is_cancelled & cells.is_null(), 0)
 
     def _cancelled_rows(self, frame: pl.DataFrame) -> BoolArray:
         """Return a mask of the cancelled requests; False without a column of their status."""
@@ -415,38 +443,43 @@ class _Reader:
         return np.zeros(frame.height, np.bool_)
 
     def _repeated_rows(self, frame: pl.DataFrame, ns: IntArray, good: BoolArray) -> BoolArray:
-        """Return the ``good`` rows that repeat an earlier id and time, in overlapping batches."""
-        column, repeated = self._fields.get("request_id"), np.zeros(ns.size, dtype=np.bool_)
+        """Return a mask of the ``good`` rows that repeat the id and time of an earlier row.
+
+        Earlier rows are those of this batch and of batches that overlap it in time. Without a
+        column of ids no row repeats another.
+        """
+        column, is_repeated = self._fields.get("request_id"), np.zeros(ns.size, dtype=np.bool_)
         if column is None:
-            return repeated
+            return is_repeated
         ids = frame[column]
-        usable = ids.is_not_null().to_numpy() & good
-        if not usable.any():
-            return repeated
-        key = pl.DataFrame({"id": ids, "ns": ns}).hash_rows(seed=0).to_numpy().view(np.int64)
+        is_usable = ids.is_not_null().to_numpy() & good
+        if not is_usable.any():
+            return is_repeated
+        hashes = pl.DataFrame({"id": ids, "ns": ns}).hash_rows(seed=0).to_numpy().view(np.int64)
         if (np.diff(ns) <= 0).any():  # rows at one time, or out of order
-            repeated = ~pl.Series(key).is_first_distinct().to_numpy()
-        first, last = int(ns[usable].min()), int(ns[usable].max())
-        for low, high, hashes in self._seen:
-            if low <= last and first <= high:
-                nearest = np.minimum(np.searchsorted(hashes, key), hashes.size - 1)
-                repeated |= hashes[nearest] == key
-        self._seen.append((first, last, np.sort(key[usable])))
-        return repeated & usable
+            is_repeated = ~pl.Series(hashes).is_first_distinct().to_numpy()
+        first_ns, last_ns = int(ns[is_usable].min()), int(ns[is_usable].max())
+        for first_seen_ns, last_seen_ns, seen in self._batches_seen:
+            if first_seen_ns <= last_ns and first_ns <= last_seen_ns:
+                # ``seen`` is sorted, so a hash is in it if it equals the one at its place.
+                place = np.minimum(np.searchsorted(seen, hashes), seen.size - 1)
+                is_repeated |= seen[place] == hashes
+        self._batches_seen.append((first_ns, last_ns, np.sort(hashes[is_usable])))
+        return is_repeated & is_usable
 
     def _write(self, ns: IntArray, tokens: dict[str, IntArray], frame: pl.DataFrame) -> None:
         """Write accepted rows (arrival times ``ns``) as one Parquet file, sorted by arrival."""
         if not self.accepted:
             self.first_ns = self.start_ns = self.latest_ns = int(ns[0])
-        latest = np.maximum.accumulate(np.append(self.latest_ns, ns))
-        late = int((ns < latest[:-1]).sum())
+        latest_ns = np.maximum.accumulate(np.append(self.latest_ns, ns))
+        late_rows = int((ns < latest_ns[:-1]).sum())
         part = self._stored_columns(ns, tokens, frame)
         # Most files are in order, so sort only parts with late rows.
-        if late:
+        if late_rows:
             part = part.sort("arrival_s", maintain_order=True)
             self.start_ns = min(self.start_ns, int(ns.min()))
-        self.late += late
-        self.latest_ns = int(latest[-1])
+        self.late += late_rows
+        self.latest_ns = int(latest_ns[-1])
         self.accepted += ns.size
         self.parts.append(SortedPart.write(part, self._folder, len(self.parts)))
 
@@ -457,18 +490,18 @@ class _Reader:
         columns = [pl.Series("arrival_s", (ns - self.first_ns) / 1e9)]
         columns += [pl.Series(name, values.astype(np.int32)) for name, values in tokens.items()]
         columns += [self._label(label, frame) for label in LABELS]
-        if (ids := self._fields.get("hash_ids")) in frame.columns:
-            columns.append(frame[ids].alias("hash_ids"))
+        if (hash_ids := self._fields.get("hash_ids")) in frame.columns:
+            columns.append(frame[hash_ids].alias("hash_ids"))
         for name in self._links:
             texts = frame[self._fields[name]].cast(pl.String).str.strip_chars()
             hashes = texts.hash(seed=0).reinterpret(signed=True)
             columns.append(hashes.set(texts.is_null() | (texts == ""), None).alias(name))
-        if self._think:
-            think = numbers(frame[self._think]) * self._think_s
-            think = np.nan_to_num(np.maximum(think, 0.0), nan=0.0, posinf=0.0)
-            columns.append(pl.Series(THINK, think, dtype=pl.Float32))
-        if column := self._fields.get("utility"):
-            utility = pl.Series("utility", numbers(frame[column]))
+        if self._think_column:
+            think_s = numbers(frame[self._think_column]) * self._think_unit_s
+            think_s = np.nan_to_num(np.maximum(think_s, 0.0), nan=0.0, posinf=0.0)
+            columns.append(pl.Series(THINK, think_s, dtype=pl.Float32))
+        if utility_column := self._fields.get("utility"):
+            utility = pl.Series("utility", numbers(frame[utility_column]))
             utility = utility.set(~utility.is_finite(), None)
             self._totals.no_utility += utility.null_count()
             columns.append(utility)
@@ -489,9 +522,14 @@ class _Reader:
 
     def finish(self) -> Content:
         """Sort all parts by arrival, remove rows with a wrong clock, and return the content."""
-        self._check_hours()
+        reading, time_format = self._reading, self._time_format
+        rows_by_hour, column = self._totals.rows_by_hour, time_format.columns[0]
+        change = consistency.clock_change(time_format, hours=rows_by_hour)
+        reading.check("clock_change", change, column)
+        reading.check("twelve_hours", consistency.twelve_hours(time_format, rows_by_hour), column)
+        reading.check("stray_clocks", consistency.stray_clocks(time_format, rows_by_hour), column)
         low_s, high_s = -np.inf, np.inf
-        if (bounds := stray_bounds(self._totals.hours)) is not None:
+        if (bounds := stray_bounds(rows_by_hour)) is not None:
             first_hour, last_hour = bounds
             low_s = (first_hour * HOUR_NS - self.first_ns) / 1e9
             high_s = ((last_hour + 1) * HOUR_NS - self.first_ns) / 1e9
@@ -500,7 +538,7 @@ class _Reader:
             self.parts,
             self._folder,
             (self.start_ns - self.first_ns) / 1e9,
-            on_range=self._reading.on_batch,
+            on_range=reading.on_batch,
             first_s=low_s,
             end_s=high_s,
         )
@@ -509,7 +547,7 @@ class _Reader:
             kind="requests",
             rows=self.rows,
             requests=self.accepted,
-            clock=self._clock,
+            time_format=time_format,
             start_ns=self.start_ns,
             end_ns=self.latest_ns,
             names=self.names,
@@ -517,37 +555,32 @@ class _Reader:
             notes=self._notes(),
             cancelled=self._totals.cancelled,
             unanswered=self._totals.unanswered,
-            sample=self._reading.options.one_in or max(1.0, self._totals.weight / self.accepted),
+            sample=reading.options.one_in or max(1.0, self._totals.weight / self.accepted),
             **tokens,
         )
 
-    def _check_hours(self) -> None:
-        """Check the rows by hour for a change of clocks, 12-hour times, and wrong clocks."""
-        reading, when, hours = self._reading, self._clock, self._totals.hours
-        column = when.columns[0]
-        reading.check("clock_change", consistency.clock_change(when, hours=hours), column)
-        reading.check("twelve_hours", consistency.twelve_hours(when, hours), column)
-        reading.check("stray_clocks", consistency.stray_clocks(when, hours), column)
-
     def _remove_stray_rows(self, low_s: float, high_s: float) -> None:
-        """Leave out rows with a wrong clock, which arrive outside [low_s, high_s)."""
+        """Count the rows with a wrong clock, which arrive outside [low_s, high_s), as left out.
+
+        Tokens, rows and times are corrected. The parts themselves are not changed here.
+        """
         arrival = pl.col("arrival_s")
         stored = pl.scan_parquet([part.path for part in self.parts])
-        kept = stored.filter(arrival >= low_s, arrival < high_s)
+        inside = stored.filter(arrival >= low_s, arrival < high_s)
         tokens = pl.col(*self._totals.tokens).cast(pl.Int64).sum()
-        sums = kept.select(tokens, rows=pl.len(), begin=arrival.min(), end=arrival.max())
+        sums = inside.select(tokens, rows=pl.len(), begin=arrival.min(), end=arrival.max())
         totals = sums.collect().row(0, named=True)
         self._totals.tokens = {name: totals[name] for name in self._totals.tokens}
-        count = self.accepted - totals["rows"]
+        stray_count = self.accepted - totals["rows"]
         lines, texts = [], []
         for ns, line, text in self.ends:
             if not low_s <= (ns - self.first_ns) / 1e9 < high_s:
                 lines.append(line)
                 texts.append(text)
         # Only the first and the last row have a text. The last sample stands for all other strays.
-        lines += lines[-1:] * (count - len(lines))
-        texts += texts[-1:] * (count - len(texts))
-        stray_lines = np.array(lines[:count], dtype=np.int64)
+        lines += lines[-1:] * (stray_count - len(lines))
+        texts += texts[-1:] * (stray_count - len(texts))
+        stray_lines = np.array(lines[:stray_count], dtype=np.int64)
         self._reading.tally.leave_out(RefusedRows(STRAY, stray_lines, texts.__getitem__))
         self.accepted = totals["rows"]
         self.start_ns = self.first_ns + round(totals["begin"] * 1e9)
@@ -555,36 +588,37 @@ class _Reader:
 
     def _notes(self) -> tuple[str, ...]:
         """Return sentences on times, sorted rows, missing labels and sample rates."""
-        notes = [self._clock.note] if self._clock.note else []
+        notes = [self._time_format.note] if self._time_format.note else []
         notes += [*offset_notes(self.offsets), *self._layout.notes]
         if self.late:
             rows = "1 row" if self.late == 1 else f"{self.late:,} rows"
             notes.append(f"Sorted {rows} that arrived before a row above them.")
-        fields = self._layout.fields
-        without = self._totals.no_utility
-        if without:
-            notes.append(f"{without:,} requests have no utility (column {fields['utility']}).")
-        if (rates := self._fields.get("sample_rate")) and not self._totals.rates:
-            notes.append(f"{rates} has no rate that can be read: each row counts once.")
+        fields, totals = self._layout.fields, self._totals
+        if totals.no_utility:
+            column = fields["utility"]
+            notes.append(f"{totals.no_utility:,} requests have no utility (column {column}).")
+        rate_column = self._fields.get("sample_rate")
+        if rate_column and not totals.rates:
+            notes.append(f"{rate_column} has no rate that can be read: each row counts once.")
         for label, names in self.names.items():
             if label in fields and names.blank:
                 notes.append(f"{names.blank:,} requests have no {label} (column {fields[label]}).")
-        several = len(self._totals.rates)
-        if self._reading.options.one_in is None and several > 1:
-            notes.append(f"The rows have {several} sample rates. Each counts with their mean.")
+        rates = len(totals.rates)
+        if self._reading.options.one_in is None and rates > 1:
+            notes.append(f"The rows have {rates} sample rates. Each counts with their mean.")
         return tuple(notes)
 
 
-def _time_of_turns(session: str, time: pl.Expr, wait: pl.Expr, untimed: pl.Expr) -> pl.Expr:
+def _time_of_turns(session: str, time: pl.Expr, wait: pl.Expr, is_untimed: pl.Expr) -> pl.Expr:
     """Return the times of turns: stated, or the last stated time plus the waits since then.
 
     The column ``last_turn`` is the time of the session's last turn in earlier batches.
     """
-    stated_time = pl.when(untimed).then(None).otherwise(time)
-    base = stated_time.forward_fill().over(session).fill_null(pl.col("last_turn"))
+    stated_time = pl.when(is_untimed).then(None).otherwise(time)
+    last_stated = stated_time.forward_fill().over(session).fill_null(pl.col("last_turn"))
     stated_times_before = stated_time.is_not_null().cum_sum().over(session)
-    delays = pl.when(untimed).then(wait).otherwise(0.0)
-    return base + delays.cum_sum().over(session, stated_times_before)
+    delays = pl.when(is_untimed).then(wait).otherwise(0.0)
+    return last_stated + delays.cum_sum().over(session, stated_times_before)
 
 
 def offset_notes(offsets: set[str]) -> list[str]:

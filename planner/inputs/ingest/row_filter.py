@@ -48,14 +48,14 @@ class Condition:
         Cells and values are compared as text in any case, and as numbers.
         """
         text = series.cast(pl.String, strict=False).str.strip_chars()
-        amounts = text.cast(pl.Float64, strict=False)
+        cell_numbers = text.cast(pl.Float64, strict=False)
         if self.values:
             words = [value.lower() for value in self.values]
             numbers = [number for number in map(finite_number, words) if number is not None]
-            matching = text.str.to_lowercase().is_in(words) | amounts.is_in(numbers)
+            matching = text.str.to_lowercase().is_in(words) | cell_numbers.is_in(numbers)
         else:
             ends: Literal["none", "both"] = "none" if self.strict else "both"
-            matching = amounts.is_between(self.low, self.high, closed=ends)
+            matching = cell_numbers.is_between(self.low, self.high, closed=ends)
         mask = np.asarray(matching.fill_null(False).to_numpy(), dtype=np.bool_)
         return ~mask if self.negated else mask
 
@@ -81,25 +81,27 @@ def parse(text: str) -> tuple[Condition, ...]:
 
 
 def _condition(match: re.Match[str]) -> Condition:
-    """Return the condition in a match of ``_CONDITION``."""
+    """Return the condition in a match of ``_CONDITION``: a set, a range or a comparison."""
     column, negated = match["column"].strip('"'), bool(match["not"])
     if match["set"]:
         values = tuple(map(_strip_quotes, re.findall(_VALUE, match["set"])))
         return Condition(column, values, negated=negated)
     if match["low"]:
-        return Condition(column, (), _bound(match["low"]), _bound(match["high"]), negated=negated)
-    op, value = match["op"], _strip_quotes(match["value"])
-    if op in ("=", "==", "!="):
-        return Condition(column, (value,), negated=op == "!=")
-    strict = op in ("<", ">")
-    if op in (">", ">="):
-        return Condition(column, (), low=_bound(value), strict=strict)
-    return Condition(column, (), high=_bound(value), strict=strict)
+        low, high = _bound(match["low"]), _bound(match["high"])
+        return Condition(column, low=low, high=high, negated=negated)
+    operator, value = match["op"], _strip_quotes(match["value"])
+    if operator in ("=", "==", "!="):
+        return Condition(column, (value,), negated=operator == "!=")
+    strict = operator in ("<", ">")
+    if operator in (">", ">="):
+        return Condition(column, low=_bound(value), strict=strict)
+    return Condition(column, high=_bound(value), strict=strict)
 
 
 def _strip_quotes(text: str) -> str:
-    """Return a value without the quotes around it."""
-    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
+    """Return a value without the quotes around it, if both ends have the same quote."""
+    is_quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
+    return text[1:-1] if is_quoted else text
 
 
 def _bound(text: str) -> float:

@@ -14,9 +14,9 @@ BAD_IDS = "hash_ids not a list of whole numbers"
 
 
 def has_null_id(ids: pl.Series) -> BoolArray:
-    """Return the rows with a null element in their list of ids, ``[rows]``."""
-    empty = ids.list.eval(pl.element().is_null()).list.any()
-    return empty.fill_null(False).to_numpy()
+    """Return a mask of the rows with a null element in their list of ids, ``[rows]``."""
+    has_null = ids.list.eval(pl.element().is_null()).list.any()
+    return has_null.fill_null(False).to_numpy()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

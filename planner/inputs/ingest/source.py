@@ -26,9 +26,9 @@ PARQUET_MAGIC = b"PAR1"
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 CREDIBLE_BYTES, CREDIBLE_RATIO = 64 << 20, 200  # real traces compress 5 to 30 times
-_PIECE = 1 << 20
-_PACKED_PIECE = 1 << 16
-_STEP = 2048  # a zstd block of a few bytes may expand to 128 KiB; keep a burst small
+_PIECE_BYTES = 1 << 20
+_PACKED_PIECE_BYTES = 1 << 16
+_STEP_BYTES = 2048  # a zstd block of a few bytes may expand to 128 KiB; keep a burst small
 _UNPACKERS: Mapping[str, Callable[[], Any]] = {
     GZIP: lambda: zlib.decompressobj(wbits=31),  # 31: gzip format
     ZSTD: lambda: zstandard.ZstdDecompressor().decompressobj(),
@@ -75,9 +75,11 @@ def short_name(name: str) -> str:
 def base_name(name: str) -> str:
     """Return ``name`` without its extensions: ``week`` for ``week.csv.gz``."""
     stem = Path(name).name
-    for endings in (COMPRESSED, EXTENSIONS):
-        extension = next((ending for ending in endings if stem.lower().endswith(ending)), "")
-        stem = stem[: len(stem) - len(extension)] or stem
+    for extensions in (COMPRESSED, EXTENSIONS):
+        for extension in extensions:
+            if stem.lower().endswith(extension):
+                stem = stem[: -len(extension)] or stem
+                break
     return stem
 
 
@@ -118,9 +120,9 @@ class Source:
         self.path = Path(path)
         self.name = options.name or self.path.name
         self._options = options
-        self._piece = min(_PIECE, options.chunk_bytes)
+        self._piece_bytes = min(_PIECE_BYTES, options.chunk_bytes)
         self._hash = hashlib.sha256()
-        self._read = 0
+        self._bytes_read = 0
         self.bytes = self._check()
         with self.path.open("rb") as file:
             head = file.read(4)
@@ -149,21 +151,24 @@ class Source:
 
     @property
     def fraction(self) -> float:
-        return min(1.0, self._read / self.bytes)
+        return min(1.0, self._bytes_read / self.bytes)
 
     @property
     def digest(self) -> str:
         return self._hash.hexdigest()
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the decompressed content in non-empty pieces."""
+        """Yield the decompressed content in non-empty pieces.
+
+        Raise IngestError for damaged compression, and for too much content.
+        """
         expansion = Expansion(self.name, self.bytes, self._options.max_expanded_bytes)
         with self.path.open("rb") as file:
-            unpacked = self._stored_bytes(file)
-            if new := _UNPACKERS.get(self.compression):
-                unpacked = _unpack(unpacked, new, self._piece)
+            pieces = self._stored_bytes(file)
+            if self.compression != PLAIN:
+                pieces = _unpack(pieces, _UNPACKERS[self.compression], self._piece_bytes)
             try:
-                for piece in unpacked:
+                for piece in pieces:
                     expansion.add(len(piece))
                     yield piece
             except EOFError:
@@ -177,28 +182,33 @@ class Source:
 
     def _stored_bytes(self, file: BinaryIO) -> Iterator[bytes]:
         """Yield the bytes as stored; count them and add them to the hash."""
-        size = self._piece if self.compression == PLAIN else _PACKED_PIECE
+        size = self._piece_bytes if self.compression == PLAIN else _PACKED_PIECE_BYTES
         while raw := file.read(size):
             self._hash.update(raw)
-            self._read += len(raw)
+            self._bytes_read += len(raw)
             yield raw
 
 
-def _unpack(raws: Iterator[bytes], new: Callable[[], Any], piece: int) -> Iterator[bytes]:
-    """Yield the unpacked gzip members or zstd frames in small steps, against bombs."""
-    unpacker = new()
-    for raw in raws:
-        for start in range(0, len(raw), _STEP):
-            data = raw[start : start + _STEP]
+def _unpack(
+    packed_pieces: Iterator[bytes], new_unpacker: Callable[[], Any], piece_bytes: int
+) -> Iterator[bytes]:
+    """Yield the unpacked gzip members or zstd frames in pieces; raise EOFError if cut short.
+
+    Only a few packed bytes are unpacked at a time, against decompression bombs.
+    """
+    unpacker = new_unpacker()
+    for packed in packed_pieces:
+        for start in range(0, len(packed), _STEP_BYTES):
+            data = packed[start : start + _STEP_BYTES]
             while data:
                 if unpacker.eof:
                     data = data.lstrip(b"\0")  # padding between or after members is allowed
                     if not data:
                         break
-                    unpacker = new()
-                out = unpacker.decompress(data)
-                for first in range(0, len(out), piece):
-                    yield out[first : first + piece]
+                    unpacker = new_unpacker()
+                unpacked = unpacker.decompress(data)
+                for first in range(0, len(unpacked), piece_bytes):
+                    yield unpacked[first : first + piece_bytes]
                 data = unpacker.unused_data if unpacker.eof else b""
     if not unpacker.eof:
         raise EOFError
@@ -218,4 +228,7 @@ def as_utf8(pieces: Iterable[bytes], name: str) -> Iterator[bytes]:
 
 def foreign_file_type(head: bytes) -> str | None:
     """Return what kind of file starts with ``head`` and the remedy; None if it may be a table."""
-    return next((what for magic, what in _FOREIGN.items() if head.startswith(magic)), None)
+    for first_bytes, type_and_remedy in _FOREIGN.items():
+        if head.startswith(first_bytes):
+            return type_and_remedy
+    return None

@@ -17,6 +17,7 @@ sample of tokens per request.
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -188,16 +189,20 @@ def read_requests(store_dir: Path | str, columns: Sequence[str] | None = None) -
 
     ``columns`` limits what is read: arrival_s, input_tokens, output_tokens, model, region, tier,
     cached_tokens, reasoning_tokens, hash_ids, session, think_s. By default it is the first six.
+    Raise IngestError for another column, or for a demand trace.
     """
     report, scan = scan_requests(store_dir)
     chosen = tuple(COLUMNS if columns is None else columns)
     if unknown := set(chosen) - {*COLUMNS, *TOKENS, "hash_ids", SESSION, THINK}:
         raise IngestError(f"Stored requests have no column {min(unknown)}.")
-    known = [column for column in chosen if column in scan.collect_schema().names()]
-    plain = [column for column in known if column not in ("hash_ids", SESSION)]
-    read, names = _plain_columns(store_dir, plain, report)
-    if "hash_ids" in known:
-        read |= _hash_columns(scan.select("hash_ids").collect()["hash_ids"])
+    stored = [column for column in chosen if column in scan.collect_schema().names()]
+    plain = [column for column in stored if column not in ("hash_ids", SESSION)]
+    arrays, names = _plain_columns(store_dir, plain, report)
+    if "hash_ids" in stored:
+        ids = scan.select("hash_ids").collect()["hash_ids"]
+        lengths = ids.list.len().fill_null(0).to_numpy().astype(np.int64)
+        arrays["hash_offsets"] = _read_only(np.concatenate(([0], np.cumsum(lengths))))
+        arrays["hash_ids"] = _read_only(ids.drop_nulls().explode(empty_as_null=False).to_numpy())
     return RequestColumns(
         start_s=report.start_s,
         clock=report.clock,
@@ -206,18 +211,8 @@ def read_requests(store_dir: Path | str, columns: Sequence[str] | None = None) -
         models=names["model"],
         regions=names["region"],
         tiers=names["tier"],
-        **{name: read.get(name) for name in (*COLUMNS, "cached_tokens", THINK, *HASHES)},
+        **{name: arrays.get(name) for name in (*COLUMNS, "cached_tokens", THINK, *HASHES)},
     )
-
-
-def _hash_columns(ids: pl.Series) -> dict[str, npt.NDArray[Any]]:
-    """Return the lists of ids as HASHES: all ids, and where those of each request begin."""
-    lengths = ids.list.len().fill_null(0).to_numpy().astype(np.int64)
-    flat = ids.drop_nulls().explode(empty_as_null=False)
-    return {
-        "hash_offsets": _read_only(np.concatenate(([0], np.cumsum(lengths)))),
-        "hash_ids": _read_only(flat.to_numpy()),
-    }
 
 
 def stored_sessions(scan: pl.LazyFrame) -> Int32Array | None:
@@ -228,21 +223,20 @@ def stored_sessions(scan: pl.LazyFrame) -> Int32Array | None:
     """
     stored_columns = scan.collect_schema().names()
     if SESSION in stored_columns:
-        names = scan.select(SESSION).collect()[SESSION]
+        sessions = scan.select(SESSION).collect()[SESSION]
     elif {"request_id", "parent"} <= set(stored_columns):
         links = scan.select("request_id", "parent").collect()
-        names = _first_of_chain(links["request_id"], links["parent"])
+        sessions = _first_of_chain(links["request_id"], links["parent"])
     else:
         return None
     # Sessions of one request have nothing to wait for.
-    several = names.is_not_null() & names.is_duplicated()
-    if not several.any():
+    has_several = sessions.is_not_null() & sessions.is_duplicated()
+    if not has_several.any():
         return None
-    session = np.full(names.len(), -1, np.int32)
-    rows = several.to_numpy()
-    _, session[rows] = np.unique(names.filter(several).to_numpy(), return_inverse=True)
-    session.setflags(write=False)
-    return session
+    number = np.full(sessions.len(), -1, np.int32)
+    _, number_in_several = np.unique(sessions.filter(has_several).to_numpy(), return_inverse=True)
+    number[has_several.to_numpy()] = number_in_several
+    return _read_only(number)
 
 
 def _first_of_chain(ids: pl.Series, parents: pl.Series) -> pl.Series:
@@ -255,9 +249,12 @@ def _first_of_chain(ids: pl.Series, parents: pl.Series) -> pl.Series:
     index = np.arange(len(parent))
     # A parent must come before, so that chains end.
     ancestor = np.where((parent >= 0) & (parent < index), parent, index)
-    while not np.array_equal(further := ancestor[ancestor], ancestor):
+    # Follow the ancestors of ancestors until all are the first of their chain.
+    while True:
+        further = ancestor[ancestor]
+        if np.array_equal(further, ancestor):
+            return pl.Series(ancestor)
         ancestor = further
-    return pl.Series(ancestor)
 
 
 def _plain_columns(
@@ -267,10 +264,10 @@ def _plain_columns(
 
     The column of a label (model, region, tier) has the index of the request's name. The name "" is
     added for rows without a label. Files are read one at a time, because labels as text take more
-    memory than all other columns.
+    memory than all other columns. Raise DamagedFile if requests are missing.
     """
     names = {"model": report.models, "region": report.regions, "tier": report.tiers}
-    with_unlabelled = _label_names(report)
+    names_and_blank = _label_names(report)
     parts = request_parts(store_dir)
     lengths = [pl.scan_parquet(part).select(pl.len()).collect().item() for part in parts]
     count = sum(lengths)
@@ -280,16 +277,17 @@ def _plain_columns(
             f"{count:,} of {report.requests:,} requests of the trace are stored; {AGAIN}."
         )
     stored = {name: np.empty(count, DTYPES.get(name, np.int16)) for name in chosen}
-    begins = np.cumsum([0, *lengths])
-    for part, begin, end in zip(parts, begins, begins[1:], strict=False):
+    begin = 0
+    for part, length in zip(parts, lengths, strict=True):
         frame = pl.read_parquet(part, columns=list(chosen))
         for name in chosen:
             values = frame[name]
-            if label_names := with_unlabelled.get(name):
+            if label_names := names_and_blank.get(name):
                 if values.has_nulls():
                     names[name] = label_names
                 values = values.fill_null("").cast(pl.Enum(label_names)).to_physical()
-            stored[name][begin:end] = values.to_numpy()
+            stored[name][begin : begin + length] = values.to_numpy()
+        begin += length
     return {name: _read_only(column) for name, column in stored.items()}, names
 
 
@@ -316,19 +314,29 @@ def read_demand(store_dir: Path | str) -> list[DemandColumns]:
     frame, series = number_keys(pl.read_parquet(Path(store_dir) / DEMAND), keys)
     if not frame["number"].is_sorted():
         frame = frame.sort("number", maintain_order=True)
-    # The rows of series i are those from ``edges[i]`` to before ``edges[i + 1]``.
+    amounts = {
+        field: _read_only(frame[field].fill_null(np.nan).to_numpy(writable=True) * report.sample)
+        for field in AMOUNTS
+        if field in frame.columns  # a store of an earlier version may lack one
+    }
+    # The first row of each series; then the number of all rows.
     edges = np.searchsorted(frame["number"].to_numpy(), np.arange(series.height + 1)).tolist()
-    amounts = _amounts(frame, report.sample)
-    bin_starts = frame["bin_start_s"].to_numpy()
+    bin_starts_s = frame["bin_start_s"].to_numpy()
     lengths = _lengths_of(store_dir)
     columns = []
-    for i, (name, model, region, tier) in enumerate(series.select(keys).iter_rows()):
-        of_series = {field: values[edges[i] : edges[i + 1]] for field, values in amounts.items()}
+    labels_of_series = series.select(keys).iter_rows()
+    for (name, model, region, tier), (first, end) in zip(
+        labels_of_series, pairwise(edges), strict=True
+    ):
+        of_series = {field: values[first:end] for field, values in amounts.items()}
         requests = of_series.pop("requests")
+        known = {
+            field: None if np.isnan(values).all() else values for field, values in of_series.items()
+        }
         columns.append(
             DemandColumns(
-                name, model, region, tier, float(bin_starts[edges[i]]), report.bin_s, requests,
-                **{f: None if np.isnan(v).all() else v for f, v in of_series.items()},
+                name, model, region, tier, float(bin_starts_s[first]), report.bin_s, requests,
+                **known,
                 input_lengths=lengths.get((name, "input_tokens")),
                 output_lengths=lengths.get((name, "output_tokens")),
             )
@@ -336,29 +344,20 @@ def read_demand(store_dir: Path | str) -> list[DemandColumns]:
     return columns
 
 
-def _amounts(frame: pl.DataFrame, sample: float) -> dict[str, FloatArray]:
-    """Return the stored amounts by field, times ``sample``; NaN for gaps."""
-    return {
-        field: _read_only(frame[field].fill_null(np.nan).to_numpy(writable=True) * sample)
-        for field in AMOUNTS
-        if field in frame.columns  # a store of an earlier version may lack one
-    }
-
-
 def read_whole_demand(store_dir: Path | str) -> tuple[list[DemandColumns], list[str]]:
     """Return every series of a demand trace, extended to the first and last bin of all, and notes.
 
     The added bins are zero. A note counts the series that lack more than one bin at an end.
     """
-    columns = read_demand(store_dir)
-    first_s = min(series.start_s for series in columns)
-    last_s = max(series.end_s for series in columns)
-    padded = [_extend_with_zeros(series, first_s, last_s) for series in columns]
-    shorter = sum(
-        max(series.start_s - first_s, last_s - series.end_s) > 1.5 * series.bin_s
-        for series in columns
-    )
-    return padded, [absent_parts(shorter, len(columns))] if shorter else []
+    all_series = read_demand(store_dir)
+    first_s = min(series.start_s for series in all_series)
+    last_s = max(series.end_s for series in all_series)
+    extended = [_extend_with_zeros(series, first_s, last_s) for series in all_series]
+    shorter = 0
+    for series in all_series:
+        longest_gap_s = max(series.start_s - first_s, last_s - series.end_s)
+        shorter += longest_gap_s > 1.5 * series.bin_s
+    return extended, [absent_parts(shorter, len(all_series))] if shorter else []
 
 
 def absent_parts(shorter: int, total: int) -> str:
@@ -370,21 +369,20 @@ def absent_parts(shorter: int, total: int) -> str:
 
 
 def _extend_with_zeros(series: DemandColumns, first_s: float, last_s: float) -> DemandColumns:
-    """Return a series extended with zeros; amounts that it does not count stay unknown."""
-    before = round((series.start_s - first_s) / series.bin_s)
+    """Return a series extended to [first_s, last_s) with zeros.
+
+    Amounts that it does not count stay unknown (None or NaN).
+    """
+    before = round((series.start_s - first_s) / series.bin_s)  # bins
     after = round((last_s - series.end_s) / series.bin_s)
     if not before and not after:
         return series
-
-    def with_zeros(values: FloatArray | None) -> FloatArray | None:
-        """Return amounts with zeros in the added bins before and after them."""
-        if values is None:
-            return None
-        # Amounts that the series does not count stay unknown.
-        absent = np.nan if np.isnan(values).all() else 0.0
-        return _read_only(np.pad(values, (before, after), constant_values=absent))
-
-    amounts: dict[str, Any] = {field: with_zeros(getattr(series, field)) for field in AMOUNTS}
+    amounts: dict[str, Any] = {}
+    for field in AMOUNTS:
+        values = getattr(series, field)
+        if values is not None:
+            absent = np.nan if np.isnan(values).all() else 0.0
+            amounts[field] = _read_only(np.pad(values, (before, after), constant_values=absent))
     return replace(series, start_s=first_s, **amounts)
 
 
@@ -404,7 +402,7 @@ def label_code(report: IngestReport) -> pl.Expr:
 def labels_of(
     report: IngestReport, codes: IntArray
 ) -> list[tuple[str | None, str | None, str | None]]:
-    """Return model, region and tier of each code; None for a missing label."""
+    """Return (model, region, tier) of each code of ``label_code``; None for a missing label."""
     models, regions, tiers = _label_names(report).values()
     # A code is the index in a table of [model, region, tier], flattened.
     indices = np.unravel_index(codes, (len(models), len(regions), len(tiers)))
@@ -431,14 +429,15 @@ def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
     Amounts of a sample are scaled to all requests. The requests are not all loaded at once.
 
     All series have the bins from the first request of the trace to the last. A bin without a
-    request is 0. The first and the last bin are usually covered only in part.
+    request is 0. The first and the last bin are usually covered only in part. Raise IngestError for
+    bins of less than 1 ms, or for too many.
     """
     if not bin_s >= 0.001:
         raise IngestError(f"The bin width must be at least 0.001 s, not {bin_s:g} s.")
     report, scan = scan_requests(store_dir)
     bin_ns = round(bin_s * 1e9)
-    first = report.start_ns // bin_ns
-    bins = report.end_ns // bin_ns - first + 1
+    first_bin = report.start_ns // bin_ns
+    bins = report.end_ns // bin_ns - first_bin + 1
     _check_bins(bins, bin_s)
     sums = _sums_per_bin(report, scan, bin_ns, bins)
     code_of_sum, bin_of_sum = np.divmod(sums["code_and_bin"].to_numpy(), bins)
@@ -448,11 +447,11 @@ def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
     for values, field in zip(amounts, AMOUNTS, strict=False):
         values[series_of_sum, bin_of_sum] = sums[field].to_numpy() * report.sample
     amounts.setflags(write=False)
-    start_s = first * bin_ns / 1e9
+    start_s = first_bin * bin_ns / 1e9
     columns = []
-    for i, labels in enumerate(labels_of(report, codes)):  # model, region, tier
+    for number, labels in enumerate(labels_of(report, codes)):  # model, region, tier
         name = " / ".join(filter(None, labels)) or report.trace
-        requests, prompts, answers = amounts[:, i]
+        requests, prompts, answers = amounts[:, number]
         columns.append(
             DemandColumns(name, *labels, start_s, bin_s, requests, prompts, answers, None)
         )

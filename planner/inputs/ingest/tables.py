@@ -48,7 +48,7 @@ PROBE_BYTES = 256 << 10  # decisions on a file use only this, whatever the chunk
 PROBE_ROWS = 1000
 FIRST_ROWS = 16_384  # first batch of a Parquet file, before the size of its rows is known
 # Errors of libraries on bad data. PanicException does not derive from Exception.
-LIBRARY = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
+LIBRARY_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 _JSON = re.compile(rb"\s*(?:\{|\[(?!\d{4}-))")  # a log may begin with [2025-06-02 10:00:00]
 _BOM = b"\xef\xbb\xbf"
 _ROW_BYTES = 32  # smallest size assumed for a Parquet row, to turn chunk_bytes into rows
@@ -59,7 +59,7 @@ def refusals_of_libraries(name: str) -> Iterator[None]:
     """Turn exceptions of libraries on bad data into IngestError, and log the details."""
     try:
         yield
-    except (*LIBRARY, RecursionError) as error:
+    except (*LIBRARY_ERRORS, RecursionError) as error:
         logger.warning("%s: %s", name, error, exc_info=error)
         cause = str(error).split("\n", 1)[0].strip().rstrip(".")[:200]
         raise IngestError(
@@ -97,12 +97,18 @@ def _open_text(source: Source, options: IngestOptions, stream: _Stream) -> TextT
     """Open a table of text: nested JSON, log lines (also in envelopes of a collector), or rows.
 
     All become JSON lines or delimited text. Messages name a row "line", if a line of the file is
-    one row. Else they name it "row" (in one JSON document) or "request".
+    one row. Else they name it "row" (in one JSON document) or "request". Raise IngestError for a
+    file without a row, or with no text.
     """
     name, unit = source.name, "line"
-    stream.head = _text_head(stream.head, name)
+    if (file_type := foreign_file_type(stream.head)) is not None:
+        raise IngestError(f"{name} is {file_type}.")
+    stream.head = stream.head.removeprefix(_BOM)
+    if not stream.head.strip() and len(stream.head) < PROBE_BYTES:
+        raise IngestError(f"{name} is empty. Export it again.")
     is_json = bool(_JSON.match(stream.head)) or ".jsonl" in name.lower()
-    if is_json and (nested := _path_to_rows(stream.head, name)) is not None:
+    nested = _path_to_rows(stream.head, name) if is_json else None
+    if nested is not None:
         is_document, path = nested
         unit = "row" if is_document else "request"
         expansion = Expansion(name, source.bytes, options.max_expanded_bytes)
@@ -126,8 +132,10 @@ class _Stream:
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._rest = pieces
         self.head = b""
-        while len(self.head) < PROBE_BYTES and (piece := next(pieces, None)) is not None:
+        for piece in pieces:
             self.head += piece
+            if len(self.head) >= PROBE_BYTES:
+                break
 
     def __iter__(self) -> Iterator[bytes]:
         return itertools.chain([self.head], self._rest)
@@ -174,7 +182,10 @@ def _path_to_rows(head: bytes, name: str) -> tuple[bool, tuple[str, ...]] | None
 
 
 def _path_in_document(head: bytes, name: str) -> tuple[str, ...] | None:
-    """Return the path to the rows in a JSON document that begins with ``head``; None if unknown."""
+    """Return the path to the rows in a JSON document that begins with ``head``; None if unknown.
+
+    () if the document's elements are rows, or if no known path is in ``head``.
+    """
     is_array = head.lstrip()[:1] == b"["
     values: list[object] = []
     with suppress(IngestError):  # after a fault or an incomplete value
@@ -191,16 +202,6 @@ def _path_in_document(head: bytes, name: str) -> tuple[str, ...] | None:
         if path and all(f'"{key}"'.encode() in head for key in keys):
             return path
     return ()
-
-
-def _text_head(head: bytes, name: str) -> bytes:
-    """Return ``head`` without a byte order mark; raise IngestError if it is no text, or empty."""
-    if (what := foreign_file_type(head)) is not None:
-        raise IngestError(f"{name} is {what}.")
-    head = head.removeprefix(_BOM)
-    if not head.strip() and len(head) < PROBE_BYTES:
-        raise IngestError(f"{name} is empty. Export it again.")
-    return head
 
 
 def _sample(head: bytes, name: str, quoted: bool) -> blocks.Records:
@@ -294,11 +295,11 @@ class ParquetTable:
         self._decoder.request_rows(self.columns, 0, PROBE_ROWS)
         self.probe = self._decoder.take_rows()
         check_names(self.columns, source.name)
-        self._done = 0  # rows
+        self._rows_read = 0  # rows
 
     @property
     def fraction(self) -> float:
-        return self._done / max(1, self._decoder.rows)
+        return self._rows_read / max(1, self._decoder.rows)
 
     def digest(self) -> str:
         return self._digest or sha256_file(self._source.path)
@@ -311,21 +312,22 @@ class ParquetTable:
         """
         needed = list(dict.fromkeys([*columns, ids] if ids else columns))
         expansion = Expansion(self._source.name, self._bytes, self._options.max_expanded_bytes)
-        offset, step, rows = 0, FIRST_ROWS, self._decoder.rows
+        first_row, batch_rows, rows = 0, FIRST_ROWS, self._decoder.rows
         if rows:
-            self._decoder.request_rows(needed, offset, step)
-        while offset < rows:
+            self._decoder.request_rows(needed, first_row, batch_rows)
+        while first_row < rows:
             frame = self._decoder.take_rows()
-            size = int(frame.estimated_size())
+            size = int(frame.estimated_size())  # bytes
             expansion.add(size)
-            lines = np.arange(offset + 1, offset + 1 + frame.height, dtype=np.int64)
-            offset += max(1, frame.height)
-            self._done = offset
+            lines = np.arange(first_row + 1, first_row + 1 + frame.height, dtype=np.int64)
+            first_row += max(1, frame.height)
+            self._rows_read = first_row
             # Grow the batches slowly, because the next rows may be larger than these.
             row_bytes = max(_ROW_BYTES, size / max(1, frame.height))
-            step = max(1, min(4 * step, int(self._options.chunk_bytes / row_bytes)))
-            if offset < rows:  # the decoder works while the caller reads this batch
-                self._decoder.request_rows(needed, offset, step)
+            rows_of_chunk = int(self._options.chunk_bytes / row_bytes)
+            batch_rows = max(1, min(4 * batch_rows, rows_of_chunk))
+            if first_row < rows:  # the decoder works while the caller reads this batch
+                self._decoder.request_rows(needed, first_row, batch_rows)
             yield _batch(frame, lines, ids)
 
 
@@ -334,9 +336,10 @@ def _batch(frame: pl.DataFrame, lines: IntArray, ids: str | None) -> Batch:
     if ids is not None:
         frame = frame.with_columns(pl.col(ids).cast(pl.List(pl.Int64), strict=False))
     batch = Batch(frame, lines, _row_text(frame))
-    if ids is None or not (bad := has_null_id(frame[ids])).any():
+    has_null = has_null_id(frame[ids]) if ids is not None else np.zeros(lines.size, np.bool_)
+    if not has_null.any():
         return batch
-    return replace(batch.select(~bad), faults=(batch.refuse(BAD_IDS, bad),))
+    return replace(batch.select(~has_null), faults=(batch.refuse(BAD_IDS, has_null),))
 
 
 Table = TextTable | ParquetTable

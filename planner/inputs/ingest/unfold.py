@@ -67,7 +67,9 @@ def _flatten_key_values(value: Mapping[str, Any]) -> Row:
 
 def _pairs(value: Any) -> Row | None:
     """Return [{"key" or "name": "a", "value": 1}] as {"a": 1}; None for other values."""
-    if not isinstance(value, list) or not value or not all(isinstance(x, dict) for x in value):
+    if not isinstance(value, list) or not value:
+        return None
+    if not all(isinstance(pair, dict) for pair in value):
         return None
     key = "key" if "key" in value[0] else "name"
     if not all(key in pair and "value" in pair for pair in value):
@@ -108,21 +110,21 @@ def path_of(record: Any, *, document: bool) -> tuple[str, ...]:
     for connector in CONNECTORS.values():
         if connector.rows:
             path = path_steps(connector.rows)
-            first = next(unfold_rows(record, path), None)
-            if first is not None and connector.recognises(list(_names(first))):
+            first_row = next(unfold_rows(record, path), None)
+            if first_row is not None and connector.recognises(list(_names(first_row))):
                 return path
     if not document:
         return ()
-    lists = []  # keys of lists of objects
+    keys_of_lists = []  # of objects
     for key, value in record.items():
         if isinstance(value, list) and value and isinstance(value[0], dict):
-            lists.append(key)
-    if len(lists) == 1 or (lists and lists[0].lower() in _LISTS):
-        return (lists[0], "[]")
+            keys_of_lists.append(key)
+    if len(keys_of_lists) == 1 or (keys_of_lists and keys_of_lists[0].lower() in _LISTS):
+        return (keys_of_lists[0], "[]")
     for key, value in record.items():
-        inner = path_of(value, document=True)
-        if inner:
-            return (key, *inner)
+        inner_path = path_of(value, document=True)
+        if inner_path:
+            return (key, *inner_path)
     return ()
 
 
@@ -137,15 +139,15 @@ def _names(row: Row, above: str = "") -> Iterator[str]:
 def documents(pieces: Iterable[bytes], name: str) -> Iterator[Any]:
     """Yield the elements of a file's JSON array, or its objects; or raise IngestError."""
     decoder = codecs.getincrementaldecoder("utf-8-sig")("strict")
-    unread, started, is_array, count = "", False, False, 0
+    unread, has_started, is_array, count = "", False, False, 0
     for piece in itertools.chain(pieces, (None,)):  # None: the end
         try:
             unread += decoder.decode(piece or b"", final=piece is None)
         except UnicodeDecodeError:
             raise IngestError(f"{name} is not UTF-8 text. Save the file as UTF-8.") from None
         position = 0
-        if not started and unread.strip():
-            started, is_array = True, unread.lstrip()[0] == "["
+        if not has_started and unread.strip():
+            has_started, is_array = True, unread.lstrip()[0] == "["
             position = unread.index("[") + 1 if is_array else 0
         for value, end in _complete_values(unread, position, last=piece is None):
             yield value

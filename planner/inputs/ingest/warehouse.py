@@ -57,10 +57,10 @@ def table_of(backend: Any, source: str) -> Any:
 
 def columns_of(table: Any, mapping: Mapping[str, str]) -> dict[str, str]:
     """Return the column of each field, by ``mapping`` or by a well-known name."""
-    find = Resolver(table.columns, IngestOptions(mapping=mapping).mapping, "The table")
-    columns = {field: find.column(field) for field in (*NEEDED_FIELDS, *LABELS)}
+    resolver = Resolver(table.columns, IngestOptions(mapping=mapping).mapping, "The table")
+    columns = {field: resolver.column(field) for field in (*NEEDED_FIELDS, *LABELS)}
     if missing := [field for field in NEEDED_FIELDS if columns[field] is None]:
-        raise find.missing(missing[0])
+        raise resolver.missing(missing[0])
     return {field: column for field, column in columns.items() if column}
 
 

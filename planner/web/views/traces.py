@@ -233,7 +233,7 @@ class MappingForm(forms.Form):
                 choices=FIELDS,
                 required=False,
                 label=f"What {column} is",
-                initial=preview.guess.get(column, ""),
+                initial=preview.field_of_column.get(column, ""),
             )
         dress(self)
         for i in range(len(self.shown)):

@@ -27,7 +27,7 @@ import numpy as np
 import polars as pl
 
 from planner.errors import IngestError
-from planner.inputs.ingest.clock import choose_clock, read, unit_of
+from planner.inputs.ingest.clock import choose_time_format, read_times, unit_of
 from planner.inputs.ingest.names import SYNONYMS, compact_name
 from planner.inputs.numbers import finite_number
 from simulation.arrays import FloatArray
@@ -82,8 +82,8 @@ def arrival_column(header: Sequence[str], rows: int) -> str | None:
 def arrivals_s(cells: pl.Series, name: str) -> FloatArray:
     """Return arrivals in seconds, from numbers or dates."""
     frame = cells.to_frame()
-    when = choose_clock(frame, (cells.name,), name=name, unit=unit_of(cells.name))
-    arrivals = read(frame, when)
+    time_format = choose_time_format(frame, (cells.name,), name=name, unit=unit_of(cells.name))
+    arrivals = read_times(frame, time_format)
     if any(wrong.any() for wrong in arrivals.refused.values()):
         raise IngestError(
             f"{name}: {cells.name} has values that are not times. Correct these rows."

@@ -25,7 +25,7 @@ import polars as pl
 
 from planner.errors import IngestError
 from planner.inputs.ingest.options import IngestOptions
-from planner.inputs.ingest.tables import LIBRARY, opened_table
+from planner.inputs.ingest.tables import LIBRARY_ERRORS, opened_table
 from planner.inputs.profiles.kernel_files import aic, layers, native_format
 from planner.inputs.profiles.kernel_files.frame import Frame, Rows, Shapes
 from simulation.arrays import FloatArray
@@ -133,7 +133,7 @@ def _rows_by_gpu(frame: Frame, kind: str, shapes: Shapes) -> dict[str, list[Kern
             by_gpu.setdefault(type_name, []).append(rows)
     except IngestError:
         raise
-    except (SimulationError, *LIBRARY, *OF_CELLS) as problem:
+    except (SimulationError, *LIBRARY_ERRORS, *OF_CELLS) as problem:
         cause = str(problem).split("\n", 1)[0].strip()[:200]
         raise IngestError(
             f"{frame.name} is not as the format {kind} has it ({cause}). A cell that names a GPU, "

@@ -289,10 +289,10 @@ def test_a_preview_shows_the_first_rows_and_what_is_known(tmp_path):
     seen = preview(path, "odd.csv")
     assert seen.columns == ("when", "prompt_len", "answer", "model")
     assert seen.rows == (("1", "5", "", "m"),) * 6
-    assert seen.guess == {"prompt_len": "input_tokens", "model": "model"}
+    assert seen.field_of_column == {"prompt_len": "input_tokens", "model": "model"}
     counts = tmp_path / "counts"
     counts.write_text("hour,requests,foo\n1,2,3\n")
-    assert preview(counts, "c.csv").guess == {"requests": "requests"}
+    assert preview(counts, "c.csv").field_of_column == {"requests": "requests"}
 
 
 def test_fields_within_an_object_are_columns(ingest, store):
