@@ -32,8 +32,8 @@ class ArrivalPattern:
         """
         block_sizes = np.diff(self.start)
         arrivals = [np.zeros(0)]
-        drawn, end_s = 0, 0.0
-        while drawn < n:
+        drawn_count, end_s = 0, 0.0
+        while drawn_count < n:
             # Draw a batch of blocks, one after the other, each with a random length.
             blocks = rng.integers(len(block_sizes), size=BATCH)
             counts = block_sizes[blocks]
@@ -42,7 +42,7 @@ class ArrivalPattern:
             begins_s = np.repeat([end_s, *ends_s[:-1]], counts)  # of the block of each request
             places = np.concatenate([self.place[self.start[b] : self.start[b + 1]] for b in blocks])
             arrivals.append(begins_s + places * np.repeat(lengths_s, counts))
-            drawn, end_s = drawn + int(counts.sum()), float(ends_s[-1])
+            drawn_count, end_s = drawn_count + int(counts.sum()), float(ends_s[-1])
         return np.concatenate(arrivals)[:n]
 
 
@@ -60,24 +60,19 @@ def pattern_of(
     interval = np.floor(since_start).astype(np.int64)
     order = np.lexsort((since_start, interval, series))
     position = since_start[order] - interval[order]
-    # A block is an interval of one series: number of each request's block, and size of each block.
-    block = _numbers_of_runs(interval[order], series[order])
-    size = np.bincount(block, minlength=1)
-    large_blocks = np.flatnonzero(size >= LEAST)
+    # A block is an interval of one series. Number the blocks in that order.
+    begins_block = np.ones(len(order), np.bool_)
+    begins_block[1:] = (np.diff(interval[order]) != 0) | (np.diff(series[order]) != 0)
+    block_number = np.cumsum(begins_block) - 1
+    block_sizes = np.bincount(block_number, minlength=1)
+    large_blocks = np.flatnonzero(block_sizes >= LEAST)
     if not len(large_blocks):
         return None
-    stride = -(-int(size[large_blocks].sum()) // MOST)
-    is_kept = np.zeros(len(size), np.bool_)
+    stride = -(-int(block_sizes[large_blocks].sum()) // MOST)
+    is_kept = np.zeros(len(block_sizes), np.bool_)
     is_kept[large_blocks[::stride]] = True
-    starts = np.concatenate([[0], np.cumsum(size[is_kept])])
-    return ArrivalPattern(position[is_kept[block]], starts)
-
-
-def _numbers_of_runs(interval: IntArray, series: IntArray) -> IntArray:
-    """Return the number of each request's run of equal ``interval`` and ``series``, from 0 on."""
-    begins = np.ones(len(interval), np.bool_)
-    begins[1:] = (np.diff(interval) != 0) | (np.diff(series) != 0)
-    return np.asarray(np.cumsum(begins) - 1)
+    block_starts = np.concatenate([[0], np.cumsum(block_sizes[is_kept])])
+    return ArrivalPattern(position[is_kept[block_number]], block_starts)
 
 
 def dispersion(arrival_s: FloatArray, scale_s: float, block_s: float) -> float:
@@ -94,7 +89,8 @@ def dispersion(arrival_s: FloatArray, scale_s: float, block_s: float) -> float:
         return float("nan")
     block = np.floor(arrival_s / block_s).astype(np.int64)
     bin_in_block = np.floor((arrival_s - block * block_s) / scale_s).astype(np.int64)
-    inside = (block < blocks) & (bin_in_block < bins_per_block)
-    bins = (block * bins_per_block + bin_in_block)[inside]
-    counts = np.bincount(bins, minlength=blocks * bins_per_block).reshape(blocks, bins_per_block)
+    is_complete = (block < blocks) & (bin_in_block < bins_per_block)
+    bin_number = (block * bins_per_block + bin_in_block)[is_complete]
+    counts = np.bincount(bin_number, minlength=blocks * bins_per_block)
+    counts = counts.reshape(blocks, bins_per_block)
     return float(counts.var(axis=1, ddof=1).sum() / counts.mean(axis=1).sum())

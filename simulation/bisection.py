@@ -11,13 +11,13 @@ def bisect_first(
     ``passes`` must be true for all later indices too. The search is a bisection. With ``start``, a
     guess of the answer, it first moves from there in doubling steps.
     """
-    index, step = (low + high) // 2 if start is None else start, 1
+    index, step_size = (low + high) // 2 if start is None else start, 1
     while low < high:
         if passes(index):
-            high, stepped = index, index - step
+            high, next_guess = index, index - step_size
         else:
-            low, stepped = index + 1, index + step
-        step *= 2
+            low, next_guess = index + 1, index + step_size
+        step_size *= 2
         # A step that leaves the interval ends the growth: halve from then on.
-        index = stepped if start is not None and low <= stepped < high else (low + high) // 2
+        index = next_guess if start is not None and low <= next_guess < high else (low + high) // 2
     return low

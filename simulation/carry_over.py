@@ -24,10 +24,10 @@ def in_flight(before: Trace, ttft_s: FloatArray, tbt_s: FloatArray, start_s: flo
     requests is estimated from usual latencies in seconds, ``ttft_s [models]`` and
     ``tbt_s [models]``.
     """
-    age = start_s - (before.start_s + before.arrival_s)
-    since_first = age - ttft_s[before.model]
-    gap = np.maximum(tbt_s[before.model], 1e-9)
-    tokens_done = np.where(since_first > 0, 1 + np.floor(since_first / gap), 0)
+    age_s = start_s - (before.start_s + before.arrival_s)
+    since_first_s = age_s - ttft_s[before.model]
+    gap_s = np.maximum(tbt_s[before.model], 1e-9)
+    tokens_done = np.where(since_first_s > 0, 1 + np.floor(since_first_s / gap_s), 0)
     remaining = before.output_tokens - np.minimum(tokens_done, before.output_tokens)
     blocks = None
     if isinstance(before.blocks, CachedTokens):
@@ -40,7 +40,7 @@ def in_flight(before: Trace, ttft_s: FloatArray, tbt_s: FloatArray, start_s: flo
         session=None,
         think_s=None,
     )
-    unfinished = changed.rows((age > 0) & (remaining >= 1))
+    unfinished = changed.rows((age_s > 0) & (remaining >= 1))
     return replace(unfinished, arrival_s=np.zeros(len(unfinished)), start_s=start_s)
 
 

@@ -83,15 +83,15 @@ def simulate_cell(
     is_stream = is_long(len(trace)) and not keep
     if is_stream or isinstance(trace.blocks, PrefixBlocks) or not len(trace):
         carried = None
-    left_out = 0 if carried is None else len(carried)
+    carried_count = 0 if carried is None else len(carried)
     if watch is not None:
-        watch.expect(count_by_tier(trace, fleet), left_out)
-    simulate_cell_trace: Callable[..., Replayed] = simulate
+        watch.expect(count_by_tier(trace, fleet), carried_count)
+    replay: Callable[..., Replayed] = simulate
     if is_stream:
-        simulate_cell_trace = simulate_long_trace
+        replay = simulate_long_trace
     elif brief and trace.session is None:
-        simulate_cell_trace = partial(simulate_briefly, carried=left_out)
-    result = simulate_cell_trace(
+        replay = partial(simulate_briefly, carried=carried_count)
+    result = replay(
         trace if carried is None else join_traces([carried, trace]),
         cell_fleet,
         policy if cells == 1 else _FleetPolicyInCell(policy, fleet, cells),
@@ -152,13 +152,13 @@ class _FleetPolicyInCell(Wrapper):
             signals: Signals = _multiply_fields(whole_fleet.signals, cells, SIGNAL_TOTALS)
             whole_fleet = replace(whole_fleet, signals=signals)
         actions = actions_of(self._policy.decide(whole_fleet))
-        keep, moves, tokens = actions.keep_lent, actions.moves, actions.release_tokens
+        keep_lent, moves, release_tokens = actions.keep_lent, actions.moves, actions.release_tokens
         return replace(
             actions,
             targets=per_cell(actions.targets, cells),
-            keep_lent=None if keep is None else per_cell(keep, cells),
+            keep_lent=None if keep_lent is None else per_cell(keep_lent, cells),
             moves=None if moves is None else (moves + cells // 2) // cells,  # to the nearest number
-            release_tokens=None if tokens is None else tokens / cells,
+            release_tokens=None if release_tokens is None else release_tokens / cells,
         )
 
 
@@ -181,7 +181,8 @@ def _scale_to_fleet(cell_result: Replayed, fleet: Fleet, cells: int) -> Replayed
 
 def _multiply_fields(figures: T, cells: int, names: tuple[str, ...]) -> T:
     """Return ``figures`` with the named fields multiplied by ``cells``; None stays None."""
-    changed = {
-        name: value * cells for name in names if (value := getattr(figures, name)) is not None
-    }
+    changed = {}
+    for name in names:
+        if getattr(figures, name) is not None:
+            changed[name] = getattr(figures, name) * cells
     return replace(figures, **changed)  # type: ignore[type-var]

@@ -21,12 +21,13 @@ def due_s(trace: Trace, tiers: Sequence[Tier]) -> FloatArray:
 
 
 def due_after_s(trace: Trace, tiers: Sequence[Tier]) -> FloatArray:
-    """Return the seconds from arrival to the due time, by tier of the trace."""
-    limit_by_name = {tier.name: _tier_limit_s(tier) for tier in tiers}
-    return np.array([limit_by_name[name] for name in trace.tiers] or [0.0], np.float64)
+    """Return the seconds from arrival to the due time, by tier of the trace.
 
-
-def _tier_limit_s(tier: Tier) -> float:
-    """Return the lower of the TTFT and E2E limits (s); without them, inf if deferrable, else 0."""
-    limits = [limit for limit in (tier.ttft_s, tier.e2e_s) if limit is not None]
-    return min(limits, default=np.inf if tier.deferrable else 0.0)
+    It is the lower of the TTFT and E2E limits. Without them, it is inf for a deferrable tier, else
+    0. A trace without tiers gets one 0.
+    """
+    due_by_tier = {}
+    for tier in tiers:
+        limits_s = [limit_s for limit_s in (tier.ttft_s, tier.e2e_s) if limit_s is not None]
+        due_by_tier[tier.name] = min(limits_s, default=np.inf if tier.deferrable else 0.0)
+    return np.array([due_by_tier[name] for name in trace.tiers] or [0.0], np.float64)

@@ -43,9 +43,9 @@ class _Result(Generic[T]):
 
 
 def cached_by_value(
-    kept: int, inputs: Callable[..., tuple[object, ...]] | None = None
+    max_results: int, inputs: Callable[..., tuple[object, ...]] | None = None
 ) -> Callable[[Callable[[*Ts], T]], Callable[[*Ts], T]]:
-    """Return a decorator that caches the last ``kept`` results for calls with equal arguments.
+    """Return a decorator that caches the last ``max_results`` results by the call's arguments.
 
     ``inputs`` maps the arguments to the values on which the result depends; None: all arguments.
     """
@@ -53,7 +53,7 @@ def cached_by_value(
     def decorate(function: Callable[[*Ts], T]) -> Callable[[*Ts], T]:
         """Return the function with a cache of its last results, by the digest of its arguments."""
 
-        @lru_cache(maxsize=kept)
+        @lru_cache(maxsize=max_results)
         def cached(arguments: _Arguments) -> _Result[T]:
             return _Result(partial(function, *arguments.values))
 

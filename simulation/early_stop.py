@@ -66,26 +66,29 @@ class LateCounter:
         """
         if not self._is_check_due(now):
             return
-        end = self._count_due(now, requests)
-        seen, self._checked = requests[self._checked : end], max(end, self._checked)
-        self._late_here += self._late_by_tier(seen)
+        due_count = self._count_due(now, requests)
+        newly_due = requests[self._checked : due_count]
+        self._checked = max(due_count, self._checked)
+        self._late_here += self._late_by_tier(newly_due)
         # Count all requests only once it matters: it takes a pass over the trace.
         if self._late_here.any():
             if self._requests_by_tier is None:
                 self._requests_by_tier = np.bincount(requests["tier"], minlength=len(self.tiers))
             self._raise_if_missed(self._requests_by_tier)
 
-    def check_stream(self, now: float, held: Array, late: IntArray, coming: IntArray) -> None:
+    def check_stream(
+        self, now: float, uncounted: Array, counted_late: IntArray, requests_by_tier: IntArray
+    ) -> None:
         """Check the targets of a stream at ``now``, as a call does for a trace.
 
-        ``held`` are the records that were not counted yet. ``late [tiers]`` are the counted
-        requests that missed a limit. ``coming [tiers]`` are all requests of the window.
+        ``uncounted`` are the records that were not counted yet. ``counted_late [tiers]`` are the
+        counted requests that missed a limit. ``requests_by_tier`` are all of the window.
         """
         if not self._is_check_due(now):
             return
-        due = held[: self._count_due(now, held)]
-        self._late_here = late + self._late_by_tier(due)
-        self._raise_if_missed(coming)
+        due = uncounted[: self._count_due(now, uncounted)]
+        self._late_here = counted_late + self._late_by_tier(due)
+        self._raise_if_missed(requests_by_tier)
 
     def _is_check_due(self, now: float) -> bool:
         """Return whether a check is due at ``now``; if so, set the time of the next one."""
@@ -103,16 +106,15 @@ class LateCounter:
     def _limits(self) -> list[dict[str, float]]:
         """Return the TTFT and E2E limits (s) of each tier that are shorter than the check interval.
 
-        A TTFT limit has the key ``first``, an E2E limit ``last``: the field of a request's record
-        with the time of that token.
+        The keys are ``ttft_s`` and ``e2e_s``. A longer limit, or one that is not set, has no key.
         """
         by_tier: list[dict[str, float]] = []
         for tier in self.tiers:
             limits: dict[str, float] = {}
             if tier.ttft_s is not None and tier.ttft_s <= self._check_interval_s:
-                limits["first"] = tier.ttft_s
+                limits["ttft_s"] = tier.ttft_s
             if tier.e2e_s is not None and tier.e2e_s <= self._check_interval_s:
-                limits["last"] = tier.e2e_s
+                limits["e2e_s"] = tier.e2e_s
             by_tier.append(limits)
         return by_tier
 
@@ -121,37 +123,39 @@ class LateCounter:
 
         Requests are in order of arrival. The longest limit of any tier counts for all, and SLACK_S.
         """
-        longest = max((max(limits.values(), default=0.0) for limits in self._limits), default=0.0)
+        longest_s = max((max(limits.values(), default=0.0) for limits in self._limits), default=0.0)
         # bisect, because searchsorted of numpy would copy the column.
-        return bisect_left(requests["arrival"], now - (SLACK_S + longest))
+        return bisect_left(requests["arrival_s"], now - (SLACK_S + longest_s))
 
     def _late_by_tier(self, due: Array) -> IntArray:
         """Return by tier how many of the requests ``due`` are late."""
-        ttft_s = np.array([limits.get("first", np.inf) for limits in self._limits])
-        e2e_s = np.array([limits.get("last", np.inf) for limits in self._limits])
+        ttft_s = np.array([limits.get("ttft_s", np.inf) for limits in self._limits])
+        e2e_s = np.array([limits.get("e2e_s", np.inf) for limits in self._limits])
         late = np.zeros(len(self.tiers), np.int64)
         _count_late(due, ttft_s, e2e_s, late)
         return late
 
-    def _raise_if_missed(self, count: IntArray) -> None:
+    def _raise_if_missed(self, requests_by_tier: IntArray) -> None:
         """Raise ``TargetMissed`` if a tier misses its target for certain.
 
-        ``count`` are the requests of this replay by tier.
+        ``requests_by_tier`` are those of this replay.
         """
         if self.requests_elsewhere is not None:
-            count = count + self.requests_elsewhere
+            requests_by_tier = requests_by_tier + self.requests_elsewhere
         late = self._late_here + (0 if self.late_elsewhere is None else self.late_elsewhere)
-        name = first_missed_tier(self.tiers, late, count)
+        name = first_missed_tier(self.tiers, late, requests_by_tier)
         if name is not None:
             raise TargetMissed(name)
 
 
-def first_missed_tier(tiers: Sequence[Tier], late: IntArray, count: IntArray) -> str | None:
+def first_missed_tier(
+    tiers: Sequence[Tier], late_by_tier: IntArray, requests_by_tier: IntArray
+) -> str | None:
     """Return the name of the first tier that misses its target for certain, or None.
 
-    ``late`` and ``count`` are the late requests and all requests, by tier.
+    ``late_by_tier`` and ``requests_by_tier`` count the late requests and all requests.
     """
-    for tier, late_of_tier, requests in zip(tiers, late, count, strict=True):
+    for tier, late_of_tier, requests in zip(tiers, late_by_tier, requests_by_tier, strict=True):
         if late_of_tier and (requests - late_of_tier) / requests < tier.attainment - ROUNDING:
             return tier.name
     return None
@@ -167,7 +171,8 @@ def _count_late(requests: Any, ttft_s: Any, e2e_s: Any, late: Any) -> None:
     for i in range(requests.size):
         record = requests[i]
         ttft_limit_s, e2e_limit_s = ttft_s[record.tier], e2e_s[record.tier]
-        first_late = ttft_limit_s < np.inf and not record.first - record.arrival <= ttft_limit_s
-        last_late = e2e_limit_s < np.inf and not record.last - record.arrival <= e2e_limit_s
-        if first_late or last_late:
+        # ``not <=`` instead of ``>``: a missing token (NaN) is late.
+        in_ttft = record.first_token_s - record.arrival_s <= ttft_limit_s
+        in_e2e = record.last_token_s - record.arrival_s <= e2e_limit_s
+        if (ttft_limit_s < np.inf and not in_ttft) or (e2e_limit_s < np.inf and not in_e2e):
             late[record.tier] += 1

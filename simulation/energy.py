@@ -55,54 +55,46 @@ class PoolEnergy:
 
 def pool_energy(result: Replay, p: int) -> PoolEnergy:
     """Return the energy, emissions and electricity cost of the pool with index ``p``."""
-    pool, seconds = result.fleet.pools[p], _interval_lengths(result)
+    pool, intervals = result.fleet.pools[p], result.series.ready.shape[1]
+    # Seconds of each interval; the last one ends with the window.
+    starts_s = np.arange(intervals) * result.series.interval_s
+    interval_s = np.diff(np.append(starts_s, result.duration_s))
     region = next(region for region in result.fleet.regions if region.name == pool.region)
-    running, busy = _instance_seconds(result, p, seconds)
-    watts = _busy_watts(result, p, busy)
-    factor = pool.gpus_per_instance * region.pue / KWH_J  # kWh per watt and instance-second
-    # By interval of the window, and in one more after it.
-    gpu = factor * ((running - busy) * pool.gpu.idle_w + busy * watts)
-    host = factor * running * pool.host_w
-    before_gpu = factor * float(result.totals.before_s[p]) * pool.gpu.idle_w
-    before_host = factor * float(result.totals.before_s[p]) * pool.host_w
-    window_kwh = (gpu + host)[:-1]
-    energy = window_kwh, before_gpu + before_host, float(gpu[-1] + host[-1])
+    running_s, busy_s = _instance_seconds(result, p, interval_s)
+    busy_watts = _busy_watts(result, p, busy_s)
+    kwh_per_watt = pool.gpus_per_instance * region.pue / KWH_J  # and instance-second
+    # [intervals + 1]: the last value is for the time after the window.
+    gpu_kwh = kwh_per_watt * ((running_s - busy_s) * pool.gpu.idle_w + busy_s * busy_watts)
+    host_kwh = kwh_per_watt * running_s * pool.host_w
+    before_gpu_kwh = kwh_per_watt * float(result.totals.before_s[p]) * pool.gpu.idle_w
+    before_host_kwh = kwh_per_watt * float(result.totals.before_s[p]) * pool.host_w
+    window_kwh, window_busy_s = (gpu_kwh + host_kwh)[:-1], float(busy_s[:-1].sum())
+    kwh_by_time = window_kwh, before_gpu_kwh + before_host_kwh, float(gpu_kwh[-1] + host_kwh[-1])
     return PoolEnergy(
-        busy_w=_mean_busy_w(watts[:-1], busy[:-1]),
-        watts=window_kwh * KWH_J / seconds,
-        gpu_kwh=gpu[:-1],
-        host_kwh=host[:-1],
-        before_gpu_kwh=before_gpu,
-        before_host_kwh=before_host,
-        after_gpu_kwh=float(gpu[-1]),
-        after_host_kwh=float(host[-1]),
-        carbon_kg=_all_carbon_kg(*energy, region, result),
-        electricity_usd=_electricity_usd(*energy, region, result),
+        busy_w=float(busy_watts[:-1] @ busy_s[:-1]) / window_busy_s if window_busy_s else 0.0,
+        watts=window_kwh * KWH_J / interval_s,
+        gpu_kwh=gpu_kwh[:-1],
+        host_kwh=host_kwh[:-1],
+        before_gpu_kwh=before_gpu_kwh,
+        before_host_kwh=before_host_kwh,
+        after_gpu_kwh=float(gpu_kwh[-1]),
+        after_host_kwh=float(host_kwh[-1]),
+        carbon_kg=_all_carbon_kg(*kwh_by_time, region, result),
+        electricity_usd=_electricity_usd(*kwh_by_time, region, result),
     )
 
 
 def _instance_seconds(result: Replay, p: int, seconds: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the seconds of running instances and of busy ones, ``[intervals + 1]`` each.
 
-    The last value is for the time after the window. ``seconds`` are the lengths of the intervals.
+    The last value is for the time after the window. ``seconds`` are the lengths of the
+    intervals.
     """
     series, after = result.series, result.after
-    running = (series.ready[p] + series.starting[p] + series.draining[p]) * seconds
-    busy = series.busy[p] * seconds
+    running_s = (series.ready[p] + series.starting[p] + series.draining[p]) * seconds
+    busy_s = series.busy[p] * seconds
     busy_after = after.prefill_s[p] + after.decode_s[p]
-    return np.append(running, after.kept_s[p]), np.append(busy, busy_after)
-
-
-def _mean_busy_w(watts: FloatArray, busy_s: FloatArray) -> float:
-    """Return the mean of ``watts`` weighted by busy seconds; 0 without them."""
-    total_s = float(busy_s.sum())
-    return float(watts @ busy_s) / total_s if total_s else 0.0
-
-
-def _interval_lengths(result: Replay) -> FloatArray:
-    """Return the length of each interval in seconds; the last one ends with the window."""
-    count = result.series.ready.shape[1]
-    return np.diff(np.append(np.arange(count) * result.series.interval_s, result.duration_s))
+    return np.append(running_s, after.kept_s[p]), np.append(busy_s, busy_after)
 
 
 def _all_carbon_kg(
@@ -147,27 +139,34 @@ def _busy_watts(result: Replay, p: int, busy_s: FloatArray) -> FloatArray:
     ``busy_s [intervals + 1]`` are busy seconds. In both arrays, the last value is for the time
     after the window.
     """
-    in_window, after_window = _constant_watts(result, p)
-    watts = np.append(np.full(len(busy_s) - 1, in_window), after_window)
+    window_w, after_w = _constant_watts(result, p)
+    watts = np.append(np.full(len(busy_s) - 1, window_w), after_w)
     iterations = np.append(result.series.iterations[p], result.after.iterations[p])
-    ran = (iterations > 0) & (busy_s > 0)
+    has_iterations = (iterations > 0) & (busy_s > 0)
     power = result.fleet.pools[p].power
-    if power is None or not ran.any():
+    if power is None or not has_iterations.any():
         return watts
-    contexts, outputs, pairs, inputs = result.attention(p)
-    context = float(contexts / outputs)  # mean KV tokens that an output token attends to
-    keys = float(pairs / inputs)  # the same for a prompt token
+    context_tokens, all_outputs, prompt_pairs, all_inputs = result.attention(p)
+    mean_context = float(context_tokens / all_outputs)  # KV tokens that an output token attends to
+    mean_prompt_context = float(prompt_pairs / all_inputs)  # the same for a prompt token
     # An iteration counts in the interval in which it ends, its time in those that it spans. So the
     # seconds of an iteration may be too high in an interval in which an iteration begins, and too
     # low in the next one. Intervals without an end of an iteration get the mean power.
-    iterations = iterations[ran]
-    seconds = busy_s[ran] / iterations
+    iterations = iterations[has_iterations]
+    iteration_seconds = busy_s[has_iterations] / iterations
     output_tokens = np.append(result.series.output_tokens[p], result.after.output_tokens[p])
     input_tokens = np.append(result.series.input_tokens[p], result.after.input_tokens[p])
-    decodes, prompt = output_tokens[ran] / iterations, input_tokens[ran] / iterations
-    per_iteration = power.watts(seconds, decodes, decodes * context, prompt, prompt * keys)
-    watts[:] = np.average(per_iteration, weights=seconds * iterations)
-    watts[ran] = per_iteration
+    decodes = output_tokens[has_iterations] / iterations
+    prompt_tokens = input_tokens[has_iterations] / iterations
+    per_iteration = power.watts(
+        iteration_seconds,
+        decodes,
+        decodes * mean_context,
+        prompt_tokens,
+        prompt_tokens * mean_prompt_context,
+    )
+    watts[:] = np.average(per_iteration, weights=iteration_seconds * iterations)
+    watts[has_iterations] = per_iteration
     return watts
 
 
@@ -204,8 +203,7 @@ def _g_per_kwh(region: Region, result: Replay, from_s: float, to_s: float) -> fl
     if region.carbon_hourly_g_per_kwh is None:
         return region.carbon_g_per_kwh
     start_s = result.start_s
-    first = int((start_s + from_s) // HOUR_S)
-    last = max(first, int(np.ceil((start_s + to_s) / HOUR_S)) - 1)
-    return float(
-        np.mean([region.carbon_hourly_g_per_kwh[h % HOURS] for h in range(first, last + 1)])
-    )
+    first_hour = int((start_s + from_s) // HOUR_S)
+    last_hour = max(first_hour, int(np.ceil((start_s + to_s) / HOUR_S)) - 1)
+    hours = np.arange(first_hour, last_hour + 1) % HOURS
+    return float(np.mean(np.array(region.carbon_hourly_g_per_kwh)[hours]))

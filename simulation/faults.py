@@ -142,8 +142,8 @@ def _wrong_number(fault: Fault) -> str:
     """Return what is wrong with the times and rates of a fault; "": nothing."""
     if isinstance(fault, Crash) and not 0 <= fault.at_s < np.inf:
         return "at_s must be a number of seconds >= 0."
-    lasting = SlowInstance | RegionOutage | ControllerOutage
-    if isinstance(fault, lasting) and not 0 <= fault.from_s < fault.to_s:
+    has_span = SlowInstance | RegionOutage | ControllerOutage
+    if isinstance(fault, has_span) and not 0 <= fault.from_s < fault.to_s:
         return "needs 0 <= from_s < to_s."
     if isinstance(fault, SlowInstance) and not 0 < fault.factor < np.inf:
         return "its factor must be above 0."
@@ -217,9 +217,10 @@ def failing_starts(faults: tuple[Fault, ...], pools: int, seed: int) -> npt.NDAr
 
     The shape is ``[pools, 0]`` if no start fails.
     """
-    chosen = [(i, fault) for i, fault in enumerate(faults) if isinstance(fault, FailedStarts)]
-    fails = np.zeros((pools, STARTS if chosen else 0), np.bool_)
-    for i, fault in chosen:
+    numbered = list(enumerate(faults))
+    failing_faults = [(i, fault) for i, fault in numbered if isinstance(fault, FailedStarts)]
+    fails = np.zeros((pools, STARTS if failing_faults else 0), np.bool_)
+    for i, fault in failing_faults:
         for p in range(pools) if fault.pools is None else fault.pools:
             rng = np.random.default_rng([seed, i, p])
             fails[p] |= rng.random(STARTS) < fault.probability

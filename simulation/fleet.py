@@ -270,18 +270,20 @@ class Fleet:
         Regions also belong to one group if a path is open in one direction only, or leads through
         other regions.
         """
-        names = [region.name for region in self.regions]
-        linked = np.isfinite(self.latency_s) | np.isfinite(self.latency_s.T)
-        # Repeated squaring gives the transitive closure.
-        for _ in names:
-            linked = linked @ linked
-        group: npt.NDArray[np.int64] = linked.argmax(axis=1)  # first region of each group
-        return np.array([group[names.index(pool.region)] for pool in self.pools], np.int64)
+        region_names = [region.name for region in self.regions]
+        connected = np.isfinite(self.latency_s) | np.isfinite(self.latency_s.T)
+        # Squaring the boolean matrix joins paths of twice the length, up to all paths.
+        for _ in region_names:
+            connected = connected @ connected
+        # ``argmax`` gives the first True: the first region of each group.
+        first_region: npt.NDArray[np.int64] = connected.argmax(axis=1)
+        regions = [region_names.index(pool.region) for pool in self.pools]
+        return np.array(first_region[regions], np.int64)
 
     def _check_roles(self) -> None:
         """Raise ``SimulationError`` for invalid routing, roles or links."""
         self._check_routing()
-        roles = {(pool.model, pool.region, pool.role) for pool in self.pools}
+        existing_roles = {(pool.model, pool.region, pool.role) for pool in self.pools}
         for pool in self.pools:
             pool_name = f"Pool of {pool.model} in {pool.region}"
             if pool.role not in ROLES or pool.batching not in BATCHING:
@@ -289,9 +291,11 @@ class Fleet:
                     f"{pool_name}: role is one of {', '.join(ROLES)}, "
                     f"batching one of {', '.join(BATCHING)}."
                 )
-            other = OTHER_ROLE.get(pool.role)
-            if other and (pool.model, pool.region, other) not in roles:
-                raise SimulationError(f"{pool_name}: a {pool.role} pool needs a {other} pool too.")
+            partner_role = OTHER_ROLE.get(pool.role)
+            if partner_role and (pool.model, pool.region, partner_role) not in existing_roles:
+                raise SimulationError(
+                    f"{pool_name}: a {pool.role} pool needs a {partner_role} pool too."
+                )
             if (pool.role == "prefill") != (pool.link is not None):
                 raise SimulationError(
                     f"{pool_name}: a prefill pool needs a link, others have none."
@@ -346,14 +350,14 @@ class Fleet:
                     f"{pool_name}: tiers names some of {', '.join(tier_names)}, not "
                     f"{', '.join(pool.tiers or ())}."
                 )
-            other = OTHER_ROLE.get(pool.role)
-            if other is None:
+            partner_role = OTHER_ROLE.get(pool.role)
+            if partner_role is None:
                 continue
             # A pool and its partners, of the other role, serve requests together.
-            key = pool.model, pool.region, other
-            partners = [p for p in self.pools if (p.model, p.region, p.role) == key]
+            partner_key = pool.model, pool.region, partner_role
+            partners = [p for p in self.pools if (p.model, p.region, p.role) == partner_key]
             for tier in tier_names:
                 if pool.takes(tier) and not any(partner.takes(tier) for partner in partners):
                     raise SimulationError(
-                        f"{pool_name}: it takes tier {tier}, but no {other} pool does."
+                        f"{pool_name}: it takes tier {tier}, but no {partner_role} pool does."
                     )

@@ -77,24 +77,27 @@ def check_state(pools: npt.NDArray[Any], instances: npt.NDArray[Any], open_reque
     - The counts of pools by status are those of their instances.
     - Without open requests, no instance has memory in use, work, or waiting requests.
     """
-    _require(pools["kv_peak"] <= pools["kv_capacity"], "an instance held more KV than its memory")
-    _require(pools["too_early"] == 0, "an iteration ran on an instance that was not ready")
-    kinds = pools["starting_s"] + pools["idle_s"] + pools["prefill_s"] + pools["decode_s"]
-    kinds += pools["donated_s"]
     _require(
-        _nearly_equal(kinds, pools["lifetime_s"]),
+        pools["kv_peak"] <= pools["kv_capacity_tokens"], "an instance held more KV than its memory"
+    )
+    _require(pools["too_early"] == 0, "an iteration ran on an instance that was not ready")
+    hours_s = pools["starting_s"] + pools["idle_s"] + pools["prefill_s"] + pools["decode_s"]
+    hours_s += pools["donated_s"]
+    _require(
+        _nearly_equal(hours_s, pools["lifetime_s"]),
         "hours by kind do not add up to instance lifetimes",
     )
     alive = instances[instances["status"] != OFF]
     counts = np.zeros((len(pools), STATUSES), np.int64)
-    np.add.at(counts, (alive["pool"], alive["status"]), 1)
+    np.add.at(counts, (alive["pool"], alive["status"]), 1)  # [pools, statuses]
     statuses = {"starting": STARTING, "ready": READY, "draining": DRAINING, "lent": LENT}
     for name, status in statuses.items():
         is_right = counts[:, status] == pools[name]
         _require(is_right, f"a pool miscounts its instances that are {name}")
     if not open_requests:
-        occupied_fields = ("kv", "context", "decodes", "running", "sending")
-        for name in (*occupied_fields, "work", "pending", "queued", "waiting"):
+        memory_fields = ("kv_tokens", "context_tokens", "queued_kv_tokens", "kv_transfers")
+        work_fields = ("decodes", "running", "waiting", "remaining_tokens", "pending_tokens")
+        for name in (*memory_fields, *work_fields):
             _require(instances[name] == 0, f"an idle instance is left with {name}")
 
 
@@ -142,26 +145,18 @@ def _check_hours(result: Replay, last_s: float) -> None:
     seconds.
     """
     series, totals = result.series, result.totals
-    starts = np.arange(series.ready.shape[1]) * series.interval_s
-    width = np.minimum(starts + series.interval_s, result.duration_s) - starts
-    on = series.ready + series.draining
-    working = totals.prefill_s + totals.decode_s
-    agree = _nearly_equal(totals.idle_s + working, on @ width)
+    starts_s = np.arange(series.ready.shape[1]) * series.interval_s
+    width_s = np.minimum(starts_s + series.interval_s, result.duration_s) - starts_s
+    serving = series.ready + series.draining
+    busy_s = totals.prefill_s + totals.decode_s
+    agree = _nearly_equal(totals.idle_s + busy_s, serving @ width_s)
     _require(agree, "idle and busy hours differ from the series")
-    _require(_nearly_equal(series.busy @ width, working), "busy hours differ from the series")
-    _require(_nearly_equal(series.starting @ width, totals.starting_s), "starting hours differ")
-    _require(_nearly_equal(series.lent @ width, totals.donated_s), "donated hours differ")
-    _require(series.busy <= on + TOLERANCE, "more busy than there are")
+    _require(_nearly_equal(series.busy @ width_s, busy_s), "busy hours differ from the series")
+    _require(_nearly_equal(series.starting @ width_s, totals.starting_s), "starting hours differ")
+    _require(_nearly_equal(series.lent @ width_s, totals.donated_s), "donated hours differ")
+    _require(series.busy <= serving + TOLERANCE, "more busy than there are")
     _require(series.utilisation <= 1.0 + TOLERANCE, "more KV in use than there is")
-    _check_work_after(result, last_s)
-    paid_starts = totals.before_s > 0
-    _require(~paid_starts | (totals.starts.sum(axis=1) > 0), "starts were paid, none made")
-    least_s = np.min([totals.starting_s, totals.idle_s, totals.prefill_s])
-    _require(least_s >= -TOLERANCE, "hours are negative")
-
-
-def _check_work_after(result: Replay, last_s: float) -> None:
-    """Check that work after the window and its pay agree with the time of the last token."""
+    # Work after the window and its pay must agree with the time of the last token.
     after = result.after
     work_s = after.prefill_s + after.decode_s
     paid_s = after.kept_s + TOLERANCE * (1 + after.kept_s)
@@ -170,6 +165,10 @@ def _check_work_after(result: Replay, last_s: float) -> None:
     _require(is_right, "an instance without work is paid after the window")
     finished_without_work = last_s > result.duration_s and not work_s.sum() > 0
     _require(not finished_without_work, "requests finished after the window for nothing")
+    paid_starts = totals.before_s > 0
+    _require(~paid_starts | (totals.starts.sum(axis=1) > 0), "starts were paid, none made")
+    least_s = np.min([totals.starting_s, totals.idle_s, totals.prefill_s])
+    _require(least_s >= -TOLERANCE, "hours are negative")
 
 
 def _nearly_equal(a: FloatArray, b: FloatArray) -> BoolArray:

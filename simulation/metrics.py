@@ -18,7 +18,6 @@ from simulation.results import (
     NOT_DUE,
     SOURCES,
     Replay,
-    RequestLog,
     SimulationResult,
 )
 from simulation.trace import Trace
@@ -180,28 +179,25 @@ def meets_slo(result: SimulationResult) -> BoolArray:
     in_time: BoolArray = np.equal(log.outcome, COMPLETED)
     tiers_by_name = {tier.name: tier for tier in result.fleet.tiers}
     for code, name in enumerate(trace.tiers):
-        in_time &= ~(trace.tier == code) | meets_latency_limits(log, tiers_by_name[name])
+        tier, in_tier = tiers_by_name[name], trace.tier == code
+        limits = ((log.ttft_s, tier.ttft_s), (log.tbt_s, tier.tbt_s), (log.e2e_s, tier.e2e_s))
+        for latency_s, limit_s in limits:
+            if limit_s is not None:
+                # A missing latency is NaN, which exceeds no limit.
+                in_time &= ~(in_tier & (latency_s > limit_s))
     return in_time
 
 
-def _hourly_attainment(result: SimulationResult, in_time: BoolArray) -> HourlyAttainment:
-    """Return the attainment by hour of arrival; ``in_time`` marks requests within their limits."""
-    due = np.not_equal(result.requests.outcome, NOT_DUE)
-    arrived = _count_by_hour(result.trace, due)
-    met = _count_by_hour(result.trace, due & in_time)
-    return hourly_attainment(arrived, met, result.trace.tiers, result.fleet.tiers)
-
-
-def _count_by_hour(trace: Trace, rows: BoolArray) -> IntArray:
-    """Return the number of requests in ``rows`` by hour and tier, ``[hours, tiers]``."""
-    hours = int(trace.arrival_s[-1] // HOUR_S) + 1 if len(trace) else 1
-    counts = np.zeros((hours, len(trace.tiers)), np.int64)
+def _count_by_hour(trace: Trace, is_counted: BoolArray) -> IntArray:
+    """Return the number of requests in ``is_counted`` by hour and tier, ``[hours, tiers]``."""
+    hour_count = int(trace.arrival_s[-1] // HOUR_S) + 1 if len(trace) else 1
+    counts = np.zeros((hour_count, len(trace.tiers)), np.int64)
     # Arrivals are sorted, so the edges of hours replace a division per request.
-    edges = np.searchsorted(trace.arrival_s, np.arange(hours + 1) * HOUR_S)
+    edges = np.searchsorted(trace.arrival_s, np.arange(hour_count + 1) * HOUR_S)
     for hour, (begin, end) in enumerate(pairwise(edges)):
         for tier in range(len(trace.tiers)):
             of_tier = trace.tier[begin:end] == tier
-            counts[hour, tier] = np.count_nonzero(of_tier & rows[begin:end])
+            counts[hour, tier] = np.count_nonzero(of_tier & is_counted[begin:end])
     return counts
 
 
@@ -215,33 +211,14 @@ def hourly_attainment(
     """
     targets = {tier.name: tier.attainment for tier in tiers}
     # An hour with few requests is neither the worst nor missed.
-    share = np.where(arrived >= HOUR_REQUESTS, met / np.maximum(arrived, 1), np.inf)
+    attainment = np.where(arrived >= HOUR_REQUESTS, met / np.maximum(arrived, 1), np.inf)
     worst: dict[str, float | None] = {}
     missed: dict[str, int] = {}
-    for i, name in enumerate(names):
-        lowest = float(share[:, i].min())
+    for column, name in enumerate(names):
+        lowest = float(attainment[:, column].min())
         worst[name] = lowest if lowest < np.inf else None
-        missed[name] = int((share[:, i] < targets[name]).sum())
+        missed[name] = int((attainment[:, column] < targets[name]).sum())
     return HourlyAttainment(worst, missed)
-
-
-def targets_met(tiers: Sequence[Tier], shares: dict[str, float | None]) -> dict[str, bool]:
-    """Return by tier whether the attainment reaches its target; True without requests."""
-    target = {tier.name: tier.attainment for tier in tiers}
-    return {name: share is None or share >= target[name] for name, share in shares.items()}
-
-
-def meets_latency_limits(log: RequestLog, tier: Tier) -> BoolArray:
-    """Return the mask of requests that exceeded no limit of ``tier``.
-
-    Requests without a latency, such as rejected ones, are included.
-    """
-    in_time = np.ones(len(log.outcome), bool)
-    limits = ((log.ttft_s, tier.ttft_s), (log.tbt_s, tier.tbt_s), (log.e2e_s, tier.e2e_s))
-    for value, limit in limits:
-        if limit is not None:
-            in_time &= ~(value > limit)
-    return in_time
 
 
 def summarise(result: SimulationResult, *, brief: bool = False) -> Summary:
@@ -251,17 +228,20 @@ def summarise(result: SimulationResult, *, brief: bool = False) -> Summary:
     search needs none of them.
     """
     trace = result.trace
-    in_time = meets_slo(result)
-    requests = _Requests.of(result, in_time)
+    within_limits = meets_slo(result)
+    requests = _Requests.of(result, within_limits)
     tier_groups = requests.by_group(trace.tier, len(trace.tiers), () if brief else SPANS)
     total = requests.sum_of(tier_groups) if brief else requests.total
     tiers = dict(zip(trace.tiers, tier_groups, strict=True))
     models = {} if brief else _by_model(requests, trace)
     tokens_in_time = sum(
-        int(tokens[in_time].sum(dtype=np.int64))
+        int(tokens[within_limits].sum(dtype=np.int64))
         for tokens in (trace.input_tokens, trace.output_tokens)
     )
-    hours = _hourly_attainment(result, in_time)
+    due = np.not_equal(result.requests.outcome, NOT_DUE)
+    due_by_hour = _count_by_hour(trace, due)
+    met_by_hour = _count_by_hour(trace, due & within_limits)
+    hours = hourly_attainment(due_by_hour, met_by_hour, trace.tiers, result.fleet.tiers)
     return summary_of(result, total, tiers, models, hours, result.cells * tokens_in_time)
 
 
@@ -290,18 +270,23 @@ def summary_of(
     ``total`` is the summary of all requests. ``tiers`` and ``models`` are those by tier and by
     model, as in ``Summary``. ``tokens_in_time`` are the tokens of requests within every limit.
     """
-    shares = {name: group.attainment for name, group in tiers.items()}
+    attainment = {name: group.attainment for name, group in tiers.items()}
     energies = [pool_energy(result, p) for p in range(len(result.fleet.pools))]
     pools = tuple(pool_summary(result, p, energy) for p, energy in enumerate(energies))
+    target = {tier.name: tier.attainment for tier in result.fleet.tiers}
+    slo_met = {name: share is None or share >= target[name] for name, share in attainment.items()}
+    watts: dict[str, FloatArray] = {}  # by region, [intervals]
+    for pool, energy in zip(result.fleet.pools, energies, strict=True):
+        watts[pool.region] = watts.get(pool.region, 0.0) + energy.watts
     return Summary(
         policy=result.policy,
         seed=result.seed,
         duration_s=result.duration_s,
         reject_reasons=dict(result.reject_reasons),
-        slo_attainment=shares,
+        slo_attainment=attainment,
         worst_hour=hours.worst,
         missed_hours=hours.missed,
-        slo_met=targets_met(result.fleet.tiers, shares),
+        slo_met=slo_met,
         starts=starts_by_source(result.totals.starts.sum(axis=0)),
         retried=int(result.totals.retried.sum()),
         tokens_in_time=tokens_in_time,
@@ -309,7 +294,7 @@ def summary_of(
         tiers=tiers,
         models=models,
         pools=pools,
-        peak_kw=_peak_kw(result, energies),
+        peak_kw={region: float(w.max(initial=0.0)) / 1000 for region, w in watts.items()},
         **{name: getattr(total, name) for name in TOTAL_FIELDS},
         **{usage.name: sum(getattr(pool, usage.name) for pool in pools) for usage in fields(Usage)},
     )
@@ -398,14 +383,6 @@ def _percentiles(seconds: FloatArray) -> Percentiles:
     if not len(finite_ms):
         return Percentiles(None, None, None, None)
     return Percentiles(float(finite_ms.mean()), *percentiles(finite_ms, (50, 95, 99)))
-
-
-def _peak_kw(result: Replay, energies: Sequence[PoolEnergy]) -> dict[str, float]:
-    """Return the highest mean power of an interval by region, in kilowatts."""
-    watts: dict[str, FloatArray] = {}
-    for pool, energy in zip(result.fleet.pools, energies, strict=True):
-        watts[pool.region] = watts.get(pool.region, 0.0) + energy.watts
-    return {region: float(values.max(initial=0.0)) / 1000 for region, values in watts.items()}
 
 
 def pool_summary(result: Replay, p: int, energy: PoolEnergy) -> PoolSummary:

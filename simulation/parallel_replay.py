@@ -109,17 +109,17 @@ class _PartSync:
         self._order = np.argsort(np.concatenate([part.pool_indices for part in parts]))
         self._ended = False
 
-    def decide(self, i: int, observation: Observation) -> Actions:
-        """Return the actions for part ``i``, once all parts have reached this decision."""
-        answer: Actions = self._exchange(i, observation, self._decide_for_all)
+    def decide(self, part: int, observation: Observation) -> Actions:
+        """Return the actions for part ``part``, once all parts have reached this decision."""
+        answer: Actions = self._exchange(part, observation, self._decide_for_all)
         return answer
 
-    def latest_due(self, i: int, due_s: float) -> float:
-        """Return the latest of the parts' due times; that of part ``i`` is ``due_s``.
+    def latest_due(self, part: int, due_s: float) -> float:
+        """Return the latest of the parts' due times; that of part ``part`` is ``due_s``.
 
         Each part runs until the latest time.
         """
-        latest_s: float = self._exchange(i, due_s, lambda dues: [max(dues)] * len(dues))
+        latest_s: float = self._exchange(part, due_s, lambda dues: [max(dues)] * len(dues))
         return latest_s
 
     def raise_if_ended(self, fraction: float) -> None:
@@ -133,14 +133,16 @@ class _PartSync:
         for answers in self._answers:
             answers.put(_FirstPartEnded())
 
-    def _exchange(self, i: int, message: Any, answer_all: Callable[[list[Any]], list[Any]]) -> Any:
-        """Send the message of part ``i``, wait for those of all parts, and return the answer.
+    def _exchange(
+        self, part: int, message: Any, answer_all: Callable[[list[Any]], list[Any]]
+    ) -> Any:
+        """Send the message of part ``part``, wait for those of all parts, and return the answer.
 
         ``answer_all`` maps the messages of all parts to their answers, in the thread of part 0.
         """
-        if i:
-            self.messages.put((i, message))
-            answer = self._answers[i].get()
+        if part:
+            self.messages.put((part, message))
+            answer = self._answers[part].get()
             if isinstance(answer, _FirstPartEnded):
                 raise answer
             return answer
@@ -149,38 +151,36 @@ class _PartSync:
             received = self.messages.get()
             if isinstance(received, BaseException):
                 raise received
-            sender, text = received
-            messages[sender] = text
-        first, *others = answer_all(messages)
+            sender, content = received
+            messages[sender] = content
+        first_answer, *others = answer_all(messages)
         for answers, answer in zip(self._answers[1:], others, strict=True):
             answers.put(answer)
-        return first
+        return first_answer
 
-    def _decide_for_all(self, seen: list[Observation]) -> list[Actions]:
+    def _decide_for_all(self, observations: list[Observation]) -> list[Actions]:
         """Call the policy once for all parts and return the actions of each."""
-        answer = actions_of(self.policy.decide(self._merged_observation(seen)))
+        merged = merge_columns(observations, self._order)
+        signals = [seen.signals for seen in observations if seen.signals is not None]
+        if signals:
+            merged = replace(merged, signals=merge_columns(signals, self._order))
+        answer = actions_of(self.policy.decide(merged))
         return [self._actions_of_part(answer, i) for i in range(len(self.parts))]
 
-    def _merged_observation(self, seen: list[Observation]) -> Observation:
-        """Return the observation of the whole fleet, merged from those of the parts."""
-        merged = merge_columns(seen, self._order)
-        signals = [observation.signals for observation in seen if observation.signals is not None]
-        return replace(merged, signals=merge_columns(signals, self._order)) if signals else merged
-
-    def _actions_of_part(self, answer: Actions, i: int) -> Actions:
-        """Return the actions for the pools and models of part ``i``."""
-        pool_indices = list(self.parts[i].pool_indices)
+    def _actions_of_part(self, actions: Actions, part: int) -> Actions:
+        """Return the actions for the pools and models of part ``part``."""
+        pool_indices = list(self.parts[part].pool_indices)
         changed: dict[str, Array | None] = {}
         for name in ("targets", *BY_POOL):
-            value = getattr(answer, name)
+            value = getattr(actions, name)
             changed[name] = None if value is None else np.asarray(value)[pool_indices]
-        if answer.moves is not None:  # never between models
-            changed["moves"] = answer.moves[np.ix_(pool_indices, pool_indices)]
-        models = [self.fleet.models.index(name) for name in self.parts[i].fleet.models]
+        if actions.moves is not None:  # never between models
+            changed["moves"] = actions.moves[np.ix_(pool_indices, pool_indices)]
+        models = [self.fleet.models.index(name) for name in self.parts[part].fleet.models]
         for name in ("shares", "release_tokens"):
-            by_model = getattr(answer, name)
+            by_model = getattr(actions, name)
             changed[name] = None if by_model is None else by_model[models]
-        return replace(answer, **changed)  # type: ignore[arg-type]
+        return replace(actions, **changed)  # type: ignore[arg-type]
 
 
 class _PartPolicy(ScalingPolicy):

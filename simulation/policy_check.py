@@ -201,8 +201,14 @@ def _checked_actions(answer: object, fleet: Fleet, name: str, time_s: float) -> 
     for part in fields(Actions):
         value = getattr(actions, part.name)
         if value is not None and not part.name.endswith("_s"):  # those are plain seconds
-            shape = _shape_of(part.name, fleet)
-            _check_array(f"{where} {part.name}", np.asarray(value), shape)
+            array, shape = np.asarray(value), _shape_of(part.name, fleet)
+            what = f"{where} {part.name}"
+            if array.shape != shape:
+                raise ProtocolBroken(f"{what} has shape {array.shape}, not {shape}.")
+            if array.dtype == object or not np.isfinite(array.astype(float)).all():
+                raise ProtocolBroken(f"{what} is not a finite number per pool.")
+            if (array.astype(float) < 0).any():
+                raise ProtocolBroken(f"{what} is below 0: {array.tolist()}.")
     targets = np.array(actions.targets)
     if not np.issubdtype(targets.dtype, np.integer):
         raise ProtocolBroken(f"{where} targets are not whole numbers.")
@@ -220,16 +226,6 @@ def _shape_of(field: str, fleet: Fleet) -> tuple[int, ...]:
     if field == "moves":
         return len(fleet.pools), len(fleet.pools)
     return (len(fleet.pools),)
-
-
-def _check_array(what: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
-    """Raise ``ProtocolBroken`` unless ``array`` has this shape and finite numbers of at least 0."""
-    if array.shape != shape:
-        raise ProtocolBroken(f"{what} has shape {array.shape}, not {shape}.")
-    if array.dtype == object or not np.isfinite(array.astype(float)).all():
-        raise ProtocolBroken(f"{what} is not a finite number per pool.")
-    if (array.astype(float) < 0).any():
-        raise ProtocolBroken(f"{what} is below 0: {array.tolist()}.")
 
 
 def _check_replays(make: Factory, fleet: Fleet, name: str) -> None:

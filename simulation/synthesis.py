@@ -171,17 +171,17 @@ def _clustered_positions(
     """
     if not dispersion >= 1.0:
         raise SimulationError("dispersion must be at least 1.")
-    # Cluster sizes are geometric with p, the probability that a request is the last. Over times
-    # much longer than a cluster, the dispersion is E[size^2] / E[size] = 2 / p - 1.
-    p = 2.0 / (2.0 + (dispersion - 1.0) / SEEN_PER_S)
+    # Cluster sizes are geometric with p_last, the probability that a request is the last. Over
+    # times much longer than a cluster, the dispersion is E[size^2] / E[size] = 2 / p_last - 1.
+    p_last = 2.0 / (2.0 + (dispersion - 1.0) / SEEN_PER_S)
     n = len(bins)
-    is_last = rng.random(n) < p
+    is_last = rng.random(n) < p_last
     is_first = np.ones(n, np.bool_)
     is_first[1:] = is_last[:-1] | (np.diff(bins) != 0)
     cluster = np.cumsum(is_first) - 1
-    begin = rng.random(int(is_first.sum()))  # of each cluster in its bin
+    cluster_begin = rng.random(int(is_first.sum()))  # of each cluster in its bin
     offset = rng.random(n) * (CLUSTER_S / bin_s)
-    return np.asarray((begin[cluster] + offset) % 1.0, np.float64)
+    return np.asarray((cluster_begin[cluster] + offset) % 1.0, np.float64)
 
 
 def _scale_to_totals(
@@ -215,20 +215,22 @@ def _shares_of_bins(weight: FloatArray, counts: IntArray, tokens: IntArray) -> I
 
     ``counts [bins]`` are the requests of each bin.
     """
-    # Round the running sum in a bin, not the numbers, so that these add up to the bin's total.
-    used = counts > 0
-    ends = np.cumsum(counts)
-    starts = ends - counts
-    sums = np.ones(len(counts))
-    if used.any():
-        sums[used] = np.add.reduceat(weight, starts[used])
-    running = np.cumsum(weight)
-    sum_before_bin = np.concatenate([[0.0], running])[starts]
-    running_share = (running - np.repeat(sum_before_bin, counts)) / np.repeat(sums, counts)
-    of_bin = np.repeat(tokens, counts)
-    running_tokens = np.rint(np.clip(running_share, 0.0, 1.0) * of_bin).astype(np.int64)
-    last = ends[used] - 1
-    running_tokens[last] = of_bin[last]
+    # Round the running sum within each bin. Its differences are whole and add up to the total.
+    has_requests = counts > 0
+    bin_end = np.cumsum(counts)
+    bin_start = bin_end - counts
+    weight_of_bin = np.ones(len(counts))
+    if has_requests.any():
+        weight_of_bin[has_requests] = np.add.reduceat(weight, bin_start[has_requests])
+    running_weight = np.cumsum(weight)
+    sum_before_bin = np.concatenate([[0.0], running_weight])[bin_start]
+    running_share = (running_weight - np.repeat(sum_before_bin, counts)) / np.repeat(
+        weight_of_bin, counts
+    )
+    bin_tokens = np.repeat(tokens, counts)
+    running_tokens = np.rint(np.clip(running_share, 0.0, 1.0) * bin_tokens).astype(np.int64)
+    last_request = bin_end[has_requests] - 1
+    running_tokens[last_request] = bin_tokens[last_request]
     shares = np.diff(running_tokens, prepend=0)
-    shares[starts[used]] = running_tokens[starts[used]]
+    shares[bin_start[has_requests]] = running_tokens[bin_start[has_requests]]
     return np.asarray(shares)

@@ -157,21 +157,21 @@ def _node_positions(shape: Shape, remaining: IntArray) -> list[tuple[int, int]]:
     type that has the most nodes remaining. If the block's parent must be mixed, types that the
     parent already has are skipped. Nodes without a block go to any free position.
     """
-    filled: list[tuple[int, int]] = []
+    placed: list[tuple[int, int]] = []
     per_s2 = shape.s1_per_s2 * shape.nodes_per_s1
     for s2 in range(shape.s2):
-        block, parent = _block_and_parent(shape, s2)
-        for start in range(s2 * per_s2, (s2 + 1) * per_s2, block):
-            if start % parent == 0:
-                candidates = remaining.copy()  # nodes of the types that the parent does not have
-            gpu = int(np.argmax(candidates if candidates.any() else remaining))
-            count = min(block, int(remaining[gpu]))
-            filled += [(start + i, gpu) for i in range(count)]
+        block_size, parent_size = _block_and_parent(shape, s2)
+        for start in range(s2 * per_s2, (s2 + 1) * per_s2, block_size):
+            if start % parent_size == 0:
+                allowed = remaining.copy()  # types that the parent lacks
+            gpu = int(np.argmax(allowed if allowed.any() else remaining))
+            count = min(block_size, int(remaining[gpu]))
+            placed += [(start + i, gpu) for i in range(count)]
             remaining[gpu] -= count
-            candidates[gpu] = 0
-    free = sorted(set(range(shape.nodes)) - {position for position, _ in filled})
+            allowed[gpu] = 0
+    free_positions = sorted(set(range(shape.nodes)) - {position for position, _ in placed})
     types_left = np.repeat(np.arange(len(remaining)), remaining).tolist()
-    return filled + list(zip(free, types_left, strict=False))
+    return placed + list(zip(free_positions, types_left, strict=False))
 
 
 def _block_and_parent(shape: Shape, s2: int) -> tuple[int, int]:

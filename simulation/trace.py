@@ -25,12 +25,12 @@ COLUMN_TYPES: dict[str, npt.DTypeLike] = {
 }
 
 
-def _freeze(record: object, name: str, kind: npt.DTypeLike) -> None:
-    """Replace the field ``name`` of a frozen dataclass by a read-only view of type ``kind``.
+def _freeze(record: object, name: str, dtype: npt.DTypeLike) -> None:
+    """Replace the field ``name`` of a frozen dataclass by a read-only view of type ``dtype``.
 
     The caller's own array stays writable.
     """
-    column = np.ascontiguousarray(getattr(record, name), dtype=kind).view()
+    column = np.ascontiguousarray(getattr(record, name), dtype=dtype).view()
     column.setflags(write=False)
     object.__setattr__(record, name, column)
 
@@ -123,9 +123,9 @@ class Trace:
     think_s: FloatArray | None = None
 
     def __post_init__(self) -> None:
-        for name, kind in COLUMN_TYPES.items():
+        for name, dtype in COLUMN_TYPES.items():
             if getattr(self, name) is not None:
-                _freeze(self, name, kind)
+                _freeze(self, name, dtype)
                 if getattr(self, name).shape != (len(self),):
                     raise SimulationError(f"Trace column {name} must have one value per request.")
         if self.think_s is not None and not np.all(self.think_s >= 0):
@@ -193,8 +193,8 @@ def previous_turns(session: Int32Array) -> Int32Array:
     previous = np.full(len(session), -1, np.int32)
     order = np.argsort(session, kind="stable")  # sessions one after the other, turns in order
     by_session = session[order]
-    continues = (by_session[1:] == by_session[:-1]) & (by_session[1:] >= 0)
-    previous[order[1:][continues]] = order[:-1][continues]
+    follows_same = (by_session[1:] == by_session[:-1]) & (by_session[1:] >= 0)
+    previous[order[1:][follows_same]] = order[:-1][follows_same]
     return previous
 
 
@@ -213,15 +213,6 @@ def joined_sessions(parts: Sequence[Trace]) -> Int32Array | None:
     return np.concatenate(columns).astype(np.int32)
 
 
-def joined_think(parts: Sequence[Trace]) -> FloatArray | None:
-    """Return the column ``think_s`` of several traces as one; None if no trace has it."""
-    if all(part.think_s is None for part in parts):
-        return None
-    return np.concatenate(
-        [np.zeros(len(part)) if part.think_s is None else part.think_s for part in parts]
-    )
-
-
 def join_traces(parts: Sequence[Trace], *, shared: bool = False) -> Trace:
     """Return the requests of several traces, one after the other, on the clock of the first.
 
@@ -231,12 +222,18 @@ def join_traces(parts: Sequence[Trace], *, shared: bool = False) -> Trace:
         name: np.concatenate([getattr(part, name) for part in parts])
         for name in ("arrival_s", "input_tokens", "output_tokens", "model", "region", "tier")
     }
+    think_s = None
+    if any(part.think_s is not None for part in parts):
+        think_times = [
+            np.zeros(len(part)) if part.think_s is None else part.think_s for part in parts
+        ]
+        think_s = np.concatenate(think_times)
     return replace(
         parts[0],
         **columns,  # type: ignore[arg-type]
         blocks=joined_prefixes(parts, shared=shared),
         session=joined_sessions(parts),
-        think_s=joined_think(parts),
+        think_s=think_s,
     )
 
 

@@ -64,12 +64,12 @@ def simulate_long_trace(
     requests_by_tier = count_by_tier(trace, fleet) if watch is not None else np.zeros(0, np.int64)
     tier_index = _tier_indices(trace.tiers, fleet)
 
-    def check_targets(now: float, held: Array, tally: Tally) -> None:
+    def check_targets(now: float, records: Array, tally: Tally) -> None:
         """Give ``watch`` the late requests by tier; called once per interval of the series."""
         assert watch is not None
         late = np.zeros(len(fleet.tiers), np.int64)
         late[tier_index] = tally.missed_by_tier(len(trace.tiers))
-        watch.check_stream(now, held, late, requests_by_tier)
+        watch.check_stream(now, records, late, requests_by_tier)
 
     stream = Stream.of(trace, most_tokens=_largest_served_request(trace, fleet))
     if duration_s is None:
@@ -116,7 +116,7 @@ def simulate_briefly(
         interval_s=interval_s,
         piece=chunk_requests,
         progress=progress,
-        watch=None if watch is None else lambda now, held, _: watch(now, held),
+        watch=None if watch is None else lambda now, records, tally: watch(now, records),
         whole=True,
         carried=carried,
     )
@@ -138,8 +138,8 @@ def count_by_tier(trace: Trace, fleet: Fleet) -> IntArray:
 def _largest_served_request(trace: Trace, fleet: Fleet) -> int:
     """Return the tokens (input and output together) of the largest request that is not rejected."""
     pools_by_service, largest = services(fleet), 1
-    for rows in row_slices(len(trace)):
-        block = replace(trace.rows(rows), blocks=None)
+    for block_rows in row_slices(len(trace)):
+        block = replace(trace.rows(block_rows), blocks=None)
         # Only larger requests can change the result.
         larger = block.input_tokens.astype(np.int64) + block.output_tokens > largest
         _, _, largest_of_block = request_records(block.rows(larger), fleet, pools_by_service)

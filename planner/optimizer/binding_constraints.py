@@ -97,29 +97,25 @@ def _pools_at(
 
 def _binding_local_needs(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
     """Yield regions that could not serve their own demand with one instance less."""
-    need, all_sides = local_need_tps(problem), role_sides(problem)
+    needed_tps, all_sides = local_need_tps(problem), role_sides(problem)
     last_tps_by_side = [_last_instance_tps(problem, target, side) for side in all_sides]
     reported = set[str]()
-    for model, region, served, weakest in _limiting_sides(problem, target, all_sides):
+    for model, region, served_tps, weakest in _limiting_sides(problem, target, all_sides):
         side = all_sides[weakest]
         present = (target[model, region] > 0) & side.columns
-        if need[model, region] <= 0 or not present.any():
+        if needed_tps[model, region] <= 0 or not present.any():
             continue
         smallest_loss = last_tps_by_side[weakest][model, region][present].min() / side.share
         where = in_region(problem, model, region) + _side_words(problem, side, present)
         # An aggregated pool is on both sides, and is reported once.
-        if served - need[model, region] >= smallest_loss or where in reported:
+        if served_tps - needed_tps[model, region] >= smallest_loss or where in reported:
             continue
         reported.add(where)
         replicas = int(target[model, region, side.columns].sum())
-        demand = float(need[model, region]), served  # to serve, and served
-        yield Binding("local", where, _local_words(problem, where), replicas, *demand)
-
-
-def _local_words(problem: PlanningProblem, where: str) -> str:
-    """Return the sentence on the local demand of ``where``, which binds."""
-    redundancy = redundancy_words(problem).removesuffix(" in each region")
-    return f"{where}: must serve {percent(problem.epsilon)} of its own peak{redundancy}."
+        redundancy = redundancy_words(problem).removesuffix(" in each region")
+        sentence = f"{where}: must serve {percent(problem.epsilon)} of its own peak{redundancy}."
+        needed = float(needed_tps[model, region])
+        yield Binding("local", where, sentence, replicas, needed, served_tps)
 
 
 def _limiting_sides(
@@ -144,32 +140,28 @@ def _binding_joint_peaks(problem: PlanningProblem, target: IntArray) -> Iterator
 
     If a region may be lost, the other regions must serve the peak.
     """
-    need, carried = global_need_tps(problem), carried_tps(problem, target)
-    weakest, reported = carried.min(axis=0), set[str]()
-    remaining = served_without_largest_region(problem, weakest)
-    for side, side_tps in zip(role_sides(problem), carried, strict=True):
+    needed_tps, carried_by_side = global_need_tps(problem), carried_tps(problem, target)
+    weakest_tps, reported = carried_by_side.min(axis=0), set[str]()
+    served_tps = served_without_largest_region(problem, weakest_tps)
+    lost = " without any one of them" if problem.lose_region else ""
+    for side, side_tps in zip(role_sides(problem), carried_by_side, strict=True):
         last_tps = _last_instance_tps(problem, target, side)
         # Only pools of the weakest side bind: fewer instances of another change nothing.
-        is_weakest = side_tps <= weakest * (1 + TOLERANCE)  # [l, r]
+        is_weakest = side_tps <= weakest_tps * (1 + TOLERANCE)  # [l, r]
         all_tight = (target > 0) & side.columns & is_weakest[..., None]
-        for (model,) in np.argwhere((need > 0) & all_tight.any(axis=(1, 2))):
+        for (model,) in np.argwhere((needed_tps > 0) & all_tight.any(axis=(1, 2))):
             tight = all_tight[model]
             where = problem.models[model] + _side_words(problem, side, tight.any(axis=0))
             smallest_loss = last_tps[model][tight].min() / side.share
-            if remaining[model] - need[model] >= smallest_loss or where in reported:
+            if served_tps[model] - needed_tps[model] >= smallest_loss or where in reported:
                 continue
             reported.add(where)
             family = "regions" if problem.lose_region else "global"
             replicas = int(target[model][:, side.columns].sum())
-            demand = float(need[model]), float(remaining[model])  # to serve, and served
-            yield Binding(family, where, _joint_words(problem, where), replicas, *demand)
-
-
-def _joint_words(problem: PlanningProblem, where: str) -> str:
-    """Return the sentence on the joint demand of ``where``, which binds."""
-    lost = " without any one of them" if problem.lose_region else ""
-    redundancy = redundancy_words(problem)
-    return f"{where}: must serve the combined peak of all regions{lost}{redundancy}."
+            redundancy = redundancy_words(problem)
+            sentence = f"{where}: must serve the combined peak of all regions{lost}{redundancy}."
+            needed, served = float(needed_tps[model]), float(served_tps[model])
+            yield Binding(family, where, sentence, replicas, needed, served)
 
 
 def _last_instance_tps(problem: PlanningProblem, target: IntArray, side: Side) -> FloatArray:

@@ -60,25 +60,25 @@ def unserved_sentence(problem: PlanningProblem, target: IntArray) -> str:
     It is "" if there are none. ``target [model, region, GPU column]`` are instances.
     """
     served = local_served_tps(problem, target)
-    local = local_need_tps(problem) * (1 - TOLERANCE) - served
-    total = global_need_tps(problem) * (1 - TOLERANCE) - served.sum(axis=1)
-    short = [
-        f"{in_region(problem, model, region)} {tokens_words(local[model, region])}"
-        for model, region in np.argwhere(local > 0)
+    local_missing_tps = local_need_tps(problem) * (1 - TOLERANCE) - served
+    joint_missing_tps = global_need_tps(problem) * (1 - TOLERANCE) - served.sum(axis=1)
+    shortages = [
+        f"{in_region(problem, model, region)} {tokens_words(local_missing_tps[model, region])}"
+        for model, region in np.argwhere(local_missing_tps > 0)
     ]
-    short += [
-        f"{problem.models[model]} overall {tokens_words(total[model])}"
-        for (model,) in np.argwhere(total > 0)
+    shortages += [
+        f"{problem.models[model]} overall {tokens_words(joint_missing_tps[model])}"
+        for (model,) in np.argwhere(joint_missing_tps > 0)
     ]
     for cap in caps(problem):
         used = cap_use(problem, target, cap)
         if used > cap_limit(cap):
-            short.append(f"{cap_words(cap.family, used - cap.limit)} beyond the limit")
-    if not short:
+            shortages.append(f"{cap_words(cap.family, used - cap.limit)} beyond the limit")
+    if not shortages:
         return ""
     return (
         "The solver hit its time limit. The greedy plan leaves uncovered: "
-        f"{first_names(short)}. Allow more time, or add capacity."
+        f"{first_names(shortages)}. Allow more time, or add capacity."
     )
 
 
@@ -154,39 +154,39 @@ def _global_shortage(problem: PlanningProblem) -> Iterator[str]:
 
 def _maximum_conflicts(problem: PlanningProblem) -> Iterator[str]:
     """Yield a sentence for each local or joint demand that a model cannot serve at its maximums."""
-    size = np.maximum(1, problem.gpus_per_instance)[:, None, :]
-    largest = np.minimum(problem.maximum, problem.usable_gpus[None] // size)
-    served, spare = local_served_tps(problem, largest), redundancy_words(problem)
-    local, total = local_need_tps(problem), global_need_tps(problem)
-    for model, region in np.argwhere(served < local * (1 - TOLERANCE)):
+    gpus_each = np.maximum(1, problem.gpus_per_instance)[:, None, :]
+    largest = np.minimum(problem.maximum, problem.usable_gpus[None] // gpus_each)
+    served_tps, redundancy = local_served_tps(problem, largest), redundancy_words(problem)
+    local_need, joint_need = local_need_tps(problem), global_need_tps(problem)
+    for model, region in np.argwhere(served_tps < local_need * (1 - TOLERANCE)):
         replicas = replica_words(int(largest[model, region].sum()))
         yield (
-            f"{in_region(problem, model, region)} may grow to {replicas}{spare}, "
-            f"serving {served[model, region]:,.0f} of the {tokens_words(local[model, region])} it "
-            f"must serve itself. Raise its maximum or the capacity there, or lower epsilon below "
-            f"{problem.epsilon:g}."
+            f"{in_region(problem, model, region)} may grow to {replicas}{redundancy}, serving "
+            f"{served_tps[model, region]:,.0f} of the {tokens_words(local_need[model, region])} "
+            "it must serve itself. Raise its maximum or the capacity there, or lower epsilon "
+            f"below {problem.epsilon:g}."
         )
-    for (model,) in np.argwhere(served.sum(axis=1) < total * (1 - TOLERANCE)):
+    for (model,) in np.argwhere(served_tps.sum(axis=1) < joint_need * (1 - TOLERANCE)):
         replicas = replica_words(int(largest[model].sum()))
         yield (
-            f"{problem.models[model]} may grow to {replicas} over all regions{spare}, serving "
-            f"{served[model].sum():,.0f} of its joint peak of {tokens_words(total[model])}: raise "
-            "a maximum or the capacity somewhere."
+            f"{problem.models[model]} may grow to {replicas} over all regions{redundancy}, serving "
+            f"{served_tps[model].sum():,.0f} of its joint peak of "
+            f"{tokens_words(joint_need[model])}: raise a maximum or the capacity somewhere."
         )
 
 
 def _shortage(
-    problem: PlanningProblem, need: FloatArray, capacity: IntArray, minimum: IntArray
+    problem: PlanningProblem, need_tps: FloatArray, capacity: IntArray, minimum: IntArray
 ) -> tuple[tuple[int, ...], IntArray, int] | None:
     """Return the smallest set of GPU types that has too few GPUs for the models bound to it.
 
-    ``need [model]`` is in tokens/s. ``capacity [capacity row]`` and ``minimum [model, GPU column]``
-    are in GPUs. Returns the types (capacity rows), the GPUs needed by model, and the GPUs
+    ``need_tps [model]`` is in tokens/s. ``capacity [capacity row]`` and ``minimum [model, GPU
+    column]`` are in GPUs. Returns the types (capacity rows), the GPUs needed by model, and the GPUs
     available. None: no shortage.
     """
     for types in _subsets(len(capacity)):
-        inside = np.isin(problem.rows, types)
-        gpus_needed = _needed_gpus(problem, need, inside, minimum)
+        in_types = np.isin(problem.rows, types)
+        gpus_needed = _needed_gpus(problem, need_tps, in_types, minimum)
         available = int(capacity[list(types)].sum())
         if gpus_needed.sum() > available:
             return types, gpus_needed, available
@@ -194,43 +194,44 @@ def _shortage(
 
 
 def _needed_gpus(
-    problem: PlanningProblem, need: FloatArray, inside: BoolArray, minimum: IntArray
+    problem: PlanningProblem, need: FloatArray, in_types: BoolArray, minimum: IntArray
 ) -> IntArray:
     """Return the GPUs of a set of types that each model bound to it needs, ``[model]``.
 
-    A model is bound to the set, the GPU columns ``inside``, if it can run on no other type. It
+    A model is bound to the set, the GPU columns ``in_types``, if it can run on no other type. It
     needs at least the GPUs for its tokens on the most efficient type, and at least its minimums.
     With several sides (prefill and decode), the side that needs most GPUs counts.
     """
-    gpus_needed: IntArray = minimum[:, inside].sum(axis=1)
+    gpus_needed: IntArray = minimum[:, in_types].sum(axis=1)
     for side in role_sides(problem):
         can_run = problem.theta_tps * side.columns > 0  # [l, g]
-        is_bound = can_run.any(axis=1) & ~can_run[:, ~inside].any(axis=1)
+        is_bound = can_run.any(axis=1) & ~can_run[:, ~in_types].any(axis=1)
         for (model,) in np.argwhere(is_bound & (need > 0)):
-            columns = np.flatnonzero(inside & can_run[model]).tolist()
+            columns = np.flatnonzero(in_types & can_run[model]).tolist()
             fewest = _fewest_gpus(problem, need[model], side, model, columns)
             gpus_needed[model] = max(gpus_needed[model], fewest)
     return gpus_needed
 
 
 def _fewest_gpus(
-    problem: PlanningProblem, need: float, side: Side, model: int, columns: list[int]
+    problem: PlanningProblem, need_tps: float, side: Side, model: int, columns: list[int]
 ) -> int:
-    """Return a lower bound on the GPUs that a model needs to serve ``need`` tokens/s.
+    """Return a lower bound on the GPUs that a model needs to serve ``need_tps`` tokens/s.
 
     ``columns`` are the GPU columns that it may use. The bound is exact for one column in one
     region. It holds for several pools too, because separate pools carry no more than one pool of
     all their instances.
     """
-    need *= side.share * (1 - TOLERANCE)
-    sizes = np.maximum(1, problem.gpus_per_instance[model, columns])  # GPUs of an instance
+    need_tps *= side.share * (1 - TOLERANCE)
+    gpus_each = np.maximum(1, problem.gpus_per_instance[model, columns])  # GPUs of an instance
     if len(columns) == 1:
         (column,) = columns
-        replicas = fewest_instances(problem, model, column, need, int(side.lost[column]))
-        return replicas * int(sizes[0])
-    step = int(np.gcd.reduce(sizes))  # whole replicas take multiples of it
-    per_token = (sizes / problem.theta_tps[model, columns]).min()
-    return max(int(np.ceil(need * per_token / step)) * step, int(sizes.min()))
+        replicas = fewest_instances(problem, model, column, need_tps, int(side.lost[column]))
+        return replicas * int(gpus_each[0])
+    common_gpus = int(np.gcd.reduce(gpus_each))  # whole replicas take multiples of it
+    gpus_per_tps = (gpus_each / problem.theta_tps[model, columns]).min()
+    gpus = int(np.ceil(need_tps * gpus_per_tps / common_gpus)) * common_gpus
+    return max(gpus, int(gpus_each.min()))
 
 
 def _subsets(types: int) -> Iterator[tuple[int, ...]]:
@@ -242,8 +243,9 @@ def _subsets(types: int) -> Iterator[tuple[int, ...]]:
 
 def _words_by_model(problem: PlanningProblem, gpus: IntArray) -> str:
     """Return each model with its ``gpus [model]`` in words, the largest number first."""
-    order = np.argsort(-gpus, kind="stable")
-    return first_names([f"{problem.models[m]} {gpus[m]:,}" for m in order if gpus[m]])
+    largest_first = np.argsort(-gpus, kind="stable")
+    models = [model for model in largest_first if gpus[model]]
+    return first_names([f"{problem.models[model]} {gpus[model]:,}" for model in models])
 
 
 def _type_words(problem: PlanningProblem, types: tuple[int, ...]) -> str:

@@ -59,9 +59,11 @@ class Covering:
         uncovered = np.zeros(len(needs.tps))
         for side in self._sides:
             pools = self._pools(needs, side)
-            carried = self._capacity_after_loss(pools, self.target[pools.index], side)
-            missing = needs.tps * side.share - np.where(pools.usable, carried, 0.0).sum(axis=1)
-            uncovered = np.maximum(uncovered, self._add(pools, missing, side, single) / side.share)
+            carried_tps = self._capacity_after_loss(pools, self.target[pools.index], side)
+            usable_tps = np.where(pools.usable, carried_tps, 0.0).sum(axis=1)
+            missing_tps = needs.tps * side.share - usable_tps
+            left_tps = self._add(pools, missing_tps, side, single)
+            uncovered = np.maximum(uncovered, left_tps / side.share)
         return uncovered
 
     def _pools(self, needs: Needs, side: Side) -> _Pools:
@@ -73,74 +75,68 @@ class Covering:
         usable = (self._problem.theta_tps[model, column] > 0) & side.columns[column]
         return _Pools(model, region, column, usable)
 
-    def _add(self, pools: _Pools, need: FloatArray, side: Side, single: bool) -> FloatArray:
-        """Add instances for ``need [n]`` more tokens/s; return the tokens/s left over, ``[n]``.
+    def _add(self, pools: _Pools, need_tps: FloatArray, side: Side, single: bool) -> FloatArray:
+        """Add instances for ``need_tps [n]`` more tokens/s; return the tokens/s left over, ``[n]``.
 
         ``pools`` are the pools of one side that may serve each need. In each round, each uncovered
         need takes the pool with the lowest price per token/s. With ``single``, there is only one
         round, of one instance each.
         """
-        remaining, slack = need.copy(), TOLERANCE * np.maximum(need, 0.0)
-        uncovered = np.flatnonzero(remaining > slack)  # needs that are not covered yet
+        remaining, tolerance = need_tps.copy(), TOLERANCE * np.maximum(need_tps, 0.0)
+        uncovered = np.flatnonzero(remaining > tolerance)  # needs that are not covered yet
         while uncovered.size:
             candidates = pools.of_needs(uncovered)
-            count, added, price_per_token = self._price_next(
+            instances, added_tps, price_per_token = self._price_next(
                 candidates, remaining[uncovered], side, single
             )
             # The cheapest pool of each need. A need for which nothing fits stays uncovered.
-            best = np.argmin(price_per_token, axis=1)
-            can_add = np.isfinite(price_per_token[np.arange(len(best)), best])
-            uncovered, chosen = uncovered[can_add], (np.flatnonzero(can_add), best[can_add])
-            self._take(candidates, chosen, count[chosen])
-            remaining[uncovered] -= added[chosen]
+            cheapest = np.argmin(price_per_token, axis=1)
+            can_add = np.isfinite(price_per_token[np.arange(len(cheapest)), cheapest])
+            uncovered, chosen = uncovered[can_add], (np.flatnonzero(can_add), cheapest[can_add])
+            # Take the chosen instances, and use up their GPUs.
+            model, region, column = (index[chosen] for index in candidates.index)
+            self.target[model, region, column] += instances[chosen]
+            gpus = instances[chosen] * self._problem.gpus_per_instance[model, column]
+            self.free[region, self._problem.rows[column]] -= gpus
+            remaining[uncovered] -= added_tps[chosen]
             if single:
                 break
-            uncovered = uncovered[remaining[uncovered] > slack[uncovered]]
-        return np.where(remaining > slack, remaining, 0.0)
-
-    def _take(self, pools: _Pools, chosen: tuple[IntArray, IntArray], count: IntArray) -> None:
-        """Add ``count`` instances to each of the ``chosen`` pools, and use up their GPUs."""
-        model, region, column = (index[chosen] for index in pools.index)
-        self.target[model, region, column] += count
-        gpus = count * self._problem.gpus_per_instance[model, column]
-        self.free[region, self._problem.rows[column]] -= gpus
+            uncovered = uncovered[remaining[uncovered] > tolerance[uncovered]]
+        return np.where(remaining > tolerance, remaining, 0.0)
 
     def _price_next(
-        self, pools: _Pools, need: FloatArray, side: Side, single: bool
+        self, pools: _Pools, need_tps: FloatArray, side: Side, single: bool
     ) -> tuple[IntArray, FloatArray, FloatArray]:
         """Return number, added tokens/s and price of the next instances of each pool, ``[n, p]``.
 
-        The number is the most instances that ``need`` uses in full, at least one, or 1 with
+        The number is the most instances that ``need_tps`` uses in full, at least one, or 1 with
         ``single``. The price is the charge per useful token/s, infinite if nothing fits. Capacity
         beyond the need is not useful, so it raises the price.
         """
         model, _, column = pools.index
-        need, present = need[:, None], self.target[pools.index]
-        most = self._most_that_fit(pools)
+        need_tps, present_count = need_tps[:, None], self.target[pools.index]
+        region, problem = pools.region, self._problem
+        gpus_each = problem.gpus_per_instance[model, column]
+        fit_in_free = self.free[region, problem.rows[column]] // gpus_each
+        below_maximum = problem.maximum[pools.index] - present_count
+        most_that_fit = np.where(pools.usable, np.minimum(below_maximum, fit_in_free), 0)
         # Running instances cost no start. Take them first and price new ones in a later round.
-        still_running = self._problem.current[pools.index] - present  # not yet in the target
-        limit = np.where(still_running > 0, np.minimum(most, still_running), most)
+        still_running = problem.current[pools.index] - present_count  # not yet in the target
+        running_that_fit = np.minimum(most_that_fit, still_running)
+        count_limit = np.where(still_running > 0, running_that_fit, most_that_fit)
 
         # Instances that the need uses in full, and the tokens/s that they add.
-        before = self._capacity_after_loss(pools, present, side)
-        fully_used = self._curves.fully_used(model, column, before + need * (1 + ROUNDING))
-        count = fully_used + side.lost[column] - present
-        count = np.clip(count, 1, 1 if single else np.maximum(limit, 1))
-        added = self._capacity_after_loss(pools, present + count, side) - before
+        tps_before = self._capacity_after_loss(pools, present_count, side)
+        fully_used = self._curves.fully_used(model, column, tps_before + need_tps * (1 + ROUNDING))
+        count = fully_used + side.lost[column] - present_count
+        count = np.clip(count, 1, 1 if single else np.maximum(count_limit, 1))
+        added_tps = self._capacity_after_loss(pools, present_count + count, side) - tps_before
 
         start_cost = np.where(still_running > 0, 0.0, self._start[pools.index])
-        charge = (self._hourly[pools.index] + start_cost) / self._side_count[column] * count
-        useful = np.minimum(added, need)
-        price_per_token = charge / np.maximum(useful, ROUNDING * need)  # never divides by 0
-        return count, added, np.where(most > 0, price_per_token, np.inf)
-
-    def _most_that_fit(self, pools: _Pools) -> IntArray:
-        """Return the most further instances of each pool by free GPUs and maximums, ``[n, p]``."""
-        problem, (model, region, column) = self._problem, pools.index
-        gpus_each = problem.gpus_per_instance[model, column]
-        that_fit = self.free[region, problem.rows[column]] // gpus_each
-        below_maximum = problem.maximum[pools.index] - self.target[pools.index]
-        return np.where(pools.usable, np.minimum(below_maximum, that_fit), 0)
+        usd = (self._hourly[pools.index] + start_cost) / self._side_count[column] * count
+        useful_tps = np.minimum(added_tps, need_tps)
+        price_per_token = usd / np.maximum(useful_tps, ROUNDING * need_tps)  # never divides by 0
+        return count, added_tps, np.where(most_that_fit > 0, price_per_token, np.inf)
 
     def _capacity_after_loss(self, pools: _Pools, count: IntArray, side: Side) -> FloatArray:
         """Return the tokens/s of ``count`` instances in each pool, less those that ``side`` loses.

@@ -33,8 +33,10 @@ def cap_words(family: str, value: float) -> str:
 
 
 def join_names(names: Sequence[str]) -> str:
-    """Join names as "a", "a and b" or "a, b and c"."""
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]])) if names else "none"
+    """Join names as "a", "a and b" or "a, b and c"; "none" without names."""
+    if len(names) < 2:
+        return names[0] if names else "none"
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def first_names(names: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from planner.optimizer.figures import global_need_tps, local_need_tps
 from planner.optimizer.objective import price
 from planner.optimizer.pools import capacity_curve, carried_by_pools
 from planner.optimizer.problem import PlanningProblem
-from planner.optimizer.roles import Side, carried_tps, role_sides
+from planner.optimizer.roles import carried_tps, role_sides
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
 ROUNDING = 1e-9  # share of the served tokens/s
@@ -25,28 +25,24 @@ def greedy_target(problem: PlanningProblem) -> IntArray:
     """
     covering = Covering(problem)
     column_choices = (problem.theta_tps > 0).sum(axis=1)  # of each model
-    local, joint = local_need_tps(problem), global_need_tps(problem)
-    _cover_local(covering, local, column_choices)
-    all_regions = list(range(len(problem.regions)))
-    for model in np.lexsort((-joint, column_choices)):
-        if joint[model] <= 0:
-            continue
-        covering.cover(Needs.one(model, all_regions, float(joint[model])))
-        for lost in all_regions if problem.lose_region else ():
-            others = [region for region in all_regions if region != lost]
-            covering.cover(Needs.one(model, others, float(joint[model])))
-    _Removal(problem, covering.target, local, joint).remove_dearest_first()
-    return covering.target
-
-
-def _cover_local(covering: Covering, local: FloatArray, column_choices: IntArray) -> None:
-    """Cover the local demand by region: models with few columns first, then the largest demand."""
-    choices = np.broadcast_to(column_choices[:, None], local.shape)
-    order = np.lexsort((-local, choices), axis=0)  # [place, region] the models of each region
+    local_tps, joint_tps = local_need_tps(problem), global_need_tps(problem)
+    # Cover the local demand by region: models with few columns first, then the largest demand.
+    choices = np.broadcast_to(column_choices[:, None], local_tps.shape)
+    order = np.lexsort((-local_tps, choices), axis=0)  # [place, region] the models of each region
     for models in order:
-        regions = np.flatnonzero(local[models, range(len(models))] > 0)
+        regions = np.flatnonzero(local_tps[models, range(len(models))] > 0)
         needed = models[regions]
-        covering.cover(Needs(needed, regions[:, None], local[needed, regions]))
+        covering.cover(Needs(needed, regions[:, None], local_tps[needed, regions]))
+    all_regions = list(range(len(problem.regions)))
+    for model in np.lexsort((-joint_tps, column_choices)):
+        if joint_tps[model] <= 0:
+            continue
+        covering.cover(Needs.one(model, all_regions, float(joint_tps[model])))
+        for lost_region in all_regions if problem.lose_region else ():
+            other_regions = [region for region in all_regions if region != lost_region]
+            covering.cover(Needs.one(model, other_regions, float(joint_tps[model])))
+    _Removal(problem, covering.target, local_tps, joint_tps).remove_dearest_first()
+    return covering.target
 
 
 class _Removal:
@@ -74,36 +70,33 @@ class _Removal:
     def _remove_from(self, model: int, region: int, column: int) -> None:
         """Remove the most instances of a pool that leave every side with enough."""
         required = self._required_tps(model, region)
-        cell = model, region, column
-        removed = int(self.target[cell] - self.problem.minimum[cell])
-        lost_tps = {}  # by side
+        pool = model, region, column
+        present, minimum = int(self.target[pool]), int(self.problem.minimum[pool])
+        removed = present - minimum
+        lost_by_side = {}
         for index, side in enumerate(self.sides):
             if side.columns[column]:
-                lost = self._lost_tps(side, model, region, column)
-                spare = max(0.0, self.served_tps[index, model, region] - required)
-                removed = min(removed, int((lost <= spare).sum()) - 1)
-                lost_tps[index] = lost
-        self.target[cell] -= removed
-        for index, lost in lost_tps.items():
-            self.served_tps[index, model, region] -= lost[removed]
+                lost_count = int(side.lost[column])
+                curve = capacity_curve(self.problem, model, column, present, lost_count)
+                pool_tps = curve / side.share  # of 0 to ``present`` instances
+                # The tokens/s that the side loses with 0, 1, 2, ... instances less.
+                lost_tps = pool_tps[present] - pool_tps[minimum : present + 1][::-1]
+                spare_tps = max(0.0, self.served_tps[index, model, region] - required)
+                removed = min(removed, int((lost_tps <= spare_tps).sum()) - 1)
+                lost_by_side[index] = lost_tps
+        self.target[pool] -= removed
+        for index, lost_tps in lost_by_side.items():
+            self.served_tps[index, model, region] -= lost_tps[removed]
 
     def _required_tps(self, model: int, region: int) -> float:
         """Return what a region has to serve: its own demand, and the joint one others cannot."""
-        by_region = self.served_tps[:, model].min(axis=0)
-        elsewhere = np.delete(by_region, region)
-        others_tps = float(elsewhere.sum())
+        served_tps = self.served_tps[:, model].min(axis=0)
+        others_by_region = np.delete(served_tps, region)
+        others_tps = float(others_by_region.sum())
         if self.problem.lose_region:  # the largest of them
-            others_tps -= elsewhere.max(initial=0.0)
+            others_tps -= others_by_region.max(initial=0.0)
         demand_here = max(self.local[model, region], self.joint[model] - others_tps)
-        return float(min(by_region[region], demand_here))
-
-    def _lost_tps(self, side: Side, model: int, region: int, column: int) -> FloatArray:
-        """Return the tokens/s that ``side`` loses with 0, 1, 2, ... instances less of a pool."""
-        present = int(self.target[model, region, column])
-        least = int(self.problem.minimum[model, region, column])
-        curve = capacity_curve(self.problem, model, column, present, int(side.lost[column]))
-        pool_tps = curve / side.share  # with 0 to ``present`` instances
-        return np.asarray(pool_tps[present] - pool_tps[least : present + 1][::-1])
+        return float(min(served_tps[region], demand_here))
 
     def _removable(self) -> BoolArray:
         """Return True for pools that can lose an instance with all demand still covered.
@@ -111,18 +104,19 @@ class _Removal:
         The shape is ``[model, region, GPU column]``. Each pool is tested as if no other pool lost
         an instance. A removal never makes another pool removable.
         """
-        weakest = self.served_tps.min(axis=0)
-        others = weakest.sum(axis=1, keepdims=True) - weakest
+        served_tps = self.served_tps.min(axis=0)
+        others_tps = served_tps.sum(axis=1, keepdims=True) - served_tps
         if self.problem.lose_region:
-            others = others - _largest_other_region(weakest)
+            others_tps = others_tps - _largest_other_region(served_tps)
         # A region has to serve its own demand, and the joint demand that others cannot.
-        required = np.minimum(weakest, np.maximum(self.local, self.joint[:, None] - others))
+        demand_here = np.maximum(self.local, self.joint[:, None] - others_tps)
+        required_tps = np.minimum(served_tps, demand_here)
         removable = self.target > self.problem.minimum
         for side, side_tps in zip(self.sides, self.served_tps, strict=True):
-            carried = carried_by_pools(self.problem, self.target, side.lost)
-            drop = carried - carried_by_pools(self.problem, self.target - 1, side.lost)
-            spare = (side_tps - required) * (1 + ROUNDING) + ROUNDING * side_tps
-            removable &= ~side.columns | (drop / side.share <= spare[..., None])
+            carried_tps = carried_by_pools(self.problem, self.target, side.lost)
+            lost_tps = carried_tps - carried_by_pools(self.problem, self.target - 1, side.lost)
+            spare_tps = (side_tps - required_tps) * (1 + ROUNDING) + ROUNDING * side_tps
+            removable &= ~side.columns | (lost_tps / side.share <= spare_tps[..., None])
         return removable
 
 
@@ -134,6 +128,6 @@ def _largest_other_region(served: FloatArray) -> FloatArray:
     if served.shape[1] == 1:
         return np.zeros(served.shape)
     largest_region = np.argsort(served, axis=1)[:, -1:]
-    second, largest = np.split(np.sort(served, axis=1)[:, -2:], 2, axis=1)
+    second_largest, largest = np.split(np.sort(served, axis=1)[:, -2:], 2, axis=1)
     is_largest = np.arange(served.shape[1]) == largest_region
-    return np.where(is_largest, second, largest)
+    return np.where(is_largest, second_largest, largest)

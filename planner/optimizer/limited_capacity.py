@@ -102,11 +102,11 @@ def unserved_demand(problem: PlanningProblem, target: IntArray) -> tuple[FloatAr
     They are ``[model, region]`` and ``[model]``. What is missing of a local need is not counted
     again for the joint peak.
     """
-    served = local_served_tps(problem, target)
-    need, peak = local_need_tps(problem), global_need_tps(problem)
-    local = np.where(served < need * (1 - TOLERANCE), need - served, 0.0)
-    missing = peak - served.sum(axis=1) - local.sum(axis=1)
-    return local, np.where(missing > TOLERANCE * peak, missing, 0.0)
+    served_tps = local_served_tps(problem, target)
+    need_tps, peak_tps = local_need_tps(problem), global_need_tps(problem)
+    local_missing = np.where(served_tps < need_tps * (1 - TOLERANCE), need_tps - served_tps, 0.0)
+    joint_missing = peak_tps - served_tps.sum(axis=1) - local_missing.sum(axis=1)
+    return local_missing, np.where(joint_missing > TOLERANCE * peak_tps, joint_missing, 0.0)
 
 
 def _greedy_by_policy(
@@ -191,11 +191,9 @@ class _GreedyFleet:
         if workload.region >= 0:
             return Needs.one(model, (workload.region,), need)
         # A joint demand: unmet local needs are workloads of their own.
-        local, served = (
-            local_need_tps(problem)[model],
-            local_served_tps(problem, self.target)[model],
-        )
-        need -= float(np.maximum(0.0, local - served).sum())
+        local_tps = local_need_tps(problem)[model]
+        served_tps = local_served_tps(problem, self.target)[model]
+        need -= float(np.maximum(0.0, local_tps - served_tps).sum())
         return Needs.one(model, range(len(problem.regions)), need)
 
 
@@ -207,37 +205,39 @@ def _respects_caps(problem: PlanningProblem, target: IntArray) -> bool:
 
 
 def unserved_by_tier(
-    local: FloatArray,
-    joint: FloatArray,
+    local_missing: FloatArray,
+    joint_missing: FloatArray,
     tier_tps: FloatArray,
     epsilon: float,
     tier_weights: FloatArray,
 ) -> FloatArray:
     """Return the unserved tokens/s ``[tier, model]``; tiers of low weight lose first.
 
-    ``local [model, region]`` is the unserved demand of regions. ``joint [model]`` is the unserved
-    joint peak beyond that. In a region, a tier loses at most the share ``epsilon`` of its peak
-    there, from ``tier_tps [tier, model, region, bin]``. Over all regions, it loses at most its
-    whole demand. ``tier_weights`` are ``[tier, model]``.
+    ``local_missing [model, region]`` is the unserved demand of regions. ``joint_missing [model]``
+    is the unserved joint peak beyond that. In a region, a tier loses at most the share ``epsilon``
+    of its peak there, from ``tier_tps [tier, model, region, bin]``. Over all regions, it loses at
+    most its whole demand. ``tier_weights`` are ``[tier, model]``.
     """
-    regional = epsilon * tier_tps.max(axis=3)
-    peak = np.maximum(regional.sum(axis=2), tier_tps.sum(axis=2).max(axis=2))
+    local_need_tps = epsilon * tier_tps.max(axis=3)
+    peak_tps = np.maximum(local_need_tps.sum(axis=2), tier_tps.sum(axis=2).max(axis=2))
     unserved = np.zeros(tier_weights.shape)
-    for model, missing_of_all in enumerate(joint.tolist()):
+    for model, joint_missing_tps in enumerate(joint_missing.tolist()):
         lowest_first = np.argsort(tier_weights[:, model], kind="stable").tolist()
-        lost = unserved[:, model]  # a view, which is changed in place
-        for region, missing in enumerate(local[model].tolist()):
-            _lose(lost, missing, regional[:, model, region], lowest_first)
-        _lose(lost, missing_of_all, peak[:, model] - lost, lowest_first)
+        lost_tps = unserved[:, model]  # a view, which is changed in place
+        for region, missing_tps in enumerate(local_missing[model].tolist()):
+            _lose(lost_tps, missing_tps, local_need_tps[:, model, region], lowest_first)
+        _lose(lost_tps, joint_missing_tps, peak_tps[:, model] - lost_tps, lowest_first)
     return unserved
 
 
-def _lose(lost: FloatArray, missing: float, most: FloatArray, order: list[int]) -> None:
-    """Add the ``missing`` tokens/s to what tiers have ``lost``, at most ``most [tier]`` each."""
-    for tier in order:
-        share = min(missing, float(most[tier]))
-        lost[tier] += share
-        missing -= share
+def _lose(
+    lost_tps: FloatArray, missing_tps: float, max_tps: FloatArray, tier_order: list[int]
+) -> None:
+    """Add ``missing_tps`` to what tiers have ``lost_tps``, at most ``max_tps [tier]`` each."""
+    for tier in tier_order:
+        taken_tps = min(missing_tps, float(max_tps[tier]))
+        lost_tps[tier] += taken_tps
+        missing_tps -= taken_tps
 
 
 def _workloads(
@@ -281,8 +281,8 @@ def _split_by_weight(
         return
     need_before = 0.0  # of the tiers of higher weight
     for weight_of_tier in np.unique(tier_weights[:, model])[::-1]:
-        included = demand_tps[tier_weights[:, model] >= weight_of_tier]
-        need_now = need * float(included.sum(axis=0).max()) / peak
+        included_tps = demand_tps[tier_weights[:, model] >= weight_of_tier]
+        need_now = need * float(included_tps.sum(axis=0).max()) / peak
         if need_now > need_before:
             yield _Workload(float(weight_of_tier), model, region, need_now, need_now - need_before)
         need_before = need_now

@@ -100,13 +100,13 @@ def _scarce_gpus(
             continue
         step = int(problem.gpus_per_instance[usable].max())
         if free[region, row] < step:
-            more = problem.capacity_gpus.copy()
-            more[region, row] += step
+            more_gpus = problem.capacity_gpus.copy()
+            more_gpus[region, row] += step
             what = f"{step} more {problem.row_names[row]} in {problem.regions[region]}"
             yield _ScarceLimit(
                 float(duals[region, row]) * step,
                 Move(CAPACITY, what, float(step), "GPUs"),
-                _with_more_capacity(problem, more),
+                _with_more_capacity(problem, more_gpus),
             )
 
 
@@ -125,12 +125,12 @@ def _scarce_power(
         step = float(cap.per_instance[usable].max(initial=0.0))
         if step <= 0 or cap.limit - cap_use(problem, target, cap) >= step:
             continue
-        more = problem.power_kw.copy()
-        more[region, row] += step
+        more_kw = problem.power_kw.copy()
+        more_kw[region, row] += step
         yield _ScarceLimit(
             float(dual) * step,
             Move(POWER, f"{step:,.1f} kW more for the {cap.where}", step, "kW"),
-            replace(problem, power_kw=more),
+            replace(problem, power_kw=more_kw),
         )
 
 
@@ -139,11 +139,12 @@ def _with_more_capacity(problem: PlanningProblem, capacity_gpus: IntArray) -> Pl
 
     Maximums that the old capacity set grow as well.
     """
-    wider = replace(problem, capacity_gpus=capacity_gpus)
-    size = np.maximum(1, problem.gpus_per_instance)[:, None, :]
-    fit_before, fit_now = problem.usable_gpus[None] // size, wider.usable_gpus[None] // size
-    set_by_capacity = problem.maximum >= fit_before
-    return replace(wider, maximum=problem.maximum + set_by_capacity * (fit_now - fit_before))
+    larger = replace(problem, capacity_gpus=capacity_gpus)
+    gpus_each = np.maximum(1, problem.gpus_per_instance)[:, None, :]
+    fit_before = problem.usable_gpus[None] // gpus_each
+    fit_now = larger.usable_gpus[None] // gpus_each
+    is_set_by_capacity = problem.maximum >= fit_before
+    return replace(larger, maximum=problem.maximum + is_set_by_capacity * (fit_now - fit_before))
 
 
 def solve_moved(
@@ -162,19 +163,19 @@ def solve_moved(
     is computed here: it shows a value that is too small to save a whole instance.
     """
     if before is not None:
-        optimum, moved_optimum = (_relaxation_duals(p)[0] for p in (before, moved))
+        optimum, moved_optimum = (_relaxation_duals(each)[0] for each in (before, moved))
         relaxed = None
         if optimum is not None and moved_optimum is not None:
             relaxed = optimum - moved_optimum
-    moved_limit = move.family, move.what, move.step, move.unit
+    limit = move.family, move.what, move.step, move.unit
     moved_plan = solve_window(moved, **options)
     if moved_plan.status not in (OPTIMAL, FEASIBLE):
-        return MarginalValue(*moved_limit, None, 0.0, relaxed)  # no plan: the saving is unknown
+        return MarginalValue(*limit, None, 0.0, relaxed)  # no plan: the saving is unknown
     saves = plan.objective_usd - moved_plan.objective_usd
     uncertainty = (plan.objective_usd - plan.bound_usd) + (
         moved_plan.objective_usd - moved_plan.bound_usd
     )
-    return MarginalValue(*moved_limit, saves, uncertainty / 2, relaxed)
+    return MarginalValue(*limit, saves, uncertainty / 2, relaxed)
 
 
 def _relaxation_duals(problem: PlanningProblem) -> tuple[float | None, FloatArray, FloatArray]:
@@ -185,19 +186,19 @@ def _relaxation_duals(problem: PlanningProblem) -> tuple[float | None, FloatArra
     solved.
     """
     draft = draft_program(single_period(problem), cuts=False)
-    duals = np.zeros(problem.capacity_gpus.shape)
+    gpu_duals = np.zeros(problem.capacity_gpus.shape)
     power_duals = np.zeros(len(tuple(power_caps(problem))))
     if not draft.builder.count:
-        return None, duals, power_duals
+        return None, gpu_duals, power_duals
     highs = loaded_highs(draft.builder.program(), time_limit_s=RELAXATION_LIMIT_S, relaxed=True)
     run(highs, lambda: None)
     if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-        return None, duals, power_duals
+        return None, gpu_duals, power_duals
     values = np.maximum(0.0, -np.array(highs.getSolution().row_dual))
     for family in draft.builder.families:
-        of_family = values[family.first : family.beyond]
+        family_duals = values[family.first : family.beyond]
         if family.name == CAPACITY:
-            duals = of_family.reshape(duals.shape)
+            gpu_duals = family_duals.reshape(gpu_duals.shape)
         elif family.name == POWER:
-            power_duals = of_family
-    return float(highs.getInfo().objective_function_value), duals, power_duals
+            power_duals = family_duals
+    return float(highs.getInfo().objective_function_value), gpu_duals, power_duals

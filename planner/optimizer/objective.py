@@ -90,13 +90,13 @@ def true_bound(windows: Sequence[PlanningProblem], bound: float) -> float:
     price. A started instance also costs its price at least once, so all excesses together are at
     most h * true cost. So the true cost is at least objective / (1 + h).
     """
-    least_start_share = STICKINESS
+    smallest_share = STICKINESS
     for window in windows:
-        hourly, start = price(window), start_price(window)
-        priced = hourly > 0
-        start_shares = start[priced] / hourly[priced]
-        least_start_share = float(start_shares.min(initial=least_start_share))
-    return max(0.0, bound) / (1.0 + STICKINESS - least_start_share)
+        hourly_usd, start_usd = price(window), start_price(window)
+        has_price = hourly_usd > 0
+        start_shares = start_usd[has_price] / hourly_usd[has_price]
+        smallest_share = float(start_shares.min(initial=smallest_share))
+    return max(0.0, bound) / (1.0 + STICKINESS - smallest_share)
 
 
 def caps(problem: PlanningProblem) -> tuple[Cap, ...]:
@@ -107,14 +107,14 @@ def caps(problem: PlanningProblem) -> tuple[Cap, ...]:
         (CARBON, problem.carbon_kg, "kg"),
     ):
         if np.isfinite(limit):
-            hourly, started = per_hour(problem, measure), per_start(problem, measure)
-            limits.append(Cap(family, hourly, started, float(limit)))
+            use_per_hour, use_per_start = per_hour(problem, measure), per_start(problem, measure)
+            limits.append(Cap(family, use_per_hour, use_per_start, float(limit)))
     if np.isfinite(problem.churn):
         # stops = current + starts - instances, so starts + stops = 2 starts - instances + current.
         # The constant ``current`` moves to the limit.
-        one_each = np.ones(problem.current.shape)
+        ones = np.ones(problem.current.shape)
         limit = float(problem.churn) - float(problem.current.sum())
-        limits.append(Cap(CHURN, -one_each, 2 * one_each, limit))
+        limits.append(Cap(CHURN, -ones, 2 * ones, limit))
     return (*limits, *power_caps(problem))
 
 
@@ -142,8 +142,8 @@ def totals(problem: PlanningProblem, target: IntArray) -> Totals:
     starts = np.maximum(0, target - problem.current)
     stops = np.maximum(0, problem.current - target)
     usd, gpu_hours, kwh, kg = (
-        float((per_hour(problem, m) * target + per_start(problem, m) * starts).sum())
-        for m in MEASURES
+        float((per_hour(problem, name) * target + per_start(problem, name) * starts).sum())
+        for name in MEASURES
     )
     return Totals(usd, gpu_hours, kwh, kg, int(starts.sum()), int(stops.sum()))
 

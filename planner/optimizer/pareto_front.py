@@ -43,7 +43,8 @@ def pareto_front(
     limits = np.linspace(best_second.second, best_first.second, points)
     plans = [best_first, *(least_first(float(limit) * (1 + SLACK)) for limit in limits[:-1])]
     candidates = sorted(
-        (point for point in plans if point is not None), key=lambda p: (p.second, p.first)
+        (point for point in plans if point is not None),
+        key=lambda point: (point.second, point.first),
     )
     front: list[FrontPoint[T]] = []
     for candidate in candidates:
@@ -61,11 +62,11 @@ def knee(points: list[tuple[float, float]]) -> int | None:
     """
     if len(points) < 3:
         return None
-    xy = np.array(points, float)
-    spread = xy.max(axis=0) - xy.min(axis=0)
+    objectives = np.array(points, float)
+    spread = objectives.max(axis=0) - objectives.min(axis=0)
     if np.any(spread <= 0):
         return None
-    scaled = (xy - xy.min(axis=0)) / spread
-    below = 1.0 - scaled.sum(axis=1)  # the ends lie on x + y = 1
-    best = int(np.argmax(below))
-    return best if below[best] > SLACK else None
+    scaled = (objectives - objectives.min(axis=0)) / spread
+    depth = 1.0 - scaled.sum(axis=1)  # the ends lie on x + y = 1
+    lowest_point = int(np.argmax(depth))
+    return lowest_point if depth[lowest_point] > SLACK else None

@@ -61,8 +61,8 @@ def capacity_after_loss(
 class CapacityCurves:
     """The capacity curves of every model and GPU column, evaluated for many pools at once."""
 
-    theta: FloatArray  # [model, column] tokens/s of each instance beyond the known counts
-    known: FloatArray  # [model, column, count] tokens/s of 0 to n instances
+    theta_tps: FloatArray  # [model, column] tokens/s of each instance beyond the known counts
+    known_tps: FloatArray  # [model, column, count] tokens/s of 0 to n instances
 
     @classmethod
     def from_problem(cls, problem: PlanningProblem, lost: int = 0) -> CapacityCurves:
@@ -73,26 +73,27 @@ class CapacityCurves:
     @property
     def steepest(self) -> FloatArray:
         """Return the most tokens/s that one instance can add to its pool, ``[model, column]``."""
-        steps = np.diff(self.known, axis=2)
-        return np.asarray(np.maximum(self.theta, steps.max(axis=2, initial=0.0)))
+        added_tps = np.diff(self.known_tps, axis=2)
+        return np.asarray(np.maximum(self.theta_tps, added_tps.max(axis=2, initial=0.0)))
 
     def capacity_tps(self, model: IntArray, column: IntArray, count: IntArray) -> FloatArray:
         """Return the tokens/s of ``count`` instances in pools of each ``model`` and ``column``."""
-        within = np.minimum(count, self.known.shape[2] - 1)
-        beyond = self.theta[model, column] * (count - within)
-        return np.asarray(self.known[model, column, within] + beyond)
+        known_count = np.minimum(count, self.known_tps.shape[2] - 1)
+        beyond_tps = self.theta_tps[model, column] * (count - known_count)
+        return np.asarray(self.known_tps[model, column, known_count] + beyond_tps)
 
     def fully_used(self, model: IntArray, column: IntArray, tps: FloatArray) -> IntArray:
         """Return the most instances that a demand of ``tps`` tokens/s uses in full.
 
         That is the largest n with C(n) <= ``tps``, and 0 for a model that cannot run on the column.
         """
-        theta, curve = self.theta[model, column], self.known[model, column]
-        can_run, last = theta > 0, curve.shape[-1] - 1
+        tps_each, curve = self.theta_tps[model, column], self.known_tps[model, column]
+        can_run, last_known = tps_each > 0, curve.shape[-1] - 1
         known_count = (curve <= tps[..., None]).sum(axis=-1) - 1
-        # Beyond the known curve, each further instance carries theta.
-        beyond = np.maximum(tps - curve[..., last], 0.0) / np.where(can_run, theta, 1.0)
-        further_count = np.where(known_count == last, np.floor(beyond), 0.0)
+        # Beyond the known curve, each further instance serves theta.
+        beyond_tps = np.maximum(tps - curve[..., last_known], 0.0)
+        further = np.floor(beyond_tps / np.where(can_run, tps_each, 1.0))
+        further_count = np.where(known_count == last_known, further, 0.0)
         return np.where(can_run, known_count + further_count, 0).astype(np.int64)
 
 
@@ -100,41 +101,42 @@ def capacity_curve(
     problem: PlanningProblem, model: int, column: int, max_count: int, lost: int = 0
 ) -> FloatArray:
     """Return the tokens/s of 0 to ``max_count`` instances when ``lost`` of them are gone."""
-    pools = problem.pool_tps
-    known_tps = np.zeros(1) if pools is None else np.append(0.0, pools[model, column])
+    pool_tps = problem.pool_tps
+    known_tps = np.zeros(1) if pool_tps is None else np.append(0.0, pool_tps[model, column])
     remaining = np.maximum(0, np.arange(max_count + 1) - lost)
-    within = np.minimum(remaining, len(known_tps) - 1)
-    beyond = remaining - within  # each of them carries theta
-    return np.asarray(known_tps[within] + problem.theta_tps[model, column] * beyond)
+    known_count = np.minimum(remaining, len(known_tps) - 1)
+    further_count = remaining - known_count  # each of them serves theta
+    return np.asarray(known_tps[known_count] + problem.theta_tps[model, column] * further_count)
 
 
 def fewest_instances(
-    problem: PlanningProblem, model: int, column: int, need: float, lost: int = 0
+    problem: PlanningProblem, model: int, column: int, need_tps: float, lost: int = 0
 ) -> int:
-    """Return the smallest n with C(n - ``lost``) >= ``need`` tokens/s.
+    """Return the smallest n with C(n - ``lost``) >= ``need_tps`` tokens/s.
 
     The model must be able to run on the column.
     """
-    if need <= 0:
+    if need_tps <= 0:
         return 0
     if lost:
-        return lost + fewest_instances(problem, model, column, need)
-    theta = float(problem.theta_tps[model, column])
+        return lost + fewest_instances(problem, model, column, need_tps)
+    tps_each = float(problem.theta_tps[model, column])
     if problem.pool_tps is None:
-        return max(0, int(np.ceil(need / theta)))
-    curve = np.append(0.0, problem.pool_tps[model, column])
-    if need <= curve[-1]:
-        return int(np.searchsorted(curve, need))
-    return len(curve) - 1 + int(np.ceil((need - curve[-1]) / theta))
+        return max(0, int(np.ceil(need_tps / tps_each)))
+    known_tps = np.append(0.0, problem.pool_tps[model, column])
+    if need_tps <= known_tps[-1]:
+        return int(np.searchsorted(known_tps, need_tps))
+    return len(known_tps) - 1 + int(np.ceil((need_tps - known_tps[-1]) / tps_each))
 
 
 def is_nonlinear(problem: PlanningProblem) -> BoolArray:
     """Return True for each capacity curve that is not proportional to the instances, ``[l, g]``."""
     if problem.pool_tps is None:
         return np.zeros(problem.theta_tps.shape, dtype=bool)
-    straight = problem.theta_tps[:, :, None] * np.arange(1, problem.pool_tps.shape[2] + 1)
-    deviates = np.abs(problem.pool_tps - straight) > LINEAR_TOLERANCE * np.maximum(straight, 1e-300)
-    return np.asarray(deviates.any(axis=2))
+    linear_tps = problem.theta_tps[:, :, None] * np.arange(1, problem.pool_tps.shape[2] + 1)
+    tolerance = LINEAR_TOLERANCE * np.maximum(linear_tps, 1e-300)
+    is_curved = np.abs(problem.pool_tps - linear_tps) > tolerance
+    return np.asarray(is_curved.any(axis=2))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,18 +154,19 @@ class LinearPieces:
     group: IntArray  # [piece] number of the concave group, from 0
 
 
-def linear_pieces(carried: FloatArray, need: float) -> LinearPieces:
-    """Return the linear pieces of a capacity curve, up to a demand of ``need`` tokens/s.
+def linear_pieces(capacity_tps: FloatArray, need_tps: float) -> LinearPieces:
+    """Return the linear pieces of a capacity curve, up to a demand of ``need_tps`` tokens/s.
 
-    ``carried [n + 1]`` is the capacity of 0 to n instances in tokens/s. Capacity beyond ``need``
-    has no value, so the curve ends with the instance that reaches it. A curve of 0 instances has no
-    pieces.
+    ``capacity_tps [n + 1]`` is the capacity of 0 to n instances in tokens/s. Capacity beyond
+    ``need_tps`` has no value, so the curve ends with the instance that reaches it. A curve of 0
+    instances has no pieces.
     """
-    count = min(int(np.searchsorted(carried, need)), len(carried) - 1)
-    added = np.diff(np.minimum(carried[: count + 1], need))  # tokens/s that each instance adds
-    tolerance = LINEAR_TOLERANCE * float(np.max(added, initial=0.0))
-    changes = np.flatnonzero(np.abs(np.diff(added)) > tolerance) + 1
-    first = np.append(0, changes) if count else changes
-    length, slope = np.diff(np.append(first, count)), added[first]
+    count = min(int(np.searchsorted(capacity_tps, need_tps)), len(capacity_tps) - 1)
+    # Tokens/s that each instance adds.
+    added_tps = np.diff(np.minimum(capacity_tps[: count + 1], need_tps))
+    tolerance = LINEAR_TOLERANCE * float(np.max(added_tps, initial=0.0))
+    slope_changes = np.flatnonzero(np.abs(np.diff(added_tps)) > tolerance) + 1
+    first = np.append(0, slope_changes) if count else slope_changes
+    length, slope = np.diff(np.append(first, count)), added_tps[first]
     begins_group = np.diff(slope, prepend=slope[:1]) > 0  # where the slope rises
     return LinearPieces(first, length, slope, np.cumsum(begins_group))

@@ -16,12 +16,14 @@ def gpus_in_use(problem: HorizonProblem, target: IntArray) -> IntArray:
 
     A capacity row is a stock of GPUs, such as those of one type.
     """
-    used = target.copy()
+    replicas = target.copy()
     if problem.lead:
-        begun = problem.requested_starts(target)
+        requested_starts = problem.requested_starts(target)
         for period in range(len(target)):
-            used[period] += begun[max(0, period - problem.lead + 1) : period + 1].sum(axis=0)
-    return np.stack([gpus_used(problem.first, counts) for counts in used])
+            # Starts of the last ``lead`` periods occupy GPUs, but do not serve yet.
+            first = max(0, period - problem.lead + 1)
+            replicas[period] += requested_starts[first : period + 1].sum(axis=0)
+    return np.stack([gpus_used(problem.first, counts) for counts in replicas])
 
 
 def cheapest_reservation(problem: HorizonProblem, target: IntArray) -> IntArray:
@@ -32,15 +34,15 @@ def cheapest_reservation(problem: HorizonProblem, target: IntArray) -> IntArray:
     """
     if problem.reserved_usd is None or problem.on_demand_usd is None:
         return np.zeros_like(problem.first.capacity_gpus)
-    used = gpus_in_use(problem, target)
+    gpus = gpus_in_use(problem, target)
     price_of_all_periods = problem.reserved_usd * len(target)
     # A GPU that the k busiest periods use saves their on-demand prices, [k]. So it pays to reserve
     # the largest count whose saving exceeds the price.
-    busiest_first = np.argsort(-used, axis=0, kind="stable")
-    on_demand = np.broadcast_to(problem.on_demand_usd, used.shape)
-    saved = np.take_along_axis(on_demand, busiest_first, axis=0).cumsum(axis=0)
-    sorted_counts = np.take_along_axis(used, busiest_first, axis=0)
-    counts: IntArray = np.where(saved > price_of_all_periods, sorted_counts, 0).max(axis=0)
+    busiest_first = np.argsort(-gpus, axis=0, kind="stable")
+    on_demand_usd = np.broadcast_to(problem.on_demand_usd, gpus.shape)
+    saved_usd = np.take_along_axis(on_demand_usd, busiest_first, axis=0).cumsum(axis=0)
+    sorted_counts = np.take_along_axis(gpus, busiest_first, axis=0)
+    counts: IntArray = np.where(saved_usd > price_of_all_periods, sorted_counts, 0).max(axis=0)
     return counts
 
 
@@ -51,7 +53,7 @@ def reservation_usd(problem: HorizonProblem, target: IntArray, reserved: IntArra
     """
     if problem.reserved_usd is None or problem.on_demand_usd is None:
         return np.zeros(len(target))
-    saved = np.minimum(gpus_in_use(problem, target), reserved) * problem.on_demand_usd
-    paid = np.where(reserved > 0, problem.reserved_usd, 0.0) * reserved
-    usd: FloatArray = (paid - saved).sum(axis=(1, 2))
+    saved_usd = np.minimum(gpus_in_use(problem, target), reserved) * problem.on_demand_usd
+    paid_usd = np.where(reserved > 0, problem.reserved_usd, 0.0) * reserved
+    usd: FloatArray = (paid_usd - saved_usd).sum(axis=(1, 2))
     return usd

@@ -36,25 +36,19 @@ def role_sides(problem: PlanningProblem) -> tuple[Side, ...]:
     """
     all_columns = np.ones(len(problem.gpus), dtype=bool)
     none_lost = np.zeros(len(problem.gpus), np.int64)
-    by_role = [Side(all_columns, 1.0, "", none_lost)]
+    sides = [Side(all_columns, 1.0, "", none_lost)]
     if problem.stages is not None and problem.stages.any():
-        by_role = [
+        sides = [
             Side(problem.stages != DECODE, 1.0, "for prefill", none_lost),
             Side(problem.stages != PREFILL, 1.0, "for decode", none_lost),
         ]
-    owned = []
     if problem.spot is not None and problem.spot.any() and problem.spot_share < 1:
-        share = 1.0 - problem.spot_share
-        owned = [
-            replace(
-                side,
-                columns=side.columns & ~problem.spot,
-                share=share,
-                name=f"{side.name} on owned GPUs".strip(),
-            )
-            for side in by_role
-        ]
-    return tuple(copy for side in (*by_role, *owned) for copy in _with_losses(problem, side))
+        # The owned columns of each role must carry the share that spot may not.
+        for side in list(sides):
+            name = f"{side.name} on owned GPUs".strip()
+            owned = side.columns & ~problem.spot
+            sides.append(Side(owned, 1.0 - problem.spot_share, name, none_lost))
+    return tuple(copy for side in sides for copy in _with_losses(problem, side))
 
 
 def _with_losses(problem: PlanningProblem, side: Side) -> list[Side]:
@@ -68,8 +62,8 @@ def _with_losses(problem: PlanningProblem, side: Side) -> list[Side]:
         return [side]
     if problem.by_pool:
         return [replace(side, lost=np.full(len(problem.gpus), problem.spare))]
-    usable = np.flatnonzero(side.columns & (problem.theta_tps > 0).any(axis=0)).tolist()
-    losses = combinations_with_replacement(usable or [0], problem.spare)
+    usable_columns = np.flatnonzero(side.columns & (problem.theta_tps > 0).any(axis=0)).tolist()
+    losses = combinations_with_replacement(usable_columns or [0], problem.spare)
     return [replace(side, lost=np.bincount(loss, minlength=len(problem.gpus))) for loss in losses]
 
 

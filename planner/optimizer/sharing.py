@@ -23,15 +23,15 @@ def pack(sizes: FloatArray, fits: Fits) -> tuple[Group, ...]:
     falling and by rising ``sizes [model]``, and the better packing wins. In each, a group is
     dissolved if all its models fit into other groups.
     """
-    test = cache_fits(fits)
-    largest_first = sorted(range(len(sizes)), key=lambda i: (-sizes[i], i))
+    cached_fits = cache_fits(fits)
+    largest_first = sorted(range(len(sizes)), key=lambda model: (-sizes[model], model))
     best: list[Group] = []
-    for order in (largest_first, largest_first[::-1]):
+    for model_order in (largest_first, largest_first[::-1]):
         groups: list[Group] = []
-        for model in order:
-            if not _join_first(groups, model, test):
+        for model in model_order:
+            if not _join_first(groups, model, cached_fits):
                 groups.append((model,))
-        groups = _dissolve_groups(groups, test)
+        groups = _dissolve_groups(groups, cached_fits)
         if not best or len(groups) < len(best):
             best = groups
         if len(best) <= 1:
@@ -69,18 +69,19 @@ def cache_fits(fits: Fits) -> Fits:
     A group of one model always fits. A group that contains a group which does not fit is not
     tested.
     """
-    known: dict[Group, bool] = {}
-    failed: list[set[int]] = []
+    answers: dict[Group, bool] = {}
+    failed_groups: list[set[int]] = []
 
     def test(group: Group) -> bool:
         """Return whether the models of ``group`` may share a GPU."""
         if len(group) == 1:
             return True
-        if group not in known:
-            known[group] = not any(part.issubset(group) for part in failed) and fits(group)
-            if not known[group]:
-                failed.append(set(group))
-        return known[group]
+        if group not in answers:
+            contains_failed = any(failed.issubset(group) for failed in failed_groups)
+            answers[group] = not contains_failed and fits(group)
+            if not answers[group]:
+                failed_groups.append(set(group))
+        return answers[group]
 
     return test
 

@@ -38,7 +38,7 @@ class Work:
 def cheapest_shift(
     problem: HorizonProblem,
     work: Work,
-    reach: BoolArray,
+    can_serve: BoolArray,
     *,
     solver: str = "highs",
     gap: float = 1e-4,
@@ -46,31 +46,31 @@ def cheapest_shift(
 ) -> Shift | None:
     """Return when and where to do ``work`` on top of the demand of ``problem`` at the lowest cost.
 
-    ``reach [home region, serving region]`` states which regions may serve the work of a home
+    ``can_serve [home region, serving region]`` states which regions may serve the work of a home
     region. Within a period, work fills the capacity below the peak of the other demand. The times
     are those of the best fleet of whole replicas that the solver finds within ``time_limit_s``. If
     it finds none, they are those of a fractional fleet. None: not even a fractional fleet does all
     work by its deadlines.
     """
-    relaxed = _fractional_fleet(problem, work, reach)
-    if relaxed is None:
+    fractional = _fractional_fleet(problem, work, can_serve)
+    if fractional is None:
         return None
-    draft, flows = _program_with_work(problem, work, reach)
+    draft, flows = _program_with_work(problem, work, can_serve)
     program = draft.builder.program()
-    start = _rounded_up(draft, program, relaxed.counts, flows.variable, relaxed.rates)
+    start = _rounded_up(draft, program, fractional.counts, flows.variable, fractional.rates)
     solution = SOLVERS[solver](
         program, gap=gap, time_limit_s=time_limit_s, check=lambda: None, start=start
     )
     values = start if solution.values is None else solution.values
-    rates, target = relaxed.rates, None
+    rates, target = fractional.rates, None
     if values is not None:
         rates, target = values[flows.variable], draft.round_counts(values, draft.x)
     tokens, arrived = np.zeros((2, len(problem.windows), *problem.first.current.shape[:2]))
     work_tokens = np.maximum(0.0, rates) * problem.period_s
     np.add.at(tokens, (flows.period, work.model[flows.part], flows.region), work_tokens)
     np.add.at(arrived, (work.arrival, work.model, work.home), work.tokens)
-    other = np.stack([window.demand_tps for window in problem.windows])
-    return Shift(tokens, arrived, other, relaxed.bound, target)
+    other_tps = np.stack([window.demand_tps for window in problem.windows])
+    return Shift(tokens, arrived, other_tps, fractional.bound, target)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,18 +83,18 @@ class _FractionalFleet:
 
 
 def _fractional_fleet(
-    problem: HorizonProblem, work: Work, reach: BoolArray
+    problem: HorizonProblem, work: Work, can_serve: BoolArray
 ) -> _FractionalFleet | None:
     """Return the cheapest fractional fleet, at the capacity of large pools; None: too small."""
     windows = tuple(replace(window, pool_tps=None) for window in problem.windows)
-    draft, flows = _program_with_work(replace(problem, windows=windows), work, reach)
-    relaxed = loaded_highs(draft.builder.program(), time_limit_s=np.inf, relaxed=True)
-    run(relaxed, lambda: None)
-    if relaxed.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+    draft, flows = _program_with_work(replace(problem, windows=windows), work, can_serve)
+    highs = loaded_highs(draft.builder.program(), time_limit_s=np.inf, relaxed=True)
+    run(highs, lambda: None)
+    if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         return None
-    values = np.array(relaxed.getSolution().col_value)
+    values = np.array(highs.getSolution().col_value)
     rates = values[flows.variable]
-    cost = float(relaxed.getObjectiveValue()) - float(flows.ties @ rates)
+    cost = float(highs.getObjectiveValue()) - float(flows.ties @ rates)
     return _FractionalFleet(values[draft.x], rates, max(0.0, cost))
 
 
@@ -108,8 +108,8 @@ def _rounded_up(
     less, so up to two more replicas of each pool are tried. None: no try is feasible.
     """
     target = np.zeros((len(counts), *draft.problem.first.current.shape), np.int64)
-    for more in range(3):
-        rounded = np.where(counts > ZERO, np.ceil(counts - ZERO) + more, 0)
+    for extra in range(3):
+        rounded = np.where(counts > ZERO, np.ceil(counts - ZERO) + extra, 0)
         target[(slice(None), *draft.cell)] = rounded
         values = draft.values_of(target)
         values[variable] = rates
@@ -130,32 +130,29 @@ class _Flows:
 
 
 def _program_with_work(
-    problem: HorizonProblem, work: Work, reach: BoolArray
+    problem: HorizonProblem, work: Work, can_serve: BoolArray
 ) -> tuple[Draft, _Flows]:
     """Return the program of all periods, with the rates of ``work`` in tokens/s as variables.
 
     There is a variable for each part of the work, each period from its arrival to its deadline, and
-    each region in ``reach [home region, serving region]``.
+    each region in ``can_serve [home region, serving region]``.
     """
     draft = draft_program(problem, cuts=False)
     periods = np.arange(len(problem.windows))
     in_time = (periods >= work.arrival[:, None]) & (periods <= work.last[:, None])
-    part, period, region = np.nonzero(reach[work.home][:, None, :] & in_time[:, :, None])
-    rate = work.tokens / problem.period_s  # tokens/s if all is done in one period
-    # A small cost that rises with the period breaks ties: of equal plans, the sooner one wins.
-    ties: FloatArray = np.asarray(_tie_cost(problem) * (1.0 + period), np.float64)
-    flow = draft.builder.grid(part.shape, cost=ties)
-    draft.builder.add("work", [(part, flow, 1.0)], rate, rate, len(rate))
-    flows = _Flows(part, period, region, flow, ties)
+    part, period, region = np.nonzero(can_serve[work.home][:, None, :] & in_time[:, :, None])
+    full_rate = work.tokens / problem.period_s  # tokens/s if all is done in one period
+    # A small cost that rises with the period breaks ties: of equal plans, the sooner one wins. It
+    # is the share SOONER of the highest price of one token/s over a period, in dollars.
+    highest_usd = max(float(window.usd_per_hour.max(initial=0.0)) for window in problem.windows)
+    highest_tps = float(problem.first.theta_tps.max(initial=0.0))
+    tie_usd = SOONER * highest_usd / max(1e-12, highest_tps) * problem.hours
+    ties: FloatArray = np.asarray(tie_usd * (1.0 + period), np.float64)
+    variables = draft.builder.grid(part.shape, cost=ties)
+    draft.builder.add("work", [(part, variables, 1.0)], full_rate, full_rate, len(full_rate))
+    flows = _Flows(part, period, region, variables, ties)
     _add_coverage_of_work(draft, work.model[part], flows)
     return draft, flows
-
-
-def _tie_cost(problem: HorizonProblem) -> float:
-    """Return the share SOONER of the highest price of one token/s over a period, in dollars."""
-    highest_usd = max(float(window.usd_per_hour.max(initial=0.0)) for window in problem.windows)
-    theta = float(problem.first.theta_tps.max(initial=0.0))
-    return SOONER * highest_usd / max(1e-12, theta) * problem.hours
 
 
 def _add_coverage_of_work(draft: Draft, model: IntArray, flows: _Flows) -> None:
@@ -169,16 +166,16 @@ def _add_coverage_of_work(draft: Draft, model: IntArray, flows: _Flows) -> None:
     """
     problem, pairs = draft.problem, np.arange(draft.pairs)
     models, regions = len(problem.first.models), len(problem.first.regions)
-    for p, window in enumerate(problem.windows):
-        now = flows.period == p
-        flow_now, model_now = flows.variable[now], model[now]
-        pair_now = model_now * regions + flows.region[now]
-        mean = window.demand_tps.mean(axis=2)
-        local = [*draft.served_tps(p, pairs), (pair_now, flow_now, -window.epsilon)]
-        draft.builder.add("local", local, window.epsilon * mean.ravel(), INF, draft.pairs)
+    for period, window in enumerate(problem.windows):
+        in_period = flows.period == period
+        variables, models_now = flows.variable[in_period], model[in_period]
+        pairs_now = models_now * regions + flows.region[in_period]
+        mean_tps = window.demand_tps.mean(axis=2)
+        local = [*draft.served_tps(period, pairs), (pairs_now, variables, -window.epsilon)]
+        draft.builder.add("local", local, window.epsilon * mean_tps.ravel(), INF, draft.pairs)
         lost_regions = range(regions) if window.lose_region else ()
         for lost in (None, *lost_regions):  # None: no region is lost
-            remains = (pairs % regions != lost).astype(float)
-            served = draft.served_tps(p, draft.model_of_pair, remains)
-            joint = [*served, (model_now, flow_now, -1.0)]
-            draft.builder.add("global", joint, mean.sum(axis=1), INF, models)
+            is_left = (pairs % regions != lost).astype(float)
+            served = draft.served_tps(period, draft.model_of_pair, is_left)
+            joint = [*served, (models_now, variables, -1.0)]
+            draft.builder.add("global", joint, mean_tps.sum(axis=1), INF, models)

@@ -71,7 +71,12 @@ def solve_window(
     check = throttled(check) if check else lambda: None
     effort = Effort(solver, _objective_gap(problem, gap), time_limit_s, stable, check)
     if method == AUTO:
-        method = _method_for(problem, solver)
+        is_small = problem.current.size < PULP_BELOW
+        method = WHOLE
+        if solver == "highs" and is_small and problem.theta_tps.any():
+            method = PULP
+        elif solver == "highs" and not is_small and can_decompose(problem):
+            method = DECOMPOSED
     outcome = _checked_outcome(problem, SOLVE[method], effort)
     target = greedy_target(problem) if outcome.target is None else outcome.target
     conflict = _conflict_words(problem, outcome, target)
@@ -93,16 +98,6 @@ def solve_window(
         conflict=conflict,
         totals=totals(problem, target),
     )
-
-
-def _method_for(problem: PlanningProblem, solver: str) -> str:
-    """Return the method that ``auto`` means (see ``solve_window``)."""
-    is_small = problem.current.size < PULP_BELOW
-    if solver == "highs" and is_small and problem.theta_tps.any():
-        return PULP
-    if solver == "highs" and not is_small and can_decompose(problem):
-        return DECOMPOSED
-    return WHOLE
 
 
 def _conflict_words(problem: PlanningProblem, outcome: Outcome, target: IntArray) -> str:
@@ -157,7 +152,7 @@ def _solve_decomposed(problem: PlanningProblem, effort: Effort) -> Outcome:
         return Outcome(INFEASIBLE, target=None, bound=0.0, build_s=built - began)
     outcome = decompose(cells, gap=effort.gap, time_limit_s=effort.time_limit_s, check=effort.check)
     left_s = effort.time_limit_s - (perf_counter() - built)
-    is_small = cells.need.size < STABLE_BELOW
+    is_small = cells.need_tps.size < STABLE_BELOW
     if outcome is None:
         outcome = _solve_undivided(problem, replace(effort, time_limit_s=max(LEAST_S, left_s)))
     elif effort.stable and is_small and left_s > 0 and outcome.target is not None:

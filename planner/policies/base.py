@@ -129,7 +129,7 @@ class Policy(Section):
     @property
     def arguments(self) -> dict[str, Any]:
         """Return the parameters by name, defaults included, without name and label."""
-        return {k: v for k, v in self.model_dump().items() if k not in ("name", "label")}
+        return self.model_dump(exclude={"name", "label"})
 
     @property
     def tuned_parameter(self) -> TunedParameter | None:
@@ -145,10 +145,9 @@ class Policy(Section):
         parameter, fields = self.tuned_parameter, type(self).model_fields
         if parameter is None:
             return None
-        targets = [n for n in TARGETS if n in fields and fields[n].default is None]
-        is_set = any(
-            getattr(self, name) != fields[name].default for name in (parameter.field, *targets)
-        )
+        names = [parameter.field]
+        names += [name for name in TARGETS if name in fields and fields[name].default is None]
+        is_set = any(getattr(self, name) != fields[name].default for name in names)
         return None if is_set else parameter
 
     def with_unique_title(self, others: Iterable[Policy]) -> Self:
@@ -172,8 +171,10 @@ class Policy(Section):
 
     def fields_for(self, rule: Any) -> dict[str, Any]:
         """Return those parameters that are fields of the dataclass ``rule``, to construct it."""
-        given = self.arguments
-        return {field.name: given[field.name] for field in fields(rule) if field.name in given}
+        arguments = self.arguments
+        return {
+            field.name: arguments[field.name] for field in fields(rule) if field.name in arguments
+        }
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
         """Return the policy for a study, with its initial fleet.

@@ -23,8 +23,8 @@ TAGS = frozenset(kind.__name__ for kind in _EVERY)  # as they appear in error pa
 def _tag(value: Any) -> str:
     """Return the name of the class that parses ``value``; ``UserPolicy`` if it is not built in."""
     name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
-    kind = TYPES.get(name, UserPolicy) if isinstance(name, str) else UserPolicy
-    return kind.__name__
+    policy_class = TYPES.get(name, UserPolicy) if isinstance(name, str) else UserPolicy
+    return policy_class.__name__
 
 
 class _ByName:

@@ -8,7 +8,7 @@ import numpy as np
 from planner.errors import ScenarioError
 from planner.optimizer.problem import ScalingPlan
 from simulation.arrays import FloatArray, IntArray
-from simulation.fleet import Fleet, Pool, Tier
+from simulation.fleet import Fleet, Tier
 from simulation.policies.feedback import TTFT, Latency
 from simulation.policies.guarded_plan import GuardedPlan
 from simulation.policies.modules import ModuleScaling
@@ -160,39 +160,37 @@ class PolicyContext:
         """Return ``policy`` on ``fleet``, limited to the GPUs and the power that its pools share.
 
         ``source_pools`` has the index of the study's pool that each pool of ``fleet`` came from.
+        Where GPUs are scarce, a pool has the priority of its model's weight, times the largest
+        weight of the tiers that it serves.
         """
-        priorities = np.array(
-            [self._priority(*pair, fleet) for pair in zip(fleet.pools, source_pools, strict=True)]
-        )
-        limited = CapacityLimit(policy, self._limits_of(source_pools), priorities)
+        priorities = []
+        for pool, source in zip(fleet.pools, source_pools, strict=True):
+            names = [tier.name for tier in fleet.tiers if pool.takes(tier.name)]
+            weights = (self.tier_weights.get(name, 1.0) for name in names)
+            priorities.append(float(self.model_weights[source]) * max(weights, default=1.0))
+        limits = self._limits_of(source_pools)
+        limited = CapacityLimit(policy, limits, np.array(priorities))
         return BuiltPolicy(limited, fleet, source_pools)
-
-    def _priority(self, pool: Pool, p: int, fleet: Fleet) -> float:
-        """Return the priority of ``pool``, which came from the study's pool ``p``, for scarce GPUs.
-
-        It is the weight of its model times the largest weight of the tiers that it serves.
-        """
-        names = [tier.name for tier in fleet.tiers if pool.takes(tier.name)]
-        tiers = (self.tier_weights.get(name, 1.0) for name in names)
-        return float(self.model_weights[p]) * max(tiers, default=1.0)
 
     def fits_available_gpus(self, fleet: Fleet, source_pools: Sequence[int]) -> bool:
         """Return whether the initial instances of ``fleet`` fit the available GPUs and power."""
-        initial = np.array([pool.initial for pool in fleet.pools])
-        gpus = np.array([pool.gpus_per_instance for pool in fleet.pools])
+        initial_counts = np.array([pool.initial for pool in fleet.pools])
+        gpus_each = np.array([pool.gpus_per_instance for pool in fleet.pools])
         for limit in self._limits_of(source_pools):
             pools = list(limit.pools)
-            per_instance = gpus if limit.per_instance is None else limit.per_instance
-            if pools and int(initial[pools] @ per_instance[pools]) > limit.amount:
+            per_instance = gpus_each if limit.per_instance is None else limit.per_instance
+            if pools and int(initial_counts[pools] @ per_instance[pools]) > limit.amount:
                 return False
         return True
 
     def _limits_of(self, source_pools: Sequence[int]) -> list[SharedLimit]:
         """Return the limits on GPUs or power for pools that came from ``source_pools``."""
-        sources, limits = np.array(source_pools, np.int64), list[SharedLimit]()
+        source_of_pool, limits = np.array(source_pools, np.int64), list[SharedLimit]()
         for limit in self.shared_limits:
-            pools = np.flatnonzero(np.isin(sources, limit.pools)).tolist()
-            per_instance = None if limit.per_instance is None else limit.per_instance[sources]
+            pools = np.flatnonzero(np.isin(source_of_pool, limit.pools)).tolist()
+            per_instance = (
+                None if limit.per_instance is None else limit.per_instance[source_of_pool]
+            )
             limits.append(SharedLimit(pools, limit.amount, per_instance))
         return limits
 

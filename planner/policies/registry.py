@@ -1,6 +1,6 @@
 """Find the policies in ``builtin``, and look up their classes and traits by name."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import get_args
@@ -11,22 +11,19 @@ from planner.policies.base import SEPARATOR, Group, Policy, Traits
 MOST_COMPLEX = 1_000  # an operator's own class is unknown, so it ranks as the most complex
 
 
-def _declared_policies() -> Iterator[tuple[str, type[Policy]]]:
-    """Yield each policy name with its class, in the order of the files."""
-    for file in iter_modules(builtin.__path__):
-        for kind in vars(import_module(f"{builtin.__name__}.{file.name}")).values():
-            # A module also holds imported and abstract classes. Only a class with its own
-            # ``kinds`` declares policies.
-            if isinstance(kind, type) and issubclass(kind, Policy) and "kinds" in vars(kind):
-                names = get_args(kind.model_fields["name"].annotation)
-                assert names == tuple(kind.kinds), f"{kind.__name__}: traits of each name, in order"
-                yield from ((name, kind) for name in names)
-
-
 def _classes_in_order() -> dict[str, type[Policy]]:
     """Return the class of each policy name, in the order of lists (``Traits.list_order``)."""
-    types = dict(_declared_policies())
-    return {name: types[name] for name in sorted(types, key=lambda n: types[n].kinds[n].list_order)}
+    classes: dict[str, type[Policy]] = {}
+    for file in iter_modules(builtin.__path__):
+        for value in vars(import_module(f"{builtin.__name__}.{file.name}")).values():
+            # A module also holds imported and abstract classes. Only a class with its own
+            # ``kinds`` declares policies.
+            if isinstance(value, type) and issubclass(value, Policy) and "kinds" in vars(value):
+                names = get_args(value.model_fields["name"].annotation)
+                message = f"{value.__name__}: traits of each name, in order"
+                assert names == tuple(value.kinds), message
+                classes.update(dict.fromkeys(names, value))
+    return dict(sorted(classes.items(), key=lambda item: item[1].kinds[item[0]].list_order))
 
 
 TYPES: dict[str, type[Policy]] = _classes_in_order()

@@ -68,9 +68,11 @@ def allocate(
     pools_by_service = services(fleet)
     requests, accepted, largest = request_records(trace, fleet, pools_by_service)
     pools, curves = _pool_records(fleet)
-    pools["needed"] = np.minimum(pools["longest"], limits.tokens if limits else largest)
+    if limits is None:
+        limits = StreamLimits(len(trace), largest)
+    pools["min_kv_tokens"] = np.minimum(pools["max_request_tokens"], limits.tokens)
     slots = int(pools["maximum"].sum())
-    batch = max(1, min(int(pools["max_batch"].max()), limits.requests if limits else len(trace)))
+    batch = max(1, min(int(pools["max_batch"].max()), limits.requests))
     # Fail with a remedy here instead of running out of memory below.
     if slots * batch > MAX_BATCH_PLACES:
         raise SimulationError(
@@ -79,9 +81,9 @@ def allocate(
             "maximum of pools, or max_batch."
         )
     clock = _clock_record(fleet)
-    clock["unfinished"], clock["sessions"] = accepted, trace.session is not None
-    clock["duration"], clock["interval"] = duration_s, interval_s
-    clock["groups"] = pools["group"].max(initial=-1) + 1
+    clock["unfinished"], clock["has_sessions"] = accepted, trace.session is not None
+    clock["window_s"], clock["interval_s"] = duration_s, interval_s
+    clock["registration_groups"] = pools["registration_group"].max(initial=-1) + 1
     intervals = int(np.ceil(duration_s / interval_s - 1e-9))
     all_fcfs = all(pool.scheduler == "fcfs" for pool in fleet.pools)
     queues = 2 if all_fcfs else 2 * len(fleet.tiers) + 1  # of an instance
@@ -92,17 +94,17 @@ def allocate(
         pools=pools,
         curves=curves,
         series=np.zeros((ROWS, len(pools), intervals + 1)),
-        batch=np.zeros((slots, _places_per_instance(batch)), np.int64),
+        decode_heap=np.zeros((slots, _places_per_instance(batch)), np.int64),
         queues=np.full((slots, queues, 2), -1, np.int32),
-        ranking=np.full(int(2 * pools["width"].sum()), np.array((NEVER, np.inf), RANKED)),
+        ranking=np.full(int(2 * pools["tree_leaves"].sum()), np.array((NEVER, np.inf), RANKED)),
         event_time=np.zeros(max(slots, 1)),
         event_slot=np.zeros(max(slots, 1), np.int32),
-        event_place=np.full(max(slots, 1), -1, np.int32),
+        event_index=np.full(max(slots, 1), -1, np.int32),
         delivery_time=np.zeros(max(len(trace), 1)),
         delivery_request=np.zeros(max(len(trace), 1), np.int64),
-        latency=np.array(fleet.latency_s, np.float64, order="C"),
+        latency_s=np.array(fleet.latency_s, np.float64, order="C"),
         region_order=_regions_by_latency(fleet.latency_s),
-        started=np.zeros((len(pools), 4), np.int64),
+        starts_by_source=np.zeros((len(pools), 4), np.int64),
         start_fails=failing_starts(fleet.faults, len(pools), seed),
         latency_bounds=LATENCY_BOUNDS_S.copy(),
         latency_counts=np.zeros((2, len(pools), len(LATENCY_BOUNDS_S) + 1), np.int64),
@@ -116,12 +118,13 @@ def allocate(
 def _prefix_tables(trace: Trace, fleet: Fleet, pools: Array) -> dict[str, Array]:
     """Return the tables of ``State`` for prefix caches, and fill their columns of ``pools``."""
     cached = np.array([pool.prefix_cache for pool in fleet.pools])
-    pools["counted_hits"] = cached & isinstance(trace.blocks, CachedTokens)
+    pools["trace_states_hits"] = cached & isinstance(trace.blocks, CachedTokens)
     block_tokens, starts, ids = 1, np.zeros(1, np.int64), np.zeros(0, np.int32)
     if isinstance(trace.blocks, PrefixBlocks):
         block_tokens = trace.blocks.block_tokens
         if cached.any():  # else no pool keeps prompt blocks
-            pools["blocks"] = np.where(cached, pools["kv_capacity"] // block_tokens + 1, 0)
+            max_blocks = pools["kv_capacity_tokens"] // block_tokens + 1
+            pools["max_cache_blocks"] = np.where(cached, max_blocks, 0)
             starts, ids = trace.blocks.start, trace.blocks.ids
     caches, nodes, buckets = allocate_caches(pools, int(pools["maximum"].sum()), block_tokens)
     return {
@@ -140,11 +143,11 @@ def _tier_tables(tiers: Sequence[Tier]) -> dict[str, Array]:
     rank[np.argsort(limit, kind="stable")] = np.arange(len(tiers))
     return {
         "deferrable": np.array([tier.deferrable for tier in tiers], bool),
-        "priority_after": np.array([tier.urgent_after_s for tier in tiers], np.float64),
+        "urgent_after_s": np.array([tier.urgent_after_s for tier in tiers], np.float64),
         "tier_rank": rank,
-        "tier_limit": limit,
-        "tier_gap": _limits_by_tier(tier.tbt_s for tier in tiers),
-        "tier_end": _limits_by_tier(tier.e2e_s for tier in tiers),
+        "ttft_limit_s": limit,
+        "tbt_limit_s": _limits_by_tier(tier.tbt_s for tier in tiers),
+        "e2e_limit_s": _limits_by_tier(tier.e2e_s for tier in tiers),
     }
 
 
@@ -159,11 +162,11 @@ def _clock_record(fleet: Fleet) -> Array:
         clock["ratio_high"] = ratio * (1.0 + tolerance)
     for name in ("region_threshold", "release_one_below", "release_two_below"):
         clock[name] = getattr(fleet.routing, name)
-    clock["retries"] = fleet.retries
+    clock["max_retries"] = fleet.retries
     clock["overflow_s"] = np.inf  # no overflow until the policy sets a limit
     clock["sees_queues"] = fleet.routing.sees == "queues"
     # "least-memory" first chooses a pool, then an instance in it.
-    clock["by_pool"] = fleet.routing.endpoint == "least-memory"
+    clock["chooses_pool_first"] = fleet.routing.endpoint == "least-memory"
     return clock
 
 
@@ -181,7 +184,7 @@ def _turns(trace: Trace) -> Array:
     later_turns = np.flatnonzero(previous >= 0)
     turns["following"][previous[later_turns]] = later_turns
     if trace.think_s is not None:
-        turns["think"][: len(trace)] = trace.think_s
+        turns["think_s"][: len(trace)] = trace.think_s
     return turns
 
 
@@ -196,14 +199,14 @@ def _regions_by_latency(latency_s: FloatArray) -> IntArray:
     return np.array(np.where(np.isinf(sorted_s), -1, order), np.int64, order="C")
 
 
-def _places_per_instance(batch: int) -> int:
-    """Return the length of an instance's row in ``State.batch``, at least ``batch``.
+def _places_per_instance(max_batch: int) -> int:
+    """Return the length of an instance's row in ``State.decode_heap``, at least ``max_batch``.
 
     It is an odd number of cache lines (of 8 entries). With an even number, the first entries of all
     instances would compete for the same few lines of the processor's cache.
     """
-    lines = -(-batch // 8)
-    return 8 * (lines + 1 - lines % 2)
+    cache_lines = -(-max_batch // 8)
+    return 8 * (cache_lines + 1 - cache_lines % 2)
 
 
 def _limits_by_tier(seconds: Iterable[float | None]) -> Array:
@@ -260,7 +263,7 @@ def _service_tables(
         for p in range(len(pools))
     ]
     pools["service_count"] = [len(indices) for indices in services_by_pool]
-    pools["services"] = np.cumsum(pools["service_count"]) - pools["service_count"]
+    pools["first_service"] = np.cumsum(pools["service_count"]) - pools["service_count"]
     models = [
         -1 if service.takes_over else fleet.models.index(service.model)
         for service in pools_by_service
@@ -271,15 +274,15 @@ def _service_tables(
         "pool_services": np.array(list(chain(*services_by_pool)), np.int64),
         "service_model": np.array(models, np.int64),
         "shares": np.zeros((count, regions, regions)),
-        "owed": np.zeros((count, regions, regions)),
+        "owed_tokens": np.zeros((count, regions, regions)),
         "asked_tokens": np.zeros((count, regions), np.int64),
-        "handover": _handover_services(pools_by_service),
+        "related_service": _handover_services(pools_by_service),
         "router_queue": np.full((count, 2), -1, np.int64),
         "router_waiting": np.zeros((count, regions), np.int64),
-        "deferred": np.full((count, regions, tiers, 2), -1, np.int64),
+        "deferred_queues": np.full((count, regions, tiers, 2), -1, np.int64),
         "deferred_count": np.zeros(count, np.int64),
-        "deferred_home": np.zeros((count, regions), np.int64),
-        "release_tokens": np.full((count, regions), np.inf),
+        "deferred_by_home": np.zeros((count, regions), np.int64),
+        "releasable_tokens": np.full((count, regions), np.inf),
         "released_tokens": np.zeros((count, regions)),
     }
 
@@ -292,12 +295,12 @@ def _handover_services(pools_by_service: dict[Service, tuple[int, ...]]) -> Arra
     """
     all_services = list(pools_by_service)
     related = np.full((len(all_services), 2), -1, np.int64)
-    for i, service in enumerate(all_services):
+    for index, service in enumerate(all_services):
         for column, takes_over in ((DECODE_SERVICE, True), (FIRST_SERVICE, False)):
             other = service._replace(takes_over=takes_over)
             is_last = service.takes_over and takes_over  # no service takes over from a decode pool
             if other in pools_by_service and not is_last:
-                related[i, column] = all_services.index(other)
+                related[index, column] = all_services.index(other)
     return related
 
 
@@ -329,23 +332,23 @@ def request_records(
         context,
         longest,
     )
-    requests, empty = np.empty(len(trace), REQUEST), _empty_record().view(np.uint64)
+    requests, empty_words = np.empty(len(trace), REQUEST), _empty_record().view(np.uint64)
     # Compiled code copies the empty record in words of 8 bytes.
-    words = requests.view(np.uint64).reshape(len(trace), empty.size)
-    accepted, largest = fill_records(requests, words, empty, columns_of(trace), tables)
+    words = requests.view(np.uint64).reshape(len(trace), empty_words.size)
+    accepted, largest = fill_records(requests, words, empty_words, columns_of(trace), tables)
     if isinstance(trace.blocks, CachedTokens):
-        requests["known_cached"] = trace.blocks.tokens
+        requests["trace_cached_tokens"] = trace.blocks.tokens
     return requests, accepted, largest
 
 
 def _first_services(trace: Trace, pools_by_service: Iterable[Service]) -> Array:
     """Return the index of the service that a request gets first, ``[model, tier]``; -1: none."""
     first_service = np.full((len(trace.models), len(trace.tiers)), -1, np.int16)
-    for i, service in enumerate(pools_by_service):
+    for index, service in enumerate(pools_by_service):
         if not service.takes_over:
-            models = [name == service.model for name in trace.models]
-            tiers = [name in service.tiers for name in trace.tiers]
-            first_service[np.ix_(models, tiers)] = i
+            has_model = [name == service.model for name in trace.models]
+            has_tier = [name in service.tiers for name in trace.tiers]
+            first_service[np.ix_(has_model, has_tier)] = index
     return first_service
 
 
@@ -357,31 +360,34 @@ def _service_limits(
     Both are ``[service + 1, home region]``: the largest that any pool of the service can serve that
     the home region can reach; 0: none. The last row is for requests without a service (-1).
     """
-    longest, context = np.zeros((2, len(pools_by_service) + 1, len(fleet.regions)), np.int64)
-    names = [region.name for region in fleet.regions]
+    kv_limit, context_limit = np.zeros((2, len(pools_by_service) + 1, len(fleet.regions)), np.int64)
+    region_names = [region.name for region in fleet.regions]
     for i, pools in enumerate(pools_by_service.values()):
         for p in pools:
             pool = fleet.pools[p]
-            reached = np.isfinite(fleet.latency_s[:, names.index(pool.region)])  # [home region]
-            longest[i, reached] = np.maximum(longest[i, reached], _longest_request(pool))
-            context[i, reached] = np.maximum(context[i, reached], pool.max_context or NO_LIMIT)
-    handovers = _handover_services(pools_by_service)[:, DECODE_SERVICE]
+            # [home region]: whether its requests may go to the pool's region
+            can_reach = np.isfinite(fleet.latency_s[:, region_names.index(pool.region)])
+            max_context = pool.max_context or NO_LIMIT
+            kv_limit[i, can_reach] = np.maximum(kv_limit[i, can_reach], _longest_request(pool))
+            context_limit[i, can_reach] = np.maximum(context_limit[i, can_reach], max_context)
+    decode_service = _handover_services(pools_by_service)[:, DECODE_SERVICE]
     for i, pools in enumerate(pools_by_service.values()):
         if any(fleet.pools[p].role == "prefill" for p in pools):
             # A request must also fit into the decode pool that takes over.
-            longest[i] = np.minimum(longest[i], longest[handovers[i]])
-            context[i] = np.minimum(context[i], context[handovers[i]])
-    return longest, context
+            kv_limit[i] = np.minimum(kv_limit[i], kv_limit[decode_service[i]])
+            context_limit[i] = np.minimum(context_limit[i], context_limit[decode_service[i]])
+    return kv_limit, context_limit
 
 
 def _empty_record() -> Array:
     """Return a table with one record, that of a request which has not arrived."""
-    blank = np.zeros(1, REQUEST)
-    blank["first"] = blank["last"] = np.nan
-    for name in ("next", "newer", "older", "pool", "serving", "sender", "reason"):
-        blank[name] = -1  # none
-    blank["outcome"] = UNFINISHED
-    return blank
+    record = np.zeros(1, REQUEST)
+    record["first_token_s"] = record["last_token_s"] = np.nan
+    # -1: none
+    record["next_in_queue"] = record["next_admitted"] = record["previous_admitted"] = -1
+    record["pool"] = record["serving_region"] = record["sending_slot"] = record["reason"] = -1
+    record["outcome"] = UNFINISHED
+    return record
 
 
 def _indices(names: tuple[str, ...], known_names: Sequence[str | None]) -> npt.NDArray[np.int16]:
@@ -390,7 +396,8 @@ def _indices(names: tuple[str, ...], known_names: Sequence[str | None]) -> npt.N
     Without names it is one -1, since compiled code needs an array with a first element.
     """
     return np.array(
-        [known_names.index(n) if n in known_names else -1 for n in names] or [-1], np.int16
+        [known_names.index(name) if name in known_names else -1 for name in names] or [-1],
+        np.int16,
     )
 
 
@@ -406,11 +413,13 @@ def _start_s(fleet: Fleet, pool: Pool) -> float:
     model, where its requests began.
     """
     prefill_start_s = [
-        sender.profile.start_s
-        for sender in fleet.pools
-        if pool.role == "decode" and (sender.role, sender.model) == ("prefill", pool.model)
+        other.profile.start_s
+        for other in fleet.pools
+        if other.role == "prefill" and other.model == pool.model
     ]
-    return max(prefill_start_s, default=pool.profile.start_s)
+    if pool.role == "decode" and prefill_start_s:
+        return max(prefill_start_s)
+    return pool.profile.start_s
 
 
 def _pool_records(fleet: Fleet) -> tuple[Array, Array]:
@@ -421,71 +430,72 @@ def _pool_records(fleet: Fleet) -> tuple[Array, Array]:
     regions = [region.name for region in fleet.regions]
     pools = np.zeros(len(fleet.pools), POOL)
     curves: dict[bytes, Array] = {}
-    for row, pool in zip(pools, fleet.pools, strict=True):
+    for record, pool in zip(pools, fleet.pools, strict=True):
         values = pool.profile.curve.values
         curves.setdefault(values.tobytes(), values)
-        row["curve"] = list(curves).index(values.tobytes())
-        _set_profile(row, pool)
+        record["curve"] = list(curves).index(values.tobytes())
+        _set_profile(record, pool)
         router = fleet.routing.decode if pool.role == "decode" else fleet.routing.instance
-        row["router"], row["start_s"] = ROUTERS.index(router), _start_s(fleet, pool)
-        _set_starts(row, pool)
-        row["region"] = regions.index(pool.region)
-        row["minimum"], row["maximum"] = pool.minimum, pool.maximum
-    pools["slowdown"], pools["prompt_limit"] = 1.0, NO_LIMIT
-    _set_equal_codes(pools, fleet)
-    _set_groups(pools, fleet)
-    pools["width"] = [1 << max(int(maximum) - 1, 0).bit_length() for maximum in pools["maximum"]]
-    # A binary tree over ``width`` leaves takes 2 * width entries.
-    pools["tree"] = 2 * (np.cumsum(pools["width"]) - pools["width"])
-    pools["ranked"] = pools["router"] == PREFIX_AWARE
-    pools["first_slot"] = np.cumsum(pools["maximum"]) - pools["maximum"]
-    return pools, packed_curves(list(curves.values()))
-
-
-def _set_equal_codes(pools: Array, fleet: Fleet) -> None:
-    """Fill the codes that are equal for pools with the same model, architecture or hardware."""
+        record["router"], record["start_s"] = ROUTERS.index(router), _start_s(fleet, pool)
+        _set_starts(record, pool)
+        record["region"] = regions.index(pool.region)
+        record["minimum"], record["maximum"] = pool.minimum, pool.maximum
+    pools["slowdown"], pools["prompt_limit_tokens"] = 1.0, NO_LIMIT
+    # Codes that are equal for pools with the same model, hardware or architecture. An unnamed
+    # architecture must not match another unnamed one.
     models = [pool.model for pool in fleet.pools]
     architectures = [pool.architecture for pool in fleet.pools]
     hardware = [(p.region, p.gpu.name, p.spot, p.gpus_per_instance) for p in fleet.pools]
     pools["model"] = [models.index(model) for model in models]
     pools["hardware"] = [hardware.index(each) for each in hardware]
-    # An unnamed architecture must not match another unnamed one.
     pools["architecture"] = [architectures.index(name) if name else -1 for name in architectures]
+    _set_groups(pools, fleet)
+    # A power of two, at least the maximum of instances. A binary tree takes two entries per leaf.
+    pools["tree_leaves"] = [1 << max(int(count) - 1, 0).bit_length() for count in pools["maximum"]]
+    pools["tree_start"] = 2 * (np.cumsum(pools["tree_leaves"]) - pools["tree_leaves"])
+    pools["has_tree"] = pools["router"] == PREFIX_AWARE
+    pools["first_slot"] = np.cumsum(pools["maximum"]) - pools["maximum"]
+    return pools, packed_curves(list(curves.values()))
 
 
-def _set_profile(row: Any, pool: Pool) -> None:
+def _set_profile(record: Any, pool: Pool) -> None:
     """Fill the record of a pool with the limits and rules of its engine, and its KV link."""
     profile = pool.profile
     # Every decode takes a token of the budget, so the batch can never exceed it.
-    row["max_batch"] = row["most_batch"] = min(profile.max_batch, profile.max_batch_tokens)
-    row["budget"] = profile.max_batch_tokens
-    row["kv_capacity"] = row["usable"] = profile.kv_capacity_tokens
-    row["scheduler"] = SCHEDULERS.index(pool.scheduler)
-    row["when_full"] = WHEN_FULL.index(pool.when_full)
-    row["batching"] = BATCHING.index(pool.batching)
-    row["tau_n"], row["tau_p"] = pool.tau_n_s, pool.tau_p_s
-    row["longest"] = _longest_request(pool)
-    row["watermark"] = int(WATERMARK * profile.kv_capacity_tokens)
-    tokens = min(profile.max_batch_tokens, COMPUTE_TOKENS)
-    row["token_s"] = iteration_s(profile, 0, 0, tokens, tokens**2 / 2) / tokens
+    max_batch = min(profile.max_batch, profile.max_batch_tokens)
+    record["max_batch"] = record["profile_max_batch"] = max_batch
+    record["token_budget"] = profile.max_batch_tokens
+    record["kv_capacity_tokens"] = record["usable_kv_tokens"] = profile.kv_capacity_tokens
+    record["scheduler"] = SCHEDULERS.index(pool.scheduler)
+    record["when_full"] = WHEN_FULL.index(pool.when_full)
+    record["batching"] = BATCHING.index(pool.batching)
+    record["tau_n"], record["tau_p"] = pool.tau_n_s, pool.tau_p_s
+    record["max_request_tokens"] = _longest_request(pool)
+    record["watermark_tokens"] = int(WATERMARK * profile.kv_capacity_tokens)
+    chunk_tokens = min(profile.max_batch_tokens, COMPUTE_TOKENS)
+    record["token_s"] = iteration_s(profile, 0, 0, chunk_tokens, chunk_tokens**2 / 2) / chunk_tokens
     if pool.role == "prefill" and pool.link is not None:
-        row["hands_over"] = 1
-        row["kv_bytes"], row["link"] = pool.link.kv_bytes_per_token, pool.link.bytes_s
-        row["shared_link"] = pool.link.shared_bytes_s
+        record["hands_over"] = 1
+        record["kv_bytes_per_token"] = pool.link.kv_bytes_per_token
+        record["link_bytes_s"] = pool.link.bytes_s
+        record["shared_link_bytes_s"] = pool.link.shared_bytes_s
 
 
-def _set_starts(row: Any, pool: Pool) -> None:
+def _set_starts(record: Any, pool: Pool) -> None:
     """Fill the record of a pool with start times, lent instances and hosts with the weights."""
     start = pool.start_up or StartUp(local_s=pool.startup_s, remote_s=pool.startup_s)
-    row["startup"], row["remote"], row["reclaim"] = start.local_s, start.remote_s, start.reclaim_s
+    record["local_start_s"], record["remote_start_s"] = start.local_s, start.remote_s
+    record["reclaim_start_s"] = start.reclaim_s
     other_model = np.inf if start.other_model_s is None else start.other_model_s
-    row["other_model"] = other_model
+    record["other_model_start_s"] = other_model
     same_architecture = start.same_architecture_s
-    row["same_architecture"] = other_model if same_architecture is None else same_architecture
-    row["warm"] = UNLIMITED_HOSTS if start.warm_hosts is None else start.warm_hosts
-    row["lent_first"] = start.lent
-    row["today"] = -1 if pool.today is None else pool.today
-    row["lost"] = pool.lost
+    if same_architecture is None:
+        same_architecture = other_model
+    record["same_architecture_start_s"] = same_architecture
+    record["hosts_with_weights"] = UNLIMITED_HOSTS if start.warm_hosts is None else start.warm_hosts
+    record["lent_at_start"] = start.lent
+    record["running_before_start"] = -1 if pool.today is None else pool.today
+    record["lost_instances"] = pool.lost
 
 
 def _set_groups(pools: Array, fleet: Fleet) -> None:
@@ -493,11 +503,11 @@ def _set_groups(pools: Array, fleet: Fleet) -> None:
 
     Instances of a group register together, in the ratio of ``fleet.registration``.
     """
-    pools["group"] = -1
+    pools["registration_group"] = -1
     if fleet.registration is None:
         return
     groups: dict[tuple[str, str], int] = {}
-    for row, pool in zip(pools, fleet.pools, strict=True):
+    for record, pool in zip(pools, fleet.pools, strict=True):
         if pool.role != "both":
-            row["group"] = groups.setdefault((pool.model, pool.region), len(groups))
-            row["side"] = int(pool.role == "decode")
+            record["registration_group"] = groups.setdefault((pool.model, pool.region), len(groups))
+            record["side"] = int(pool.role == "decode")

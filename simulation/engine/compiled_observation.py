@@ -29,7 +29,7 @@ class Reading(NamedTuple):
     requested_model: IntArray  # [pool] model whose requests count for the pool; -1: none
     requested_tokens: IntArray  # [model, region] work array
     observed_s: FloatArray  # [1] time of the last decision
-    before: FloatArray  # [2, pool] work array of ``read_signals``
+    last_totals: FloatArray  # [2, pool] work array of ``read_signals``
     counts: IntArray  # [COUNTS, pool]
     amounts: FloatArray  # [AMOUNTS, pool]
     measured: FloatArray  # [signals.COUNT, pool], or no rows if no signals are read
@@ -54,14 +54,14 @@ def read_observation(state: Any, t: float, reading: Any) -> None:
             state.asked_tokens[service, region] = 0
     for p in range(state.pools.shape[0]):
         pool = state.pools[p]
-        counts[_READY, p] = pool.ready + pool.missing
-        counts[_STARTING, p] = pool.starting + pool.arriving
-        counts[_DRAINING, p], counts[_SPARE, p] = pool.draining - pool.leaving, pool.lent
+        counts[_READY, p] = pool.ready + pool.missing_instances
+        counts[_STARTING, p] = pool.starting + pool.switching_in
+        counts[_DRAINING, p], counts[_SPARE, p] = pool.draining - pool.switching_out, pool.lent
         counts[WAITING, p], counts[_DEFERRED, p] = pool.waiting, 0
-        for i in range(pool.services, pool.services + pool.service_count):
-            for home in range(state.latency.shape[0]):
-                if state.latency[home, pool.region] < np.inf:
-                    counts[_DEFERRED, p] += state.deferred_home[state.pool_services[i], home]
+        for place in range(pool.first_service, pool.first_service + pool.service_count):
+            for home in range(state.latency_s.shape[0]):
+                if state.latency_s[home, pool.region] < np.inf:
+                    counts[_DEFERRED, p] += state.deferred_by_home[state.pool_services[place], home]
         _read_instances(state, p, t, amounts)
         amounts[_INPUT_TPS, p] = pool.arrived_tokens / since_s
         pool.arrived_tokens = 0
@@ -79,7 +79,7 @@ def read_observation(state: Any, t: float, reading: Any) -> None:
         if state.pools[p].ready == 0 and counts[WAITING, p] > 0:
             amounts[UTILISATION, p] = amounts[LOAD, p] = 1.0
     if reading.measured.shape[0]:
-        read_signals(state, t, since_s, reading.before, reading.measured)
+        read_signals(state, t, since_s, reading.last_totals, reading.measured)
 
 
 @kernel
@@ -93,26 +93,27 @@ def _read_instances(state: Any, p: int, t: float, amounts: Any) -> None:
         amounts[row, p] = 0.0
     if pool.ready == 0:
         return
-    used = pending = queued = 0  # tokens
+    kv_tokens = pending_tokens = queued_tokens = 0  # tokens
     sequences = 0
     for slot in range(pool.first_slot, pool.first_slot + pool.slots_used):
         instance = state.instances[slot]
         if instance.status == READY:
-            kv = instance.kv + iterations_done(instance, t) * instance.decodes
-            used += kv
-            pending += instance.pending
-            queued += instance.queued
+            kv = instance.kv_tokens + iterations_done(instance, t) * instance.decodes
+            kv_tokens += kv
+            pending_tokens += instance.pending_tokens
+            queued_tokens += instance.queued_kv_tokens
             sequences += instance.running + instance.waiting
-            needed_share = (kv + instance.queued) / pool.kv_capacity
+            needed_share = (kv + instance.queued_kv_tokens) / pool.kv_capacity_tokens
             amounts[_FULLEST, p] = max(amounts[_FULLEST, p], needed_share)
-            amounts[_LONGEST, p] = max(amounts[_LONGEST, p], instance.queued)
-            saturation = max(instance.waiting / QUEUE_DEPTH, kv / pool.kv_capacity / KV_SHARE)
+            amounts[_LONGEST, p] = max(amounts[_LONGEST, p], instance.queued_kv_tokens)
+            kv_saturation = kv / pool.kv_capacity_tokens / KV_SHARE
+            saturation = max(instance.waiting / QUEUE_DEPTH, kv_saturation)
             amounts[_SATURATION, p] += saturation / pool.ready
-    amounts[UTILISATION, p] = used / (pool.ready * pool.kv_capacity)
-    # ``pending`` counts one more for each request than its tokens.
-    amounts[_BACKLOG, p] = max(pending - sequences, 0)
+    amounts[UTILISATION, p] = kv_tokens / (pool.ready * pool.kv_capacity_tokens)
+    # ``pending_tokens`` counts one more for each request than its tokens.
+    amounts[_BACKLOG, p] = max(pending_tokens - sequences, 0)
     amounts[LOAD, p] = max(
-        (used + queued) / (pool.ready * pool.usable),
-        pending / (pool.ready * pool.budget),
+        (kv_tokens + queued_tokens) / (pool.ready * pool.usable_kv_tokens),
+        pending_tokens / (pool.ready * pool.token_budget),
         sequences / (pool.ready * pool.max_batch),
     )

@@ -24,14 +24,14 @@ class Observer:
     def __init__(self, state: State, policy: ScalingPolicy) -> None:
         self._state = state
         self._wants_signals = bool(getattr(policy, "wants_signals", False))
-        state.clock["signals"] = self._wants_signals
+        state.clock["counts_signals"] = self._wants_signals
         models = int(state.service_model.max(initial=-1)) + 1
         self.reading = Reading(
             router_pool=router_pools(state),
             requested_model=_model_requested_from(state),
             requested_tokens=np.zeros((models, state.asked_tokens.shape[1]), np.int64),
             observed_s=np.zeros(1),
-            before=np.zeros((2, len(state.pools))),
+            last_totals=np.zeros((2, len(state.pools))),
             **self._buffers(),
         )
 
@@ -94,8 +94,8 @@ def _model_requested_from(state: State) -> IntArray:
     its requests began. -1: the pool has no service.
     """
     has_service = state.pools["service_count"] > 0
-    service = state.pool_services[np.where(has_service, state.pools["services"], 0)]
-    first_service = state.handover[service, FIRST_SERVICE]
+    service = state.pool_services[np.where(has_service, state.pools["first_service"], 0)]
+    first_service = state.related_service[service, FIRST_SERVICE]
     first_service = np.where(first_service >= 0, first_service, service)
     return np.where(has_service, state.service_model[first_service], -1)
 
@@ -148,15 +148,11 @@ class Controller:
             return None
         if self._state_lost:
             self._state_lost = False
-            self._policy.reset(self._present_fleet())
+            # The present instances (ready or starting) are the initial ones.
+            pools = self._state.pools
+            counts = (pools["ready"] + pools["starting"] + pools["switching_in"]).tolist()
+            present = zip(self._fleet.pools, counts, strict=True)
+            present_pools = tuple(replace(pool, initial=count) for pool, count in present)
+            self._policy.reset(replace(self._fleet, pools=present_pools))
         self._actor.act(actions_of(self._policy.decide(observation)), now)
         return None if self._outages or self._holds is None else self._holds.hold(now)
-
-    def _present_fleet(self) -> Fleet:
-        """Return the fleet with its present instances (ready or starting) as the initial ones."""
-        pools = self._state.pools
-        up = (pools["ready"] + pools["starting"] + pools["arriving"]).tolist()
-        counted = zip(self._fleet.pools, up, strict=True)
-        return replace(
-            self._fleet, pools=tuple(replace(pool, initial=count) for pool, count in counted)
-        )

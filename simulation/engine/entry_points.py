@@ -34,9 +34,9 @@ def place(handle: Any, targets: Any) -> None:
 
 
 @cached_kernel
-def scale(handle: Any, targets: Any, soft_s: Any, lend: Any, keep: Any, t: float) -> None:
+def scale(handle: Any, targets: Any, soft_s: Any, lend: Any, max_lent: Any, t: float) -> None:
     """Apply a policy's targets at ``t``; for the arrays ``[pool]`` see ``apply_targets``."""
-    apply_targets(open_state(handle), targets, soft_s, lend, keep, t)
+    apply_targets(open_state(handle), targets, soft_s, lend, max_lent, t)
 
 
 @cached_kernel

@@ -33,13 +33,13 @@ def batch_push(state: Any, slot: int, finish: int, r: int) -> None:
 @kernel
 def batch_first(state: Any, slot: int) -> int:
     """Return the number of the instance's iteration that completes the next request."""
-    return int(state.batch[slot, 0] >> REQUEST_BITS)
+    return int(state.decode_heap[slot, 0] >> REQUEST_BITS)
 
 
 @kernel
 def batch_pop(state: Any, slot: int) -> int:
     """Remove the decoding request of an instance that ends first, and return it."""
-    r = state.batch[slot, 0] & ((1 << REQUEST_BITS) - 1)
+    r = state.decode_heap[slot, 0] & ((1 << REQUEST_BITS) - 1)
     _batch_remove(state, slot, 0)
     return int(r)
 
@@ -50,13 +50,14 @@ def batch_at(state: Any, slot: int, i: int) -> tuple[int, int]:
 
     Entries are in heap order, which is not sorted.
     """
-    return state.batch[slot, i] >> REQUEST_BITS, state.batch[slot, i] & ((1 << REQUEST_BITS) - 1)
+    key = state.decode_heap[slot, i]
+    return key >> REQUEST_BITS, key & ((1 << REQUEST_BITS) - 1)
 
 
 @kernel
 def batch_finish(state: Any, slot: int, r: int) -> int:
     """Return the number of the iteration that completes ``r``, which must decode on ``slot``."""
-    return int(state.batch[slot, _batch_place(state, slot, r)] >> REQUEST_BITS)
+    return int(state.decode_heap[slot, _batch_place(state, slot, r)] >> REQUEST_BITS)
 
 
 @kernel
@@ -70,12 +71,12 @@ def _batch_up(state: Any, slot: int, i: int, key: int) -> None:
     """Move ``key`` up from index ``i`` of an instance's heap of decodes to its position."""
     while i > 0:
         parent = (i - 1) >> 1
-        other = state.batch[slot, parent]
+        other = state.decode_heap[slot, parent]
         if other < key:
             break
-        state.batch[slot, i] = other
+        state.decode_heap[slot, i] = other
         i = parent
-    state.batch[slot, i] = key
+    state.decode_heap[slot, i] = key
 
 
 @kernel
@@ -83,7 +84,7 @@ def _batch_place(state: Any, slot: int, r: int) -> int:
     """Return the index of request ``r`` in its instance's heap of decodes; -1: not there."""
     # Search linearly: only preemption needs this, and stored indices would slow every sift.
     for i in range(state.instances[slot].decodes):
-        if state.batch[slot, i] & ((1 << REQUEST_BITS) - 1) == r:
+        if state.decode_heap[slot, i] & ((1 << REQUEST_BITS) - 1) == r:
             return i
     return -1
 
@@ -99,16 +100,16 @@ def _batch_remove(state: Any, slot: int, i: int) -> None:
     size = instance.decodes
     if i == size:
         return
-    key = state.batch[slot, size]
+    key = state.decode_heap[slot, size]
     while True:
         child = 2 * i + 1
         if child >= size:
             break
-        if child + 1 < size and state.batch[slot, child + 1] < state.batch[slot, child]:
+        if child + 1 < size and state.decode_heap[slot, child + 1] < state.decode_heap[slot, child]:
             child += 1
-        if key < state.batch[slot, child]:
+        if key < state.decode_heap[slot, child]:
             break
-        state.batch[slot, i] = state.batch[slot, child]
+        state.decode_heap[slot, i] = state.decode_heap[slot, child]
         i = child
     _batch_up(state, slot, i, key)
 
@@ -128,7 +129,7 @@ def _place(state: Any, i: int, time: float, slot: int) -> None:
     """Write an event to index ``i`` of the heap of instances, and store the index by slot."""
     state.event_time[i] = time
     state.event_slot[i] = slot
-    state.event_place[slot] = i
+    state.event_index[slot] = i
 
 
 @kernel
@@ -146,7 +147,7 @@ def _event_up(state: Any, i: int, time: float, slot: int) -> None:
 @kernel
 def _event_move(state: Any, i: int, time: float, slot: int) -> None:
     """Write an event to its position, starting from the free index ``i`` of the heap."""
-    size = state.clock[0].instances
+    size = state.clock[0].scheduled_instances
     while True:
         child = 2 * i + 1
         if child >= size:
@@ -166,18 +167,18 @@ def _event_move(state: Any, i: int, time: float, slot: int) -> None:
 def schedule(state: Any, slot: int, when: float) -> None:
     """Set the time of the next event of an instance; inf removes it from the heap."""
     clock = state.clock[0]
-    i = state.event_place[slot]
+    i = state.event_index[slot]
     if when == np.inf:
         if i < 0:
             return
-        state.event_place[slot] = -1
-        clock.instances -= 1
-        last = clock.instances
+        state.event_index[slot] = -1
+        clock.scheduled_instances -= 1
+        last = clock.scheduled_instances
         if i < last:
             _event_move(state, i, state.event_time[last], state.event_slot[last])
     elif i < 0:
-        clock.instances += 1
-        _event_up(state, clock.instances - 1, when, slot)
+        clock.scheduled_instances += 1
+        _event_up(state, clock.scheduled_instances - 1, when, slot)
     else:
         _event_move(state, i, when, slot)
 

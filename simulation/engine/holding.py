@@ -13,10 +13,18 @@ from simulation.compiler import kernel
 from simulation.engine.compiled_observation import LOAD, UTILISATION, WAITING, read_observation
 from simulation.engine.loop import advance_until, route_deferred_requests
 from simulation.engine.scaling import apply_targets
-from simulation.engine.signals import forget_latencies
+from simulation.engine.signals import (
+    BATCH,
+    DECODE_TPS,
+    LATE_DONE,
+    LATE_FIRST,
+    PREFILL_TPS,
+    forget_latencies,
+)
 from simulation.policies.parts.guard import OBSERVED, decide_targets
 
 EVENTS = 1 << 40  # more than there are between two decisions
+DECISION, INTERVAL = range(2)  # of ``Timing.indices``
 ALL = np.iinfo(np.int64).max  # of lent instances: none is taken back
 
 
@@ -26,21 +34,21 @@ class Timing(NamedTuple):
     Queue lengths are those at the end of each interval.
     """
 
-    place: IntArray  # [2] indices of the next decision and of the present interval
+    indices: IntArray  # [2] the next decision (DECISION) and the present interval (INTERVAL)
     spans_s: FloatArray  # [3] seconds between decisions, of an interval, of the window
     waiting: FloatArray  # [pool, interval] requests that wait at the instances
-    held: FloatArray  # [pool, interval] requests at the router or in the NIW queue
+    at_router: FloatArray  # [pool, interval] requests at the router or in the NIW queue
 
 
 def next_times(timing: Timing) -> tuple[float, float]:
     """Return the times of the next decision and of the end of the present interval, in seconds."""
     scaling_interval_s, interval_s, window_s = timing.spans_s
-    decision, interval = timing.place
+    decision, interval = timing.indices
     # The last interval ends with the window, whatever the rounding.
-    end_s = window_s
+    interval_end_s = window_s
     if interval < timing.waiting.shape[1] - 1:
-        end_s = min((interval + 1) * interval_s, window_s)
-    return decision * scaling_interval_s, end_s
+        interval_end_s = min((interval + 1) * interval_s, window_s)
+    return decision * scaling_interval_s, interval_end_s
 
 
 _next_times = kernel(next_times)
@@ -52,15 +60,15 @@ def record_queues(state: Any, timing: Any, reading: Any) -> None:
 
     Requests at a router or in a NIW queue count for the pool that ``reading.router_pool`` names.
     """
-    interval = timing.place[1]
+    interval = timing.indices[INTERVAL]
     for p in range(state.pools.shape[0]):
         timing.waiting[p, interval] = state.pools[p].waiting
     for service in range(reading.router_pool.shape[0]):
         for home in range(reading.router_pool.shape[1]):
-            count = state.router_waiting[service, home] + state.deferred_home[service, home]
+            count = state.router_waiting[service, home] + state.deferred_by_home[service, home]
             if count:
-                timing.held[reading.router_pool[service, home], interval] += count
-    timing.place[1] += 1
+                timing.at_router[reading.router_pool[service, home], interval] += count
+    timing.indices[INTERVAL] += 1
 
 
 @kernel
@@ -79,26 +87,26 @@ def hold_decision(
     keep_all = np.full(pools, ALL)
     targets = planned.copy()
     while True:
-        decision_s, end_s = _next_times(timing)
-        now = min(decision_s, end_s)
+        decision_s, interval_end_s = _next_times(timing)
+        now = min(decision_s, interval_end_s)
         if now >= until:
             return False
         advance_until(state, now, EVENTS)
-        if now == end_s:
+        if now == interval_end_s:
             record_queues(state, timing, reading)
         if now < decision_s:
             continue
-        timing.place[0] += 1
+        timing.indices[DECISION] += 1
         read_observation(state, now, reading)
         if guard.pools.shape[1]:
             decide_targets(now, _guard_inputs(reading, planned), guard)
             targets[:] = guard.targets.astype(np.int64)
         for p in range(pools):
             pool = state.pools[p]
-            if targets[p] != pool.ready + pool.missing + pool.starting:
+            if targets[p] != pool.ready + pool.missing_instances + pool.starting:
                 return True
-            used = max(reading.amounts[LOAD, p], reading.amounts[UTILISATION, p])
-            if used < limits[0, p] or used > limits[1, p]:
+            utilization = max(reading.amounts[LOAD, p], reading.amounts[UTILISATION, p])
+            if utilization < limits[0, p] or utilization > limits[1, p]:
                 return True
         if reading.measured.shape[0]:
             forget_latencies(state)
@@ -110,18 +118,20 @@ def hold_decision(
 def _guard_inputs(reading: Any, planned: Any) -> Any:
     """Return what the guard observes, ``[OBSERVED, pool]``, as ``guarded_plan._guard_inputs``.
 
-    ``planned [pool]`` are the planned instances. Rows of ``reading.measured`` are those of
-    ``signals.read_signals``: 2 to 4 are prompt tokens/s, output tokens/s and batch size, 7 and 8
-    the shares of late requests.
+    ``planned [pool]`` are the planned instances. Without signals, their rows are NaN.
     """
     rows = np.full((len(OBSERVED), len(planned)), np.nan)
     rows[0] = planned
     rows[1:3] = reading.counts[:2]  # ready and starting instances
     rows[3] = reading.counts[WAITING]
     if reading.measured.shape[0]:
-        rows[4:7] = reading.measured[2:5]
+        rows[4] = reading.measured[PREFILL_TPS]
+        rows[5] = reading.measured[DECODE_TPS]
+        rows[6] = reading.measured[BATCH]
         for p in range(len(planned)):
-            rows[7, p] = 0.0
-            for share in reading.measured[7:9, p]:
-                rows[7, p] += share if share > 0 else 0.0  # NaN: nothing was measured
+            late_first = reading.measured[LATE_FIRST, p]
+            late_done = reading.measured[LATE_DONE, p]
+            # NaN: nothing was measured.
+            rows[7, p] = late_first if late_first > 0 else 0.0
+            rows[7, p] += late_done if late_done > 0 else 0.0
     return rows

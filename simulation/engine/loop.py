@@ -30,11 +30,11 @@ from simulation.results import REJECTED, UNFINISHED
 @kernel
 def append(state: Any, queue: Any, r: int) -> None:
     """Append request ``r`` to ``queue``, an array of its HEAD and TAIL."""
-    state.requests[r].next = -1
+    state.requests[r].next_in_queue = -1
     if queue[HEAD] < 0:
         queue[HEAD] = r
     else:
-        state.requests[queue[TAIL]].next = r
+        state.requests[queue[TAIL]].next_in_queue = r
     queue[TAIL] = r
 
 
@@ -45,10 +45,10 @@ def _send(state: Any, r: int, region: int, slot: int, t: float) -> None:
     After network latency, an instance is chosen again.
     """
     request = state.requests[r]
-    request.serving = region
-    latency = state.latency[request.home, region]
+    request.serving_region = region
+    latency = state.latency_s[request.home_region, region]
     # A KV cache is already in the region and pays no latency again.
-    if latency > 0.0 and not request.carried:
+    if latency > 0.0 and not request.kv_transferred:
         delivery_push(state, t + latency, r)
     else:
         enqueue(state, divert_prompt(state, slot, r, t), r, t)
@@ -59,17 +59,17 @@ def _route(state: Any, r: int, t: float) -> None:
     """Choose region and instance for a request and send it there, or queue it at the router."""
     request = state.requests[r]
     # Its KV cache is already in the region, so the region is fixed.
-    if request.carried:
-        region = request.serving
+    if request.kv_transferred:
+        region = request.serving_region
         slot = choose_instance(state, request.service, region, t, r)
         region = region if slot >= 0 else -1
     else:
-        region, slot = choose_region(state, request.service, request.home, t, r)
+        region, slot = choose_region(state, request.service, request.home_region, t, r)
     if region >= 0:
         _send(state, r, region, slot, t)
     else:
         append(state, state.router_queue[request.service], r)
-        state.router_waiting[request.service, request.home] += 1
+        state.router_waiting[request.service, request.home_region] += 1
 
 
 @kernel
@@ -83,14 +83,14 @@ def _postpone_turn(state: Any, r: int, t: float) -> bool:
     if turn.previous < 0:
         return False
     if state.requests[turn.previous].outcome != UNFINISHED:
-        if turn.ready <= t:
+        if turn.ready_s <= t:
             return False
-        state.requests[r].arrival = turn.ready
-        delivery_push(state, turn.ready, r)
+        state.requests[r].arrival_s = turn.ready_s
+        delivery_push(state, turn.ready_s, r)
         return True
-    turn.held = 1
+    turn.awaits_answer = 1
     # Its latencies count from when it is sent. Without the answer before, it never is.
-    state.requests[r].arrival = np.inf
+    state.requests[r].arrival_s = np.inf
     return True
 
 
@@ -104,14 +104,14 @@ def _arrive(state: Any, r: int, t: float) -> None:
     request = state.requests[r]
     if request.outcome == REJECTED:
         return
-    if state.clock[0].sessions and _postpone_turn(state, r, t):
+    if state.clock[0].has_sessions and _postpone_turn(state, r, t):
         return
     if not state.deferrable[request.tier]:
-        state.asked_tokens[request.service, request.home] += request.isl
-    if state.deferrable[request.tier] and state.priority_after[request.tier] > 0.0:
-        append(state, state.deferred[request.service, request.home, request.tier], r)
+        state.asked_tokens[request.service, request.home_region] += request.isl
+    if state.deferrable[request.tier] and state.urgent_after_s[request.tier] > 0.0:
+        append(state, state.deferred_queues[request.service, request.home_region, request.tier], r)
         state.deferred_count[request.service] += 1
-        state.deferred_home[request.service, request.home] += 1
+        state.deferred_by_home[request.service, request.home_region] += 1
     else:
         _route(state, r, t)
 
@@ -123,12 +123,12 @@ def _deliver(state: Any, r: int, t: float) -> None:
     A postponed turn of a session has no serving region (-1) yet, and counts as a new arrival.
     """
     request = state.requests[r]
-    if request.serving < 0:
+    if request.serving_region < 0:
         _arrive(state, r, t)
         return
-    if request.sender >= 0:  # a prefill instance, which held the KV cache until now
+    if request.sending_slot >= 0:  # a prefill instance, which held the KV cache until now
         free_after_transfer(state, r, t)
-    slot = choose_instance(state, request.service, request.serving, t, r)
+    slot = choose_instance(state, request.service, request.serving_region, t, r)
     if slot >= 0:
         enqueue(state, divert_prompt(state, slot, r, t), r, t)
     else:
@@ -141,10 +141,10 @@ def flush_router(state: Any, service: int, t: float) -> None:
     r = state.router_queue[service, HEAD]
     state.router_queue[service, HEAD] = state.router_queue[service, TAIL] = -1
     while r >= 0:
-        following = state.requests[r].next
-        state.router_waiting[service, state.requests[r].home] -= 1
+        next_request = state.requests[r].next_in_queue
+        state.router_waiting[service, state.requests[r].home_region] -= 1
         _route(state, r, t)
-        r = following
+        r = next_request
 
 
 @kernel
@@ -155,20 +155,20 @@ def flush_opened(state: Any, t: float) -> None:
     """
     for p in range(state.pools.shape[0]):
         pool = state.pools[p]
-        if pool.opened:
-            pool.opened = 0
-            for i in range(pool.services, pool.services + pool.service_count):
-                if state.router_queue[state.pool_services[i], HEAD] >= 0:
-                    flush_router(state, state.pool_services[i], t)
+        if pool.has_new_ready:
+            pool.has_new_ready = 0
+            for place in range(pool.first_service, pool.first_service + pool.service_count):
+                if state.router_queue[state.pool_services[place], HEAD] >= 0:
+                    flush_router(state, state.pool_services[place], t)
 
 
 @kernel
 def _pop_deferred(state: Any, service: int, r: int) -> int:
     """Remove request ``r``, the first of a NIW queue of a service, and return it."""
     request = state.requests[r]
-    state.deferred[service, request.home, request.tier, HEAD] = request.next
+    state.deferred_queues[service, request.home_region, request.tier, HEAD] = request.next_in_queue
     state.deferred_count[service] -= 1
-    state.deferred_home[service, request.home] -= 1
+    state.deferred_by_home[service, request.home_region] -= 1
     return r
 
 
@@ -178,31 +178,31 @@ def _most_urgent_deferred(state: Any, service: int, region: int) -> int:
 
     It is from any home region that ``region`` may serve. The earlier arrival wins a tie.
     """
-    first, earliest = -1, np.inf
-    for home in range(state.latency.shape[0]):
-        if state.deferred_home[service, home] == 0 or state.latency[home, region] == np.inf:
+    most_urgent, earliest_s = -1, np.inf
+    for home in range(state.latency_s.shape[0]):
+        if state.deferred_by_home[service, home] == 0 or state.latency_s[home, region] == np.inf:
             continue
         for tier in range(state.deferrable.shape[0]):
-            head = state.deferred[service, home, tier, HEAD]
-            if head < 0:
+            candidate = state.deferred_queues[service, home, tier, HEAD]
+            if candidate < 0:
                 continue
-            urgent_s = state.requests[head].arrival + state.priority_after[tier]
-            if urgent_s < earliest or (urgent_s == earliest and head < first):
-                first, earliest = head, urgent_s
-    return first
+            candidate_s = state.requests[candidate].arrival_s + state.urgent_after_s[tier]
+            if candidate_s < earliest_s or (candidate_s == earliest_s and candidate < most_urgent):
+                most_urgent, earliest_s = candidate, candidate_s
+    return most_urgent
 
 
 @kernel
 def _earliest_urgent(state: Any, service: int, tier: int, t: float) -> int:
     """Return the deferred request of a tier that is urgent at ``t`` and arrived first; -1: none."""
-    first = -1
-    for home in range(state.latency.shape[0]):
-        head = state.deferred[service, home, tier, HEAD]
-        if head < 0 or (first >= 0 and first < head):
+    earliest = -1
+    for home in range(state.latency_s.shape[0]):
+        candidate = state.deferred_queues[service, home, tier, HEAD]
+        if candidate < 0 or (earliest >= 0 and earliest < candidate):
             continue
-        if t - state.requests[head].arrival >= state.priority_after[tier]:
-            first = head
-    return first
+        if t - state.requests[candidate].arrival_s >= state.urgent_after_s[tier]:
+            earliest = candidate
+    return earliest
 
 
 @kernel
@@ -215,21 +215,21 @@ def _release_deferred(state: Any, service: int, region: int, t: float) -> None:
     if state.deferred_count[service] == 0:
         return
     for _ in range(releasable_count(state, service, region, t)):
-        if state.released_tokens[service, region] >= state.release_tokens[service, region]:
+        if state.released_tokens[service, region] >= state.releasable_tokens[service, region]:
             return
-        first = _most_urgent_deferred(state, service, region)
-        if first < 0:
+        deferred = _most_urgent_deferred(state, service, region)
+        if deferred < 0:
             return
-        slot = choose_instance(state, service, region, t, first)
+        slot = choose_instance(state, service, region, t, deferred)
         if slot < 0:
             return
         # A router that sees no queues sends the request although it may have to wait there.
         if state.clock[0].sees_queues and not admits_at_once(
-            state, service, region, slot, first, t
+            state, service, region, slot, deferred, t
         ):
             return
-        state.released_tokens[service, region] += state.requests[first].isl
-        _send(state, _pop_deferred(state, service, first), region, slot, t)
+        state.released_tokens[service, region] += state.requests[deferred].isl
+        _send(state, _pop_deferred(state, service, deferred), region, slot, t)
 
 
 @kernel
@@ -239,14 +239,14 @@ def route_deferred_requests(state: Any, t: float) -> None:
     Also promote deferrable requests that became urgent while they waited at an instance. Urgency
     depends on the tier. Requests of all tiers compete for the room in a region.
     """
-    for service in range(state.deferred.shape[0]):
+    for service in range(state.deferred_queues.shape[0]):
         for tier in range(state.deferrable.shape[0]):
             while True:
                 r = _earliest_urgent(state, service, tier, t)
                 if r < 0:
                     break
                 _route(state, _pop_deferred(state, service, r), t)
-        for region in range(state.latency.shape[0]):
+        for region in range(state.latency_s.shape[0]):
             _release_deferred(state, service, region, t)
     for p in range(state.pools.shape[0]):
         first = state.pools[p].first_slot
@@ -266,30 +266,32 @@ def _process_instance_event(state: Any, slot: int, t: float) -> None:
         return
     completed = finish_run(state, slot, t)
     begin_run(state, slot, t)
-    if instance.status == DRAINING and instance.running == 0 and instance.sending == 0:
+    if instance.status == DRAINING and instance.running == 0 and instance.kv_transfers == 0:
         retire(state, slot, t)
     # Every completion lets the endpoint signal room for deferred requests.
     for _ in range(completed):
-        for i in range(pool.services, pool.services + pool.service_count):
+        for i in range(pool.first_service, pool.first_service + pool.service_count):
             _release_deferred(state, state.pool_services[i], pool.region, t)
 
 
 @kernel
-def advance_until(state: Any, until: float, max_events: int) -> bool:
-    """Process at most ``max_events`` events before ``until``; return whether none is left."""
+def advance_until(state: Any, until_s: float, max_events: int) -> bool:
+    """Process at most ``max_events`` events before ``until_s``; return whether none is left."""
     clock = state.clock[0]
-    total = state.requests.shape[0]
+    request_count = state.requests.shape[0]
     for _ in range(max_events):
-        arrival = state.requests[clock.arrival].arrival if clock.arrival < total else np.inf
-        delivery = state.delivery_time[0] if clock.deliveries > 0 else np.inf
-        event = state.event_time[0] if clock.instances > 0 else np.inf
-        t = min(arrival, delivery, event)
-        if t >= until or t == np.inf:
+        arrival_s = np.inf
+        if clock.next_arrival < request_count:
+            arrival_s = state.requests[clock.next_arrival].arrival_s
+        delivery_s = state.delivery_time[0] if clock.deliveries > 0 else np.inf
+        event_s = state.event_time[0] if clock.scheduled_instances > 0 else np.inf
+        t = min(arrival_s, delivery_s, event_s)
+        if t >= until_s or t == np.inf:
             return True
-        if arrival == t:
-            clock.arrival += 1
-            _arrive(state, clock.arrival - 1, t)
-        elif delivery == t:
+        if arrival_s == t:
+            clock.next_arrival += 1
+            _arrive(state, clock.next_arrival - 1, t)
+        elif delivery_s == t:
             _deliver(state, delivery_pop(state), t)
         else:
             _process_instance_event(state, state.event_slot[0], t)

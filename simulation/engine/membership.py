@@ -37,12 +37,12 @@ MEMORY = REASONS.index(OUT_OF_MEMORY)
 def _leave_batch(state: Any, slot: int, r: int) -> None:
     """Remove a request from the instance's list of running ones, which is in order of admission."""
     instance, request = state.instances[slot], state.requests[r]
-    if request.newer >= 0:
-        state.requests[request.newer].older = request.older
+    if request.next_admitted >= 0:
+        state.requests[request.next_admitted].previous_admitted = request.previous_admitted
     else:
-        instance.newest = request.older
-    if request.older >= 0:
-        state.requests[request.older].newer = request.newer
+        instance.newest_request = request.previous_admitted
+    if request.previous_admitted >= 0:
+        state.requests[request.previous_admitted].next_admitted = request.next_admitted
     instance.running -= 1
 
 
@@ -57,11 +57,11 @@ def send_next_turn(state: Any, r: int, t: float) -> None:
     if following < 0:
         return
     turn = state.turns[following]
-    turn.ready = t + turn.think
-    if turn.held:
-        turn.held = 0
-        state.requests[following].arrival = turn.ready
-        delivery_push(state, turn.ready, following)
+    turn.ready_s = t + turn.think_s
+    if turn.awaits_answer:
+        turn.awaits_answer = 0
+        state.requests[following].arrival_s = turn.ready_s
+        delivery_push(state, turn.ready_s, following)
 
 
 @kernel
@@ -74,13 +74,13 @@ def _count_completion(state: Any, p: int, r: int, e2e_s: float) -> None:
     # A single output token has no gap and meets any TBT limit.
     tbt_s = 0.0
     if request.osl > 1:
-        tbt_s = (request.last - request.first) / (request.osl - 1)
+        tbt_s = (request.last_token_s - request.first_token_s) / (request.osl - 1)
         pool.tbt_sum += tbt_s
         pool.tbt_n += 1
         count_latency(state, TENFOLD_TBT, p, 10 * tbt_s)
-    pool.done += 1
-    if tbt_s > state.tier_gap[request.tier] or e2e_s > state.tier_end[request.tier]:
-        pool.late_done += 1
+    pool.completed += 1
+    if tbt_s > state.tbt_limit_s[request.tier] or e2e_s > state.e2e_limit_s[request.tier]:
+        pool.late_completed += 1
 
 
 @kernel
@@ -92,16 +92,16 @@ def complete(state: Any, slot: int, r: int, t: float) -> None:
     request = state.requests[r]
     _leave_batch(state, slot, r)
     free_request(state, slot, r, request.isl + request.osl)
-    state.instances[slot].pending -= 1
-    request.last = t
+    state.instances[slot].pending_tokens -= 1
+    request.last_token_s = t
     request.outcome = COMPLETED
     state.clock[0].unfinished -= 1
     pool = state.pools[state.instances[slot].pool]
-    e2e_s = t + state.latency[request.home, pool.region] + pool.start_s - request.arrival
-    if state.clock[0].signals:
+    e2e_s = t + state.latency_s[request.home_region, pool.region] + pool.start_s - request.arrival_s
+    if state.clock[0].counts_signals:
         _count_completion(state, state.instances[slot].pool, r, e2e_s)
-    if state.clock[0].sessions:
-        send_next_turn(state, r, e2e_s + request.arrival)
+    if state.clock[0].has_sessions:
+        send_next_turn(state, r, e2e_s + request.arrival_s)
 
 
 @kernel
@@ -113,28 +113,29 @@ def _preempt_newest(state: Any, slot: int, t: float) -> None:
     """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
-    r = instance.newest
+    r = instance.newest_request
     request = state.requests[r]
     _leave_batch(state, slot, r)
-    if r == instance.partial:
-        done = request.isl + request.generated - instance.partial_left
-        if pool.blocks > 0:
-            cache_blocks(state, slot, r, done)
-        free_request(state, slot, r, request.isl + request.generated + 1)
-        instance.work += done
-        instance.pending += request.cached
-        instance.partial = -1
+    if r == instance.partial_prompt:
+        computed_tokens = request.isl + request.generated_tokens - instance.partial_tokens_left
+        if pool.max_cache_blocks > 0:
+            cache_blocks(state, slot, r, computed_tokens)
+        free_request(state, slot, r, request.isl + request.generated_tokens + 1)
+        instance.remaining_tokens += computed_tokens
+        instance.pending_tokens += request.cached_tokens
+        instance.partial_prompt = -1
     else:
-        request.generated = request.osl - (batch_finish(state, slot, r) - instance.counter)
+        tokens_left = batch_finish(state, slot, r) - instance.iterations_ended
+        request.generated_tokens = request.osl - tokens_left
         # The KV cache is lost with the memory, so the prompt is computed again here.
-        request.carried = 0
-        instance.pending += request.isl + request.generated
+        request.kv_transferred = 0
+        instance.pending_tokens += request.isl + request.generated_tokens
         batch_remove(state, slot, r)
-        free_request(state, slot, r, request.isl + request.generated)
-        instance.context -= request.isl + request.generated
-        instance.work += request.isl + request.generated
-    request.cached, request.preempted = 0, 1
-    instance.queued += request.isl + request.generated
+        free_request(state, slot, r, request.isl + request.generated_tokens)
+        instance.context_tokens -= request.isl + request.generated_tokens
+        instance.remaining_tokens += request.isl + request.generated_tokens
+    request.cached_tokens, request.preempted = 0, 1
+    instance.queued_kv_tokens += request.isl + request.generated_tokens
     prepend(state, slot, r, t)
     instance.waiting += 1
     pool.waiting += 1
@@ -151,15 +152,15 @@ def take_back(state: Any, slot: int, q: int) -> int:
     pool = state.pools[instance.pool]
     r = take_head(state, slot, q)
     request = state.requests[r]
-    prompt = request.isl + request.generated
+    prompt_tokens = request.isl + request.generated_tokens
     instance.waiting -= 1
     pool.waiting -= 1
-    instance.queued -= prompt
-    instance.pending -= 1  # ``pending`` counts one for each request, besides its prompt
-    instance.work -= 1 if pool.hands_over else request.osl - request.generated
-    if not request.carried:  # a carried request comes with its KV cache: its prompt is computed
-        instance.pending -= prompt
-        instance.work -= prompt
+    instance.queued_kv_tokens -= prompt_tokens
+    instance.pending_tokens -= 1  # ``pending`` counts one for each request, besides its prompt
+    instance.remaining_tokens -= 1 if pool.hands_over else request.osl - request.generated_tokens
+    if not request.kv_transferred:  # else its prompt is computed already
+        instance.pending_tokens -= prompt_tokens
+        instance.remaining_tokens -= prompt_tokens
     return int(r)
 
 
@@ -168,9 +169,9 @@ def reject(state: Any, r: int, reason: int, t: float) -> None:
     """Reject a request at ``t``, for a reason of ``results.REASONS``."""
     request = state.requests[r]
     request.outcome, request.reason = REJECTED, reason
-    request.pool, request.first = -1, np.nan
+    request.pool, request.first_token_s = -1, np.nan
     state.clock[0].unfinished -= 1
-    if state.clock[0].sessions:
+    if state.clock[0].has_sessions:
         send_next_turn(state, r, t)
 
 
@@ -182,7 +183,7 @@ def make_room(state: Any, slot: int, t: float) -> None:
     """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
-    newest = instance.newest
+    newest = instance.newest_request
     _preempt_newest(state, slot, t)
     if pool.when_full == FAIL:
         # A rejection is not a preemption.
@@ -194,15 +195,15 @@ def make_room(state: Any, slot: int, t: float) -> None:
 
 
 @kernel
-def add_fresh(state: Any, slot: int, r: int) -> None:
+def append_ending_prompt(state: Any, slot: int, r: int) -> None:
     """Append ``r`` to the instance's list of requests whose prefill ends in this iteration."""
     instance = state.instances[slot]
-    state.requests[r].next = -1
-    if instance.fresh < 0:
-        instance.fresh = r
+    state.requests[r].next_in_queue = -1
+    if instance.ending_prompts < 0:
+        instance.ending_prompts = r
     else:
-        state.requests[instance.fresh_tail].next = r
-    instance.fresh_tail = r
+        state.requests[instance.ending_prompts_tail].next_in_queue = r
+    instance.ending_prompts_tail = r
 
 
 @kernel
@@ -215,37 +216,37 @@ def hand_over(state: Any, slot: int, r: int, t: float) -> None:
     instance, request = state.instances[slot], state.requests[r]
     pool = state.pools[instance.pool]
     _leave_batch(state, slot, r)
-    tokens = request.isl + request.generated
-    instance.kv -= 1
-    instance.pending -= 1
-    instance.sending += 1
-    request.sender = slot
-    request.generated += 1
-    request.carried = 1
-    request.cached = 0
-    request.service = state.handover[request.service, DECODE_SERVICE]
-    size = tokens * pool.kv_bytes
+    tokens = request.isl + request.generated_tokens
+    instance.kv_tokens -= 1
+    instance.pending_tokens -= 1
+    instance.kv_transfers += 1
+    request.sending_slot = slot
+    request.generated_tokens += 1
+    request.kv_transferred = 1
+    request.cached_tokens = 0
+    request.service = state.related_service[request.service, DECODE_SERVICE]
+    cache_bytes = tokens * pool.kv_bytes_per_token
     # Both links send first come first served; the later one decides.
-    start = max(t, instance.link_free, pool.shared_free)
-    instance.link_free = start + size / pool.link
-    pool.shared_free = start + size / pool.shared_link
-    delivery_push(state, max(instance.link_free, pool.shared_free), r)
+    start_s = max(t, instance.link_free_s, pool.shared_link_free_s)
+    instance.link_free_s = start_s + cache_bytes / pool.link_bytes_s
+    pool.shared_link_free_s = start_s + cache_bytes / pool.shared_link_bytes_s
+    delivery_push(state, max(instance.link_free_s, pool.shared_link_free_s), r)
 
 
 @kernel
 def free_after_transfer(state: Any, r: int, t: float) -> None:
     """Free the memory of a KV cache on its prefill instance after the transfer."""
     request = state.requests[r]
-    slot = request.sender
-    request.sender = -1
+    slot = request.sending_slot
+    request.sending_slot = -1
     instance = state.instances[slot]
     settle(state, slot, t)
-    free_request(state, slot, r, request.isl + request.generated - 1)
-    instance.sending -= 1
+    free_request(state, slot, r, request.isl + request.generated_tokens - 1)
+    instance.kv_transfers -= 1
     # The freed memory may let a waiting request start on an idle instance.
-    if instance.iterations == 0 and instance.waiting > 0:
+    if instance.run_iterations == 0 and instance.waiting > 0:
         schedule(state, slot, t)
-    elif instance.status == DRAINING and instance.running == 0 and instance.sending == 0:
+    elif instance.status == DRAINING and instance.running == 0 and instance.kv_transfers == 0:
         retire(state, slot, t)
     rank(state, slot)
 
@@ -257,7 +258,7 @@ def stated_cached_tokens(state: Any, r: int) -> int:
     An engine computes at least the last token of a prompt, even if all of it is cached.
     """
     request = state.requests[r]
-    return int(min(request.known_cached, request.isl + request.generated - 1))
+    return int(min(request.trace_cached_tokens, request.isl + request.generated_tokens - 1))
 
 
 @kernel
@@ -268,55 +269,55 @@ def _count_hit(state: Any, slot: int, r: int, t: float) -> None:
     """
     instance, request = state.instances[slot], state.requests[r]
     pool = state.pools[instance.pool]
-    prompt = request.isl + request.generated
-    instance.work -= request.cached
-    instance.pending -= request.cached
-    pool.hit_tokens += request.cached
-    pool.looked_up_tokens += prompt
-    pool.hits += request.cached
-    pool.lookups += prompt
-    add_tokens(state, S_HIT, instance.pool, t, request.cached)
-    add_tokens(state, S_LOOKED_UP, instance.pool, t, prompt)
+    prompt_tokens = request.isl + request.generated_tokens
+    instance.remaining_tokens -= request.cached_tokens
+    instance.pending_tokens -= request.cached_tokens
+    pool.hit_tokens += request.cached_tokens
+    pool.looked_up_tokens += prompt_tokens
+    pool.hits += request.cached_tokens
+    pool.lookups += prompt_tokens
+    add_tokens(state, S_HIT, instance.pool, t, request.cached_tokens)
+    add_tokens(state, S_LOOKED_UP, instance.pool, t, prompt_tokens)
 
 
 @kernel
-def admit(state: Any, slot: int, q: int, cached: int, t: float) -> None:
+def admit(state: Any, slot: int, q: int, cached_blocks: int, t: float) -> None:
     """Move the first request of queue ``q`` of an instance into its batch, at time ``t``.
 
-    ``cached`` is the number of blocks of its prompt in the prefix cache. Its prompt is computed
-    next, or it decodes at once if a prefill instance computed the prompt.
+    ``cached_blocks`` is the number of blocks of its prompt in the prefix cache. Its prompt is
+    computed next, or it decodes at once if a prefill instance computed the prompt.
     """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     r = take_head(state, slot, q)
     request = state.requests[r]
-    prompt = request.isl + request.generated
+    prompt_tokens = request.isl + request.generated_tokens
     instance.waiting -= 1
     pool.waiting -= 1
-    instance.queued -= prompt
-    instance.kv += prompt + 1
+    instance.queued_kv_tokens -= prompt_tokens
+    instance.kv_tokens += prompt_tokens + 1
     request.preempted = 0
-    request.older, request.newer = instance.newest, -1
-    if instance.newest >= 0:
-        state.requests[instance.newest].newer = r
-    instance.newest = r
+    request.previous_admitted, request.next_admitted = instance.newest_request, -1
+    if instance.newest_request >= 0:
+        state.requests[instance.newest_request].next_admitted = r
+    instance.newest_request = r
     instance.running += 1
     # Its prompt was computed on a prefill instance, so it decodes at once.
-    if request.carried:
-        last_iteration = instance.counter + request.osl - request.generated
+    if request.kv_transferred:
+        last_iteration = instance.iterations_ended + request.osl - request.generated_tokens
         batch_push(state, slot, last_iteration, r)
-        instance.context += prompt
+        instance.context_tokens += prompt_tokens
         return
-    if pool.blocks > 0:
-        request.cached = cached * pool.block_tokens
-        instance.kv -= request.cached
-        hold_blocks(state, slot, r, cached)
-        evict_for(state, slot, instance.kv)
+    if pool.max_cache_blocks > 0:
+        request.cached_tokens = cached_blocks * pool.block_tokens
+        instance.kv_tokens -= request.cached_tokens
+        hold_blocks(state, slot, r, cached_blocks)
+        evict_for(state, slot, instance.kv_tokens)
         _count_hit(state, slot, r, t)
-    elif pool.counted_hits:
-        request.cached = stated_cached_tokens(state, r)
+    elif pool.trace_states_hits:
+        request.cached_tokens = stated_cached_tokens(state, r)
         _count_hit(state, slot, r, t)
-    instance.partial, instance.partial_left = r, prompt - request.cached
+    instance.partial_prompt, instance.partial_tokens_left = r, prompt_tokens - request.cached_tokens
 
 
 @kernel
@@ -327,7 +328,7 @@ def record_peak(state: Any, slot: int) -> None:
     """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
-    used = instance.kv
-    if pool.blocks > 0:
-        used += state.caches[slot].idle * pool.block_tokens
+    used = instance.kv_tokens
+    if pool.max_cache_blocks > 0:
+        used += state.caches[slot].idle_blocks * pool.block_tokens
     pool.kv_peak = max(pool.kv_peak, used)

@@ -44,7 +44,7 @@ class Actor:
             _limit_batches(state, fleet, actions, now)
         if actions.link_share is not None:
             _limit_links(state, fleet, actions.link_share)
-        state.clock["planned"] = actions.shares is not None
+        state.clock["has_region_shares"] = actions.shares is not None
         if actions.shares is not None:
             self._set_shares(actions.shares)
         if actions.release_tokens is not None:
@@ -59,14 +59,14 @@ class Actor:
     def _scale(self, actions: Actions, now: float) -> None:
         """Start and remove instances, or lend them, to reach the targets."""
         fleet = self._fleet
-        lend, keep = self._no_lending, self._keep_all_lent
+        lend, max_lent = self._no_lending, self._keep_all_lent
         if actions.lend is not None:
             lend = _pool_array(actions.lend, np.bool_, fleet, "lend")
         if actions.keep_lent is not None:
-            keep = _pool_array(actions.keep_lent, np.int64, fleet, "keep_lent")
+            max_lent = _pool_array(actions.keep_lent, np.int64, fleet, "keep_lent")
         targets = _pool_array(actions.targets, np.int64, fleet, "instance count")
         soft_s = self._soft_seconds(actions)
-        entry_points.scale(self._state.handle, targets, soft_s, lend, keep, now)
+        entry_points.scale(self._state.handle, targets, soft_s, lend, max_lent, now)
 
     def _soft_seconds(self, actions: Actions) -> FloatArray:
         """Return the seconds for which each pool can restore a removed instance, ``[pool]``."""
@@ -93,9 +93,9 @@ class Actor:
         if not np.all((shares >= 0) & np.isfinite(shares)):
             raise SimulationError("A policy's shares of regions must be numbers >= 0.")
         gets_first = state.service_model >= 0  # services that get requests from the router first
-        reachable = np.where(np.isfinite(fleet.latency_s), shares, 0.0)
-        total = reachable.sum(axis=2, keepdims=True)
-        normalised = reachable / np.where(total > 0, total, 1.0)
+        allowed_shares = np.where(np.isfinite(fleet.latency_s), shares, 0.0)
+        total = allowed_shares.sum(axis=2, keepdims=True)
+        normalised = allowed_shares / np.where(total > 0, total, 1.0)
         state.shares[gets_first] = normalised[state.service_model[gets_first]]
         self._shares = shares.copy()
 
@@ -105,24 +105,25 @@ def _limit_releases(state: State, fleet: Fleet, tokens: FloatArray) -> None:
     if tokens.shape != (len(fleet.models), len(fleet.regions)) or not np.all(tokens >= 0):
         raise SimulationError("A policy's release_tokens must be >= 0, models by regions.")
     gets_first = state.service_model >= 0  # services that get requests from the router first
-    state.release_tokens[gets_first] = tokens[state.service_model[gets_first]]
+    state.releasable_tokens[gets_first] = tokens[state.service_model[gets_first]]
 
 
-def _checked_moves(stated: IntArray, fleet: Fleet) -> IntArray:
+def _checked_moves(moves: IntArray, fleet: Fleet) -> IntArray:
     """Return the counts ``[from pool, to pool]`` of instances that switch pools, for compiled code.
 
     Raises ``SimulationError`` for a move that is not possible.
     """
     pools = fleet.pools
-    if stated.shape != (len(pools), len(pools)) or (stated < 0).any():
+    if moves.shape != (len(pools), len(pools)) or (moves < 0).any():
         raise SimulationError("A policy's moves must be counts >= 0, pools by pools.")
-    for p, q in np.argwhere(stated):
-        if p == q or replica_switch_key(pools[p]) != replica_switch_key(pools[q]):
+    for from_pool, to_pool in np.argwhere(moves):
+        same_kind = replica_switch_key(pools[from_pool]) == replica_switch_key(pools[to_pool])
+        if from_pool == to_pool or not same_kind:
             raise SimulationError(
                 "A policy's moves must lead to another pool of the same model, region, GPU type "
                 "and number of GPUs."
             )
-    return np.ascontiguousarray(stated, np.int64)
+    return np.ascontiguousarray(moves, np.int64)
 
 
 def _divert_prompts(state: State, fleet: Fleet, actions: Actions) -> None:
@@ -137,22 +138,22 @@ def _divert_prompts(state: State, fleet: Fleet, actions: Actions) -> None:
         pool = fleet.pools[p]
         if chunks[p] < 0 or pool.role != "decode" or pool.batching != "chunked":
             raise SimulationError("A policy's prompt_chunk is for decode pools with chunked batch.")
-        state.pools[p]["prompt_limit"] = chunks[p]
+        state.pools[p]["prompt_limit_tokens"] = chunks[p]
     state.pools["takes_prompts"] = chunks > 0
     state.clock["overflow_s"] = actions.overflow_s if chunks.any() else np.inf
 
 
-def _limit_links(state: State, fleet: Fleet, stated: FloatArray) -> None:
-    """Limit each instance's KV link to the share ``stated [pool]`` of its bandwidth.
+def _limit_links(state: State, fleet: Fleet, link_share: FloatArray) -> None:
+    """Limit each instance's KV link to the share ``link_share [pool]`` of its bandwidth.
 
     It applies to transfers that start from now on.
     """
-    shares = _pool_array(stated, np.float64, fleet, "link_share")
-    if not np.all((stated > 0) & (stated <= 1)):
+    shares = _pool_array(link_share, np.float64, fleet, "link_share")
+    if not np.all((link_share > 0) & (link_share <= 1)):
         raise SimulationError("A policy's link_share must be a share above 0, at most 1.")
     for p, pool in enumerate(fleet.pools):
         if pool.link is not None:
-            state.pools[p]["link"] = pool.link.bytes_s * shares[p]
+            state.pools[p]["link_bytes_s"] = pool.link.bytes_s * shares[p]
 
 
 def _set_speeds(state: State, fleet: Fleet, speed: FloatArray, now: float) -> None:
@@ -167,28 +168,29 @@ def _limit_batches(state: State, fleet: Fleet, actions: Actions, now: float) -> 
     """Apply the batch limits and shares of KV memory of ``actions``, where they are given."""
     pools = len(fleet.pools)
     # 0 and -1 leave a limit unchanged.
-    batch = np.zeros(pools, np.int64) if actions.max_batch is None else actions.max_batch
-    share = np.full(pools, -1.0) if actions.kv_share is None else actions.kv_share
+    max_batch = np.zeros(pools, np.int64) if actions.max_batch is None else actions.max_batch
+    kv_share = np.full(pools, -1.0) if actions.kv_share is None else actions.kv_share
     if actions.max_batch is not None and not np.all(actions.max_batch >= 1):
         raise SimulationError("A policy's max_batch must be at least 1.")
-    if actions.kv_share is not None and not np.all((share >= 0) & (share <= 1)):
+    if actions.kv_share is not None and not np.all((kv_share >= 0) & (kv_share <= 1)):
         raise SimulationError("A policy's kv_share must be a share between 0 and 1.")
-    limits = _pool_array(batch, np.int64, fleet, "max_batch")
-    entry_points.limit(state.handle, limits, _pool_array(share, np.float64, fleet, "kv_share"), now)
+    batch_limits = _pool_array(max_batch, np.int64, fleet, "max_batch")
+    kv_shares = _pool_array(kv_share, np.float64, fleet, "kv_share")
+    entry_points.limit(state.handle, batch_limits, kv_shares, now)
 
 
 def _pool_array(
-    values: npt.ArrayLike, kind: type[np.generic], fleet: Fleet, what: str
+    values: npt.ArrayLike, dtype: type[np.generic], fleet: Fleet, what: str
 ) -> npt.NDArray[Any]:
-    """Return ``values`` as a writable C-ordered array ``[pool]`` of type ``kind``.
+    """Return ``values`` as a writable C-ordered array ``[pool]`` of type ``dtype``.
 
     Compiled code then needs only one signature. Raises SimulationError for another shape; ``what``
     names the values in its message.
     """
-    out = values
+    array = values
     # Copy only if needed: this runs for every field at every decision.
-    if not isinstance(out, np.ndarray) or out.dtype != kind or not out.flags.carray:
-        out = np.array(values, kind, order="C")
-    if out.shape != (len(fleet.pools),):
+    if not isinstance(array, np.ndarray) or array.dtype != dtype or not array.flags.carray:
+        array = np.array(values, dtype, order="C")
+    if array.shape != (len(fleet.pools),):
         raise SimulationError(f"A policy must name one {what}, one per pool of the fleet.")
-    return out
+    return array

@@ -8,9 +8,9 @@ least one token, so a block that ends with the prompt is computed again. Generat
 cached, since traces have no ids for them.
 
 Blocks are records in the instance's range of ``nodes``. They are found through chains from its
-range of ``buckets``. Blocks without holders are also in a list by age. ``instance.kv`` counts the
-tokens of running requests. ``idle`` blocks are added to it, and ``evict_for`` keeps the sum within
-the capacity.
+range of ``buckets``. Blocks without holders are also in a list by age. ``instance.kv_tokens``
+counts the tokens of running requests. Idle blocks are added to it, and ``evict_for`` keeps the sum
+within the capacity.
 """
 
 from typing import Any
@@ -32,13 +32,13 @@ def allocate_caches(pools: Array, slots: int, block_tokens: int) -> tuple[Array,
     nodes and buckets are written to ``pools``, from its ``blocks``: the most blocks per instance. A
     block has ``block_tokens``. Raises ``SimulationError`` if there are too many blocks.
     """
-    blocks = pools["blocks"]
+    blocks = pools["max_cache_blocks"]
     pools["block_tokens"] = block_tokens
     # A power of two, so that a hash needs no division; twice the blocks, so that chains are short.
     pools["buckets"] = [
         1 << int(2 * max_blocks - 1).bit_length() if max_blocks else 0 for max_blocks in blocks
     ]
-    for start_name, size_name in (("first_node", "blocks"), ("first_bucket", "buckets")):
+    for start_name, size_name in (("first_node", "max_cache_blocks"), ("first_bucket", "buckets")):
         sizes = pools[size_name] * pools["maximum"]
         pools[start_name] = np.cumsum(sizes) - sizes
     total_blocks = int((blocks * pools["maximum"]).sum())
@@ -58,50 +58,51 @@ def allocate_caches(pools: Array, slots: int, block_tokens: int) -> tuple[Array,
 def clear_cache(state: Any, slot: int) -> None:
     """Empty the prefix cache of a new instance."""
     pool, cache = state.pools[state.instances[slot].pool], state.caches[slot]
-    if pool.blocks == 0:
+    if pool.max_cache_blocks == 0:
         return
-    i = slot - pool.first_slot
-    first = pool.first_bucket + i * pool.buckets
+    instance_index = slot - pool.first_slot
+    first = pool.first_bucket + instance_index * pool.buckets
     for bucket in range(first, first + pool.buckets):
         state.buckets[bucket] = -1
-    first = pool.first_node + i * pool.blocks
-    for node in range(first, first + pool.blocks):
-        state.nodes[node].chain = node + 1
+    first = pool.first_node + instance_index * pool.max_cache_blocks
+    for node in range(first, first + pool.max_cache_blocks):
+        state.nodes[node].next_node = node + 1
         state.nodes[node].users = 0
-    state.nodes[first + pool.blocks - 1].chain = -1
-    cache.idle, cache.oldest, cache.newest, cache.free = 0, -1, -1, first
+    state.nodes[first + pool.max_cache_blocks - 1].next_node = -1
+    cache.idle_blocks, cache.oldest_idle, cache.newest_idle, cache.free_node = 0, -1, -1, first
 
 
 @kernel
 def longest_cached_prefix(state: Any, slot: int, r: int) -> tuple[int, int]:
     """Return how many leading blocks of the prompt of ``r`` an instance has cached.
 
-    The second value is how many of these blocks running requests use.
+    The second value is how many of these blocks running requests use. One token of the prompt must
+    be computed, so not all of it counts as cached.
     """
-    request, size = state.requests[r], state.pools[state.instances[slot].pool].block_tokens
-    first = state.prefix_start[r]
-    # At least one token of the prompt must be computed, hence the - 1.
-    max_blocks = min(request.isl // size, (request.isl + request.generated - 1) // size)
-    max_blocks = min(max_blocks, state.prefix_start[r + 1] - first)
-    held = 0
+    request, block_tokens = state.requests[r], state.pools[state.instances[slot].pool].block_tokens
+    first_id = state.prefix_start[r]
+    max_tokens = min(request.isl, request.isl + request.generated_tokens - 1)
+    max_blocks = min(max_tokens // block_tokens, state.prefix_start[r + 1] - first_id)
+    used_blocks = 0
     for i in range(max_blocks):
-        node = _find(state, slot, state.prefix_ids[first + i])
+        node = _find(state, slot, state.prefix_ids[first_id + i])
         if node < 0:
-            return i, held
+            return i, used_blocks
         if state.nodes[node].users > 0:
-            held += 1
-    return max_blocks, held
+            used_blocks += 1
+    return max_blocks, used_blocks
 
 
 @kernel
 def hold_blocks(state: Any, slot: int, r: int, blocks: int) -> None:
     """Add an admitted request as holder of the first ``blocks`` cached blocks of its prompt."""
-    first = state.prefix_start[r]
-    size = state.pools[state.instances[slot].pool].block_tokens
+    first_id = state.prefix_start[r]
+    block_tokens = state.pools[state.instances[slot].pool].block_tokens
     for i in range(blocks):
-        if _add_holder(state, slot, _find(state, slot, state.prefix_ids[first + i])) == 0:
-            state.instances[slot].kv += size
-    state.requests[r].held = blocks
+        node = _find(state, slot, state.prefix_ids[first_id + i])
+        if _add_holder(state, slot, node) == 0:  # no request held the block before
+            state.instances[slot].kv_tokens += block_tokens
+    state.requests[r].used_blocks = blocks
 
 
 @kernel
@@ -111,24 +112,24 @@ def cache_blocks(state: Any, slot: int, r: int, tokens: int) -> None:
     They were just computed. The request ``r`` holds them until it ends.
     """
     request, instance, cache = state.requests[r], state.instances[slot], state.caches[slot]
-    size = state.pools[instance.pool].block_tokens
-    first = state.prefix_start[r]
-    max_blocks = min(min(request.isl, tokens) // size, state.prefix_start[r + 1] - first)
-    for i in range(request.held, max_blocks):
-        block = state.prefix_ids[first + i]
-        node = _find(state, slot, block)
+    block_tokens = state.pools[instance.pool].block_tokens
+    first_id = state.prefix_start[r]
+    max_blocks = min(min(request.isl, tokens) // block_tokens, state.prefix_start[r + 1] - first_id)
+    for i in range(request.used_blocks, max_blocks):
+        block_id = state.prefix_ids[first_id + i]
+        node = _find(state, slot, block_id)
         if node >= 0:
             # The block was computed twice: drop this copy and hold the other.
             if _add_holder(state, slot, node) > 0:
-                instance.kv -= size
+                instance.kv_tokens -= block_tokens
             continue
-        node = cache.free
-        cache.free = state.nodes[node].chain
-        bucket = _bucket(state, slot, block)
-        state.nodes[node].id, state.nodes[node].users = block, 1
-        state.nodes[node].chain = state.buckets[bucket]
+        node = cache.free_node
+        cache.free_node = state.nodes[node].next_node
+        bucket = _bucket(state, slot, block_id)
+        state.nodes[node].block_id, state.nodes[node].users = block_id, 1
+        state.nodes[node].next_node = state.buckets[bucket]
         state.buckets[bucket] = node
-    request.held = max(request.held, max_blocks)
+    request.used_blocks = max(request.used_blocks, max_blocks)
 
 
 @kernel
@@ -137,35 +138,36 @@ def free_request(state: Any, slot: int, r: int, tokens: int) -> None:
 
     Blocks that it holds in the prefix cache stay cached, but may be evicted.
     """
-    if state.requests[r].held > 0:
+    if state.requests[r].used_blocks > 0:
         _free_own_tokens(state, slot, r, tokens)
     else:
-        state.instances[slot].kv -= tokens
+        state.instances[slot].kv_tokens -= tokens
 
 
 @kernel
-def evict_for(state: Any, slot: int, kv: int) -> None:
-    """Evict unused blocks of an instance until the rest fits together with ``kv`` tokens in use."""
+def evict_for(state: Any, slot: int, kv_tokens: int) -> None:
+    """Evict unused blocks of an instance until the rest fits with ``kv_tokens`` in use."""
     pool = state.pools[state.instances[slot].pool]
-    if pool.blocks > 0 and state.caches[slot].idle * pool.block_tokens > pool.usable - kv:
-        _evict_oldest(state, slot, kv)
+    idle_tokens = state.caches[slot].idle_blocks * pool.block_tokens
+    if pool.max_cache_blocks > 0 and idle_tokens > pool.usable_kv_tokens - kv_tokens:
+        _evict_oldest(state, slot, kv_tokens)
 
 
 @kernel
-def _bucket(state: Any, slot: int, block: int) -> int:
+def _bucket(state: Any, slot: int, block_id: int) -> int:
     """Return the index in ``State.buckets`` of the hash bucket of a block on an instance."""
     pool = state.pools[state.instances[slot].pool]
     # Knuth's multiplicative hash; the number of buckets is a power of two.
-    index = ((block * 2_654_435_761) >> 15) & (pool.buckets - 1)
-    return int(pool.first_bucket + (slot - pool.first_slot) * pool.buckets + index)
+    hash_value = ((block_id * 2_654_435_761) >> 15) & (pool.buckets - 1)
+    return int(pool.first_bucket + (slot - pool.first_slot) * pool.buckets + hash_value)
 
 
 @kernel
-def _find(state: Any, slot: int, block: int) -> int:
+def _find(state: Any, slot: int, block_id: int) -> int:
     """Return the index in ``State.nodes`` of a block in an instance's cache; -1: not cached."""
-    node = state.buckets[_bucket(state, slot, block)]
-    while node >= 0 and state.nodes[node].id != block:
-        node = state.nodes[node].chain
+    node = state.buckets[_bucket(state, slot, block_id)]
+    while node >= 0 and state.nodes[node].block_id != block_id:
+        node = state.nodes[node].next_node
     return int(node)
 
 
@@ -174,15 +176,15 @@ def _add_holder(state: Any, slot: int, node: int) -> int:
     """Add a holder (a running request) to a cached block; return how many it had before."""
     block, cache = state.nodes[node], state.caches[slot]
     if block.users == 0:  # it leaves the list of blocks without holders
-        if block.older >= 0:
-            state.nodes[block.older].newer = block.newer
+        if block.older_idle >= 0:
+            state.nodes[block.older_idle].newer_idle = block.newer_idle
         else:
-            cache.oldest = block.newer
-        if block.newer >= 0:
-            state.nodes[block.newer].older = block.older
+            cache.oldest_idle = block.newer_idle
+        if block.newer_idle >= 0:
+            state.nodes[block.newer_idle].older_idle = block.older_idle
         else:
-            cache.newest = block.older
-        cache.idle -= 1
+            cache.newest_idle = block.older_idle
+        cache.idle_blocks -= 1
     block.users += 1
     return int(block.users - 1)
 
@@ -195,45 +197,46 @@ def _free_own_tokens(state: Any, slot: int, r: int, tokens: int) -> None:
     use, so that they may be evicted.
     """
     request, instance, cache = state.requests[r], state.instances[slot], state.caches[slot]
-    size = state.pools[instance.pool].block_tokens
-    first = state.prefix_start[r]
-    instance.kv -= tokens - request.held * size
+    block_tokens = state.pools[instance.pool].block_tokens
+    first_id = state.prefix_start[r]
+    instance.kv_tokens -= tokens - request.used_blocks * block_tokens
     # Last block first, so that it is evicted before the blocks ahead of it.
-    for i in range(request.held - 1, -1, -1):
-        node = _find(state, slot, state.prefix_ids[first + i])
+    for i in range(request.used_blocks - 1, -1, -1):
+        node = _find(state, slot, state.prefix_ids[first_id + i])
         block = state.nodes[node]
         block.users -= 1
         if block.users == 0:
-            instance.kv -= size
-            cache.idle += 1
+            instance.kv_tokens -= block_tokens
+            cache.idle_blocks += 1
             # Append it to the list of blocks without holders.
-            block.older, block.newer = cache.newest, -1
-            if cache.newest >= 0:
-                state.nodes[cache.newest].newer = node
+            block.older_idle, block.newer_idle = cache.newest_idle, -1
+            if cache.newest_idle >= 0:
+                state.nodes[cache.newest_idle].newer_idle = node
             else:
-                cache.oldest = node
-            cache.newest = node
-    request.held = 0
+                cache.oldest_idle = node
+            cache.newest_idle = node
+    request.used_blocks = 0
 
 
 @kernel
-def _evict_oldest(state: Any, slot: int, kv: int) -> None:
-    """Evict an instance's least recently used blocks until the rest fits with ``kv`` tokens."""
+def _evict_oldest(state: Any, slot: int, kv_tokens: int) -> None:
+    """Evict an instance's least recently used blocks until the rest fits with ``kv_tokens``."""
     pool, cache = state.pools[state.instances[slot].pool], state.caches[slot]
-    while cache.idle > 0 and cache.idle * pool.block_tokens > pool.usable - kv:
-        node = cache.oldest
-        _add_holder(state, slot, node)  # removes it from the list of blocks without holders
+    free_tokens = pool.usable_kv_tokens - kv_tokens
+    while cache.idle_blocks > 0 and cache.idle_blocks * pool.block_tokens > free_tokens:
+        oldest = cache.oldest_idle
+        _add_holder(state, slot, oldest)  # removes it from the list of blocks without holders
         # Remove it from the chain of its bucket, so that it is no longer found.
-        bucket = _bucket(state, slot, state.nodes[node].id)
-        if state.buckets[bucket] == node:
-            state.buckets[bucket] = state.nodes[node].chain
+        bucket = _bucket(state, slot, state.nodes[oldest].block_id)
+        if state.buckets[bucket] == oldest:
+            state.buckets[bucket] = state.nodes[oldest].next_node
         else:
-            before = state.buckets[bucket]
-            while state.nodes[before].chain != node:
-                before = state.nodes[before].chain
-            state.nodes[before].chain = state.nodes[node].chain
-        state.nodes[node].chain = cache.free
-        state.nodes[node].users = 0
-        cache.free = node
+            previous = state.buckets[bucket]
+            while state.nodes[previous].next_node != oldest:
+                previous = state.nodes[previous].next_node
+            state.nodes[previous].next_node = state.nodes[oldest].next_node
+        state.nodes[oldest].next_node = cache.free_node
+        state.nodes[oldest].users = 0
+        cache.free_node = oldest
         pool.evicted_tokens += pool.block_tokens
         pool.evicted += pool.block_tokens

@@ -5,7 +5,7 @@ instance takes over. FCFS has one other queue. The other schedulers have two per
 requests join the second. Under DPA, a request moves to the first of the two when it expires, which
 is when its TTFT limit passes. So the heads of all queues suffice for the choice.
 
-Deferrable requests that are not yet urgent wait behind all others under every scheduler. ``left``
+Deferrable requests that are not yet urgent wait behind all others under every scheduler. ``left_s``
 is the time until the TTFT limit of a request, d_r in the source. It is negative after the limit and
 infinite without one. Tiers rank by how strict this limit is. Within a tier, the order of arrival at
 the instance decides. A preempted request goes first, even before other tiers.
@@ -13,8 +13,9 @@ the instance decides. A preempted request goes first, even before other tiers.
 - FCFS: in order of arrival at the instance, whatever the tier.
 - EDF: the least time left first, so expired requests go before all others.
 - PF: all requests of a stricter tier before any of the next.
-- DPA: severely expired (left < -tau_n), longest expired first. Then urgent (0 <= left <= tau_p) by
-  tier, other unexpired by tier, and last the recently expired (-tau_n <= left < 0).
+- DPA: severely expired (left_s < -tau_n), longest expired first. Then urgent (0 <= left_s <= tau_p)
+by
+  tier, other unexpired by tier, and last the recently expired (-tau_n <= left_s < 0).
 
 The source gives no values for tau_n and tau_p; the defaults of ``fleet.Pool`` are assumed.
 """
@@ -31,37 +32,40 @@ from simulation.engine.routing_order import rank
 from simulation.engine.state import HEAD, NO_LIMIT, S_ARRIVED, TAIL
 
 FCFS, EDF, PF, DPA = range(4)  # indices into fleet.SCHEDULERS
+AFTER_ALL_CLASSES = 4  # above every class of ``scheduling_class``
 
 
 @kernel
-def scheduling_class(scheduler: int, left: float, tau_n: float, tau_p: float) -> tuple[int, float]:
+def scheduling_class(
+    scheduler: int, left_s: float, tau_n: float, tau_p: float
+) -> tuple[int, float]:
     """Return (class, value), by which a scheduler orders waiting requests.
 
-    The lower class goes first, then the lower value, then the stricter tier. ``left`` are the
+    The lower class goes first, then the lower value, then the stricter tier. ``left_s`` are the
     seconds to the TTFT limit, ``tau_n`` and ``tau_p`` the thresholds of DPA (module docstring).
     """
     if scheduler == EDF:
-        return 0, left
+        return 0, left_s
     if scheduler != DPA:
         return 0, 0.0
-    if left < -tau_n:
-        return 0, left
-    if left < 0.0:
-        return 3, left
-    return (1, 0.0) if left <= tau_p else (2, 0.0)
+    if left_s < -tau_n:
+        return 0, left_s
+    if left_s < 0.0:
+        return 3, left_s
+    return (1, 0.0) if left_s <= tau_p else (2, 0.0)
 
 
 @kernel
-def next_change(left: float, tau_n: float, tau_p: float) -> float:
+def next_change(left_s: float, tau_n: float, tau_p: float) -> float:
     """Return the seconds until a waiting request may change its class under DPA; inf: never.
 
-    ``left`` are its seconds to the TTFT limit.
+    ``left_s`` are its seconds to the TTFT limit.
     """
-    if left > tau_p:
-        return left - tau_p
-    if left >= 0.0:
-        return left
-    return max(left + tau_n, 0.0) if left >= -tau_n else float("inf")
+    if left_s > tau_p:
+        return left_s - tau_p
+    if left_s >= 0.0:
+        return left_s
+    return max(left_s + tau_n, 0.0) if left_s >= -tau_n else float("inf")
 
 
 @kernel
@@ -72,9 +76,9 @@ def _waits_behind_others(state: Any, slot: int, r: int, t: float) -> bool:
     computes its prompt.
     """
     request = state.requests[r]
-    not_urgent = t - request.arrival < state.priority_after[request.tier]
-    limited = state.pools[state.instances[slot].pool].prompt_limit < NO_LIMIT
-    taken_over = limited and not request.carried and np.isnan(request.first)
+    not_urgent = t - request.arrival_s < state.urgent_after_s[request.tier]
+    limited = state.pools[state.instances[slot].pool].prompt_limit_tokens < NO_LIMIT
+    taken_over = limited and not request.kv_transferred and np.isnan(request.first_token_s)
     return bool(taken_over or (state.deferrable[request.tier] and not_urgent))
 
 
@@ -82,7 +86,7 @@ def _waits_behind_others(state: Any, slot: int, r: int, t: float) -> bool:
 def _seconds_to_ttft_limit(state: Any, r: int, t: float) -> float:
     """Return the seconds until the request's TTFT limit, negative after it."""
     request = state.requests[r]
-    return float(request.arrival + state.tier_limit[request.tier] - t)
+    return float(request.arrival_s + state.ttft_limit_s[request.tier] - t)
 
 
 @kernel
@@ -93,19 +97,22 @@ def _queue_of(state: Any, slot: int, r: int, t: float) -> int:
         return int(state.queues.shape[1] - 1)
     if scheduler == FCFS:
         return 0
+    # A tier has two queues: of expired requests (under DPA), then of all others.
+    tier_queue = 2 * state.tier_rank[state.requests[r].tier]
     expired = scheduler == DPA and _seconds_to_ttft_limit(state, r, t) < 0.0
-    first_of_tier = expired and not state.requests[r].preempted
-    return int(2 * state.tier_rank[state.requests[r].tier] + (0 if first_of_tier else 1))
+    if expired and not state.requests[r].preempted:
+        return int(tier_queue)
+    return int(tier_queue + 1)
 
 
 @kernel
 def append(state: Any, slot: int, r: int, q: int) -> None:
     """Append request ``r`` to queue ``q`` of an instance."""
-    state.requests[r].next = -1
+    state.requests[r].next_in_queue = -1
     if state.queues[slot, q, HEAD] < 0:
         state.queues[slot, q, HEAD] = r
     else:
-        state.requests[state.queues[slot, q, TAIL]].next = r
+        state.requests[state.queues[slot, q, TAIL]].next_in_queue = r
     state.queues[slot, q, TAIL] = r
 
 
@@ -113,7 +120,7 @@ def append(state: Any, slot: int, r: int, q: int) -> None:
 def prepend(state: Any, slot: int, r: int, t: float) -> None:
     """Put a preempted request back at the head of its queue on an instance."""
     q = _queue_of(state, slot, r, t)
-    state.requests[r].next = state.queues[slot, q, HEAD]
+    state.requests[r].next_in_queue = state.queues[slot, q, HEAD]
     if state.queues[slot, q, HEAD] < 0:
         state.queues[slot, q, TAIL] = r
     state.queues[slot, q, HEAD] = r
@@ -123,7 +130,7 @@ def prepend(state: Any, slot: int, r: int, t: float) -> None:
 def take_head(state: Any, slot: int, q: int) -> int:
     """Remove the first request of queue ``q`` of an instance, and return it."""
     r = state.queues[slot, q, HEAD]
-    state.queues[slot, q, HEAD] = state.requests[r].next
+    state.queues[slot, q, HEAD] = state.requests[r].next_in_queue
     return int(r)
 
 
@@ -147,29 +154,28 @@ def _next_queue(state: Any, slot: int, t: float) -> int:
     from the second to the first.
     """
     pool = state.pools[state.instances[slot].pool]
-    best, best_class, best_value = state.queues.shape[1] - 1, 9, 0.0  # 9: after every class
-    for q in range(state.queues.shape[1] - 1):
-        r = state.queues[slot, q, HEAD]
-        if pool.scheduler == DPA and q & 1:
-            while (
-                r >= 0
-                and _seconds_to_ttft_limit(state, r, t) < 0.0
-                and not state.requests[r].preempted
-            ):
-                state.queues[slot, q, HEAD] = state.requests[r].next
+    last = state.queues.shape[1] - 1  # of requests that wait behind all others
+    if pool.scheduler == DPA:
+        for q in range(1, last, 2):
+            r = state.queues[slot, q, HEAD]
+            while r >= 0 and not state.requests[r].preempted:
+                if _seconds_to_ttft_limit(state, r, t) >= 0.0:
+                    break
+                state.queues[slot, q, HEAD] = state.requests[r].next_in_queue
                 append(state, slot, r, q - 1)
                 r = state.queues[slot, q, HEAD]
-    for q in range(state.queues.shape[1] - 1):
+    best, best_class, best_value = last, AFTER_ALL_CLASSES, 0.0
+    for q in range(last):
         r = state.queues[slot, q, HEAD]
         if r < 0:
             continue
         if state.requests[r].preempted:
             return q
-        class_, value = scheduling_class(
+        request_class, value = scheduling_class(
             pool.scheduler, _seconds_to_ttft_limit(state, r, t), pool.tau_n, pool.tau_p
         )
-        if class_ < best_class or (class_ == best_class and value < best_value):
-            best, best_class, best_value = q, class_, value
+        if request_class < best_class or (request_class == best_class and value < best_value):
+            best, best_class, best_value = q, request_class, value
     return int(best)
 
 
@@ -186,10 +192,11 @@ def _order_changes(state: Any, slot: int, t: float) -> float:
         if r >= 0:
             if state.requests[r].preempted:
                 return np.inf
-            left = _seconds_to_ttft_limit(state, r, t)
-            # Still in the queue of unexpired requests (odd q), so it moves at the next choice.
-            moves_now = q & 1 and left < 0.0
-            next_s = 0.0 if moves_now else next_change(left, pool.tau_n, pool.tau_p)
+            left_s = _seconds_to_ttft_limit(state, r, t)
+            # It has expired, but is still in the queue of unexpired requests, which is the odd one.
+            # So it moves at the next choice.
+            moves_now = q & 1 and left_s < 0.0
+            next_s = 0.0 if moves_now else next_change(left_s, pool.tau_n, pool.tau_p)
             earliest = min(earliest, next_s)
     return t + earliest
 
@@ -203,7 +210,7 @@ def steps_in_order(state: Any, slot: int, t: float) -> int:
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     if pool.scheduler != DPA or instance.waiting == 0 or instance.running >= pool.max_batch:
-        return int(instance.iterations)
+        return int(instance.run_iterations)
     return int(iterations_done(instance, _order_changes(state, slot, t)) + 1)
 
 
@@ -211,9 +218,9 @@ def steps_in_order(state: Any, slot: int, t: float) -> int:
 def interrupt(state: Any, slot: int, t: float) -> None:
     """Shorten an instance's run to end at the first iteration boundary not before ``t``."""
     instance = state.instances[slot]
-    if instance.iterations > 1:
-        instance.iterations = iterations_done(instance, t) + 1
-        schedule(state, slot, iteration_end(instance, instance.iterations))
+    if instance.run_iterations > 1:
+        instance.run_iterations = iterations_done(instance, t) + 1
+        schedule(state, slot, iteration_end(instance, instance.run_iterations))
 
 
 @kernel
@@ -232,18 +239,19 @@ def enqueue(state: Any, slot: int, r: int, t: float) -> None:
     instance.waiting += 1
     pool.waiting += 1
     state.clock[0].routed += 1
-    instance.turn = state.clock[0].routed
-    instance.pending += 1
-    instance.queued += request.isl + request.generated
-    if request.carried:
-        instance.work += request.osl - request.generated
+    instance.last_routed = state.clock[0].routed
+    instance.pending_tokens += 1
+    instance.queued_kv_tokens += request.isl + request.generated_tokens
+    if request.kv_transferred:
+        instance.remaining_tokens += request.osl - request.generated_tokens
     else:
         pool.arrived_tokens += request.isl
         add_tokens(state, S_ARRIVED, instance.pool, t, request.isl)
-        instance.work += request.isl + (request.generated + 1 if pool.hands_over else request.osl)
-        instance.pending += request.isl + request.generated
+        outputs_here = request.generated_tokens + 1 if pool.hands_over else request.osl
+        instance.remaining_tokens += request.isl + outputs_here
+        instance.pending_tokens += request.isl + request.generated_tokens
     request.pool = instance.pool
-    if instance.iterations == 0:
+    if instance.run_iterations == 0:
         settle(state, slot, t)
         schedule(state, slot, t)
     elif instance.running < pool.max_batch and may_join:

@@ -87,30 +87,30 @@ def fill_records(requests: Any, words: Any, empty: Any, trace: Any, tables: Any)
     the request arrives. ``trace`` are ``TraceColumns``, ``tables`` are ``ServiceTables``. Return
     the number of requests that are not rejected, and the tokens of the largest of them, at least 1.
     """
-    accepted, longest = 0, 1
+    accepted, most_tokens = 0, 1
     for i in range(requests.size):
         for word in range(empty.size):
             words[i, word] = empty[word]
         model, tier, isl, osl = trace.model[i], trace.tier[i], trace.isl[i], trace.osl[i]
         record, service = requests[i], tables.first[model, tier]
         home = tables.homes[trace.region[i]]
-        record.arrival, record.isl, record.osl = trace.arrival_s[i], isl, osl
-        record.service, record.home, record.tier = service, home, tables.tiers[tier]
-        need, reason = np.int64(isl) + osl, -1
+        record.arrival_s, record.isl, record.osl = trace.arrival_s[i], isl, osl
+        record.service, record.home_region, record.tier = service, home, tables.tiers[tier]
+        request_tokens, reason = np.int64(isl) + osl, -1
         if service < 0:
             reason = NO_SUCH_TIER if tables.has_pools[model] else NO_SUCH_POOL
         elif tables.context[service, home] == 0:
             reason = OUT_OF_REACH
-        elif need > tables.context[service, home]:
+        elif request_tokens > tables.context[service, home]:
             reason = TOO_LONG_FOR_MODEL
-        elif need > tables.longest[service, home]:
+        elif request_tokens > tables.longest[service, home]:
             reason = TOO_LONG_FOR_MEMORY
         if reason >= 0:
             record.outcome, record.reason = REJECTED, reason
         else:
             accepted += 1
-            longest = max(longest, need)
-    return accepted, longest
+            most_tokens = max(most_tokens, request_tokens)
+    return accepted, most_tokens
 
 
 @kernel
@@ -119,12 +119,12 @@ def latencies(record: Any, away: Any) -> tuple[float, float, float]:
 
     ``away [home region, pool]`` is the seconds from a pool back to a home region.
     """
-    back_s = away[record.home, record.pool]
+    back_s = away[record.home_region, record.pool]
     gaps = record.osl - 1.0 if record.osl > 1 else np.nan
     return (
-        record.first + back_s - record.arrival,
-        (record.last - record.first) / gaps,
-        record.last + back_s - record.arrival,
+        record.first_token_s + back_s - record.arrival_s,
+        (record.last_token_s - record.first_token_s) / gaps,
+        record.last_token_s + back_s - record.arrival_s,
     )
 
 
@@ -141,8 +141,11 @@ def fill_log(requests: Any, not_due: Any, away: Any, log: Any) -> None:
         is_not_due = record.outcome == UNFINISHED and not_due[i]
         log.outcome[i] = NOT_DUE if is_not_due else record.outcome
         log.reason[i], log.pool[i] = record.reason, record.pool
-        log.first_token_s[i], log.last_token_s[i] = record.first, record.last
+        log.first_token_s[i], log.last_token_s[i] = record.first_token_s, record.last_token_s
         log.ttft_s[i], log.tbt_s[i], log.e2e_s[i] = latencies(record, away)
+
+
+TTFT_LIMIT, TBT_LIMIT, E2E_LIMIT, DUE_AFTER = range(4)  # columns of ``Rules.limits``
 
 
 class Rules(NamedTuple):
@@ -164,20 +167,20 @@ class Rules(NamedTuple):
 
 
 @kernel
-def _count_latency(tally: Any, group: int, which: int, seconds: float) -> None:
-    """Count a latency in a ``Tally``; ``which`` is its index in LATENCIES.
+def _count_latency(tally: Any, group: int, kind: int, seconds: float) -> None:
+    """Count a latency in a ``Tally``; ``kind`` is its index in LATENCIES.
 
     ``group`` is the index of the request's model, region and tier in the tally.
     """
     if not np.isfinite(seconds):
         return
     value = max(seconds, 0.0)
-    tally.known[group, which] += 1
+    tally.known[group, kind] += 1
     # Whole microseconds add up equally in any order, unlike floats.
-    tally.micros[group, which] += np.int64(np.rint(value * 1e6))
+    tally.micros[group, kind] += np.int64(np.rint(value * 1e6))
     # Doubles of at least 0 sort like their bits. The shift keeps the exponent and STEP_BITS more.
     bucket = (np.float64(value).view(np.int64) >> SHIFT) - FIRST
-    tally.buckets[group, which, min(max(bucket, 0), BUCKETS - 1)] += 1
+    tally.buckets[group, kind, min(max(bucket, 0), BUCKETS - 1)] += 1
 
 
 @kernel
@@ -187,13 +190,18 @@ def _is_possible(record: Any, outcome: int, ttft_s: float, e2e_s: float) -> bool
     The rules are those of ``invariants.check_invariants``.
     """
     # A TTFT may be slightly negative by rounding: iteration boundaries are products.
-    possible = 0 <= outcome <= NOT_DUE and not ttft_s < -1e-9 * (1.0 + record.arrival)
+    possible = 0 <= outcome <= NOT_DUE and not ttft_s < -1e-9 * (1.0 + record.arrival_s)
     if outcome == COMPLETED:
         served = record.pool >= 0 and record.reason < 0
-        return possible and served and record.first <= record.last and ttft_s <= e2e_s < np.inf
+        return (
+            possible
+            and served
+            and record.first_token_s <= record.last_token_s
+            and ttft_s <= e2e_s < np.inf
+        )
     if outcome == REJECTED:
-        return possible and record.pool < 0 <= record.reason and np.isnan(record.last)
-    return possible and record.reason < 0 and np.isnan(record.last)
+        return possible and record.pool < 0 <= record.reason and np.isnan(record.last_token_s)
+    return possible and record.reason < 0 and np.isnan(record.last_token_s)
 
 
 @kernel
@@ -211,7 +219,8 @@ def count_requests(
 ) -> bool:
     """Add requests from index ``first`` on to ``tally``; return whether all of them are possible.
 
-    A request is not possible if its outcome and times contradict each other, which is a bug.
+    A request is not possible if its outcome and times contradict each other, which is a bug. Its
+    group in the tally is its model, home region and tier.
     ``trace`` are ``TraceColumns``, ``rules`` are ``Rules``. ``until_s`` is the end of the
     simulation. If it is infinite, the simulation goes on, and unfinished requests are left out.
     """
@@ -219,39 +228,41 @@ def count_requests(
     arrival_s, models, regions, tier_codes = trace.arrival_s, trace.model, trace.region, trace.tier
     away, limits, served, asked = rules.away, rules.limits, tally.served, tally.asked
     outcomes, tokens, hours, reasons = tally.outcomes, tally.tokens, tally.hours, tally.reasons
-    met, in_time, last_s, latencies_counted = tally.met, tally.in_time, 0.0, tally.buckets.shape[1]
-    all_possible, tiers, hour = True, hours.shape[1], 0
+    met, in_time, counts_latencies = tally.met, tally.in_time, tally.buckets.shape[1] > 0
+    tiers = hours.shape[1]
+    all_possible, hour, last_s = True, 0, 0.0
     for i in range(first, records.size):
         record, tier = records[i], tier_codes[i]
         outcome = record.outcome
         if outcome == UNFINISHED:
             if until_s == np.inf:
                 continue
-            if arrival_s[i] + limits[tier, 3] > until_s:
+            if arrival_s[i] + limits[tier, DUE_AFTER] > until_s:
                 outcome = NOT_DUE
         ttft_s, tbt_s, e2e_s = latencies(record, away)
         all_possible = all_possible and _is_possible(record, outcome, ttft_s, e2e_s)
         # A latency that is not a number exceeds no limit.
-        late = ttft_s > limits[tier, 0] or tbt_s > limits[tier, 1] or e2e_s > limits[tier, 2]
-        ok = outcome == COMPLETED and not late
+        is_late = ttft_s > limits[tier, TTFT_LIMIT] or tbt_s > limits[tier, TBT_LIMIT]
+        is_late = is_late or e2e_s > limits[tier, E2E_LIMIT]
+        within_limits = outcome == COMPLETED and not is_late
         group = (models[i] * rules.regions + regions[i]) * tiers + tier
         isl, osl = np.int64(record.isl), np.int64(record.osl)
         outcomes[group, outcome] += 1
         if outcome == COMPLETED:
             tokens[group, 0] += isl
             tokens[group, 1] += osl
-            last_s = max(last_s, record.last)
-        if ok:
+            last_s = max(last_s, record.last_token_s)
+        if within_limits:
             met[group] += 1
             in_time[group] += isl + osl
         if outcome != NOT_DUE:
             while arrival_s[i] >= (hour + 1) * HOUR_S:  # arrivals never decrease
                 hour += 1
             hours[hour, tier, 0] += 1
-            hours[hour, tier, 1] += ok
+            hours[hour, tier, 1] += within_limits
         if record.reason >= 0:
             reasons[record.reason] += 1
-        if latencies_counted:
+        if counts_latencies:
             _count_latency(tally, group, 0, ttft_s)
             _count_latency(tally, group, 1, tbt_s)
             _count_latency(tally, group, 2, e2e_s)

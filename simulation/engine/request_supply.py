@@ -24,8 +24,8 @@ from simulation.results import UNFINISHED
 from simulation.stream.tally import Tally
 from simulation.trace import PrefixBlocks, Trace, join_traces
 
-_INSTANCE_FIELDS = ("partial", "fresh", "fresh_tail", "newest")
-_REQUEST_FIELDS = ("next", "newer", "older")
+_INSTANCE_FIELDS = ("partial_prompt", "ending_prompts", "ending_prompts_tail", "newest_request")
+_REQUEST_FIELDS = ("next_in_queue", "next_admitted", "previous_admitted")
 
 
 def replace_requests(
@@ -44,7 +44,7 @@ def replace_requests(
     clock = state.clock[0]
     for name in _INSTANCE_FIELDS:
         state.instances[name] = new_index[state.instances[name]]
-    for waiting in (state.queues, state.router_queue, state.deferred):
+    for waiting in (state.queues, state.router_queue, state.deferred_queues):
         waiting[...] = new_index[waiting]
     in_transit = state.delivery_request[: int(clock["deliveries"])]
     in_transit[:] = new_index[in_transit]
@@ -53,15 +53,15 @@ def replace_requests(
     for name in _REQUEST_FIELDS:
         requests[name][:kept_count] = new_index[requests[name][:kept_count]]
     # The next arrival moves down by the number of removed requests before it.
-    clock["arrival"] = int(keep[: int(clock["arrival"])].sum())
+    clock["next_arrival"] = int(keep[: int(clock["next_arrival"])].sum())
     state.refill(requests, prefix_start, prefix_ids)
 
 
 def _renumber_batches(state: State, new_index: Array) -> None:
     """Replace the indices of the requests in batches: request i becomes ``new_index[i]``.
 
-    Each entry of ``state.batch`` has the number of a request's last iteration in its high bits, and
-    the request's index in its low bits.
+    Each entry of ``state.decode_heap`` has the number of a request's last iteration in its high
+    bits, and the request's index in its low bits.
     """
     request_mask = (1 << REQUEST_BITS) - 1
     busy = np.flatnonzero(state.instances["decodes"])
@@ -69,9 +69,9 @@ def _renumber_batches(state: State, new_index: Array) -> None:
     # The entries of an instance are the first ones of its row, one for each decode.
     row = np.repeat(busy, decodes)
     column = np.arange(len(row)) - np.repeat(np.cumsum(decodes) - decodes, decodes)
-    packed = state.batch[row, column]
-    finish = packed & ~request_mask
-    state.batch[row, column] = finish | new_index[packed & request_mask]
+    packed = state.decode_heap[row, column]
+    finish_bits = packed & ~request_mask
+    state.decode_heap[row, column] = finish_bits | new_index[packed & request_mask]
 
 
 class RequestFeed(Protocol):

@@ -46,8 +46,8 @@ def seconds_away(state: State) -> FloatArray:
     The serving stack's fixed time is included. The last column is for requests without a pool.
     """
     pools = len(state.pools)
-    away = np.zeros((len(state.latency), pools + 1))
-    away[:, :pools] = state.latency[:, state.pools["region"]] + state.pools["start_s"]
+    away = np.zeros((len(state.latency_s), pools + 1))
+    away[:, :pools] = state.latency_s[:, state.pools["region"]] + state.pools["start_s"]
     return away
 
 
@@ -57,16 +57,16 @@ def rows(log: RequestLog, which: npt.NDArray[np.bool_] | slice) -> RequestLog:
 
 
 def pool_series(
-    state: State, duration_s: float, interval_s: float, waiting: Array, held: Array
+    state: State, duration_s: float, interval_s: float, waiting: Array, at_router: Array
 ) -> PoolSeries:
     """Return the series of each pool by interval, ``[pool, interval]`` each.
 
-    ``waiting`` and ``held`` are queue lengths at the ends of the intervals (``run_window``).
+    ``waiting`` and ``at_router`` are queue lengths at the ends of the intervals (``run_window``).
     """
     series = state.series[:, :, :-1]  # the last column counts everything after the window
     starts = np.arange(series.shape[2]) * interval_s
     width = np.minimum(starts + interval_s, duration_s) - starts
-    capacity = series[S_READY] * state.pools["kv_capacity"][:, None]
+    capacity = series[S_READY] * state.pools["kv_capacity_tokens"][:, None]
     serving = series[S_READY] + series[S_DRAINING]
     computing_s = (series[S_INPUT] + series[S_OUTPUT]) * state.pools["token_s"][:, None]
     looked_up = series[S_LOOKED_UP]
@@ -79,7 +79,7 @@ def pool_series(
         busy=series[S_BUSY] / width,
         utilisation=_share(series[S_KV], capacity),
         waiting=waiting,
-        held=held,
+        held=at_router,
         batch=_share(series[S_BATCH], series[S_BUSY]),
         sm_activity=_share(np.minimum(computing_s, series[S_BUSY]), serving),
         iterations=series[S_ITERATIONS].copy(),
@@ -99,7 +99,7 @@ def pool_totals(state: State) -> PoolTotals:
     """Return the totals over the simulation, ``[pool]`` each."""
     names = [field.name for field in fields(PoolTotals) if field.name != "starts"]
     return PoolTotals(
-        **{name: state.pools[name].copy() for name in names}, starts=state.started.copy()
+        **{name: state.pools[name].copy() for name in names}, starts=state.starts_by_source.copy()
     )
 
 

@@ -21,9 +21,9 @@ from simulation.engine.routing_order import (
     PREFIX_AWARE,
     best_of_endpoint,
     best_of_pool,
-    is_below,
+    is_utilization_below,
     least_utilised_instance,
-    pool_used,
+    pool_kv_tokens,
 )
 from simulation.engine.state import DECODE_SERVICE
 from simulation.lifecycle import READY
@@ -38,12 +38,12 @@ def _has_room(state: Any, slot: int, r: int, t: float) -> bool:
     """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
-    kv = instance.kv + iterations_done(instance, t) * instance.decodes
-    prompt = state.requests[r].isl + state.requests[r].generated
+    kv_tokens = instance.kv_tokens + iterations_done(instance, t) * instance.decodes
+    prompt_tokens = state.requests[r].isl + state.requests[r].generated_tokens
     return bool(
-        instance.pending < pool.budget
+        instance.pending_tokens < pool.token_budget
         and instance.running + instance.waiting < pool.max_batch
-        and kv + instance.queued + prompt < pool.usable
+        and kv_tokens + instance.queued_kv_tokens + prompt_tokens < pool.usable_kv_tokens
     )
 
 
@@ -55,10 +55,10 @@ def _best_instance(state: Any, endpoint: int, t: float, r: int) -> int:
         return -1
     if state.pools[state.endpoint_pools[first]].router == PREFIX_AWARE:
         return int(_best_by_prefix(state, endpoint, t, r))
-    if state.clock[0].by_pool and state.endpoint_start[endpoint + 1] > first + 1:
+    if state.clock[0].chooses_pool_first and state.endpoint_start[endpoint + 1] > first + 1:
         return int(_best_of_pools(state, endpoint, t, r))
-    need = state.requests[r].isl + state.requests[r].osl
-    return int(best_of_endpoint(state, endpoint, t, need))
+    request_tokens = state.requests[r].isl + state.requests[r].osl
+    return int(best_of_endpoint(state, endpoint, t, request_tokens))
 
 
 @kernel
@@ -69,25 +69,25 @@ def _best_of_pools(state: Any, endpoint: int, t: float, r: int) -> int:
     pools that admit the request at their next iteration come first. If no pool does, the one with
     the fewest seconds of prompts ahead wins.
     """
-    need = state.requests[r].isl + state.requests[r].osl
-    best, lowest, best_has_room = -1, 0.0, False
+    request_tokens = state.requests[r].isl + state.requests[r].osl
+    best_slot, best_value, best_has_room = -1, 0.0, False
     for i in range(state.endpoint_start[endpoint], state.endpoint_start[endpoint + 1]):
         p = state.endpoint_pools[i]
         pool = state.pools[p]
-        if need > pool.longest:
+        if request_tokens > pool.max_request_tokens:
             continue
         slot, _ = best_of_pool(state, p, t)
         if slot < 0:
             continue
         has_room = not state.clock[0].sees_queues or _has_room(state, slot, r, t)
         if has_room:  # utilization; else seconds of prompts ahead
-            value = pool_used(state, p, t) / (pool.ready * pool.kv_capacity)
+            value = pool_kv_tokens(state, p, t) / (pool.ready * pool.kv_capacity_tokens)
         else:
-            value = state.instances[slot].pending * pool.token_s * pool.slowdown
-        is_better = value < lowest if has_room == best_has_room else has_room
-        if best < 0 or is_better:
-            best, lowest, best_has_room = slot, value, has_room
-    return best
+            value = state.instances[slot].pending_tokens * pool.token_s * pool.slowdown
+        is_better = value < best_value if has_room == best_has_room else has_room
+        if best_slot < 0 or is_better:
+            best_slot, best_value, best_has_room = slot, value, has_room
+    return best_slot
 
 
 @kernel
@@ -99,39 +99,41 @@ def _best_by_prefix(state: Any, endpoint: int, t: float, r: int) -> int:
     not win even with the whole prompt cached.
     """
     request = state.requests[r]
-    best, lowest, least_work = -1, 0, 0
+    best_slot, fewest_pending, fewest_remaining = -1, 0, 0
     for i in range(state.endpoint_start[endpoint], state.endpoint_start[endpoint + 1]):
         pool = state.pools[state.endpoint_pools[i]]
-        if request.isl + request.osl > pool.longest:
+        if request.isl + request.osl > pool.max_request_tokens:
             continue
-        max_hit = request.isl if pool.blocks > 0 else 0  # tokens that a cache may save at most
+        max_saved = request.isl if pool.max_cache_blocks > 0 else 0  # tokens, by the cache
         node = 1
         while True:
             # Depth-first search; a subtree is skipped if its bound cannot win.
-            bound = state.ranking[pool.tree + node].bound
-            if bound != NEVER and (best < 0 or bound - max_hit <= lowest):
-                if node < pool.width:
+            bound = state.ranking[pool.tree_start + node].bound
+            if bound != NEVER and (best_slot < 0 or bound - max_saved <= fewest_pending):
+                if node < pool.tree_leaves:
                     node = 2 * node
                     continue
-                slot = pool.first_slot + node - pool.width
+                slot = pool.first_slot + node - pool.tree_leaves
                 instance = state.instances[slot]
-                done = iterations_done(instance, t) * instance.decodes
-                hit = 0
-                if pool.blocks > 0:
+                run_tokens = iterations_done(instance, t) * instance.decodes
+                saved_tokens = 0
+                if pool.max_cache_blocks > 0:
                     # First carry out the evictions due to decodes since the run began.
-                    evict_for(state, slot, instance.kv + done)
+                    evict_for(state, slot, instance.kv_tokens + run_tokens)
                     cached, _ = longest_cached_prefix(state, slot, r)
-                    hit = cached * pool.block_tokens
-                key, work = instance.pending - hit, instance.work - done - hit
-                if best < 0 or key < lowest or (key == lowest and work < least_work):
-                    best, lowest, least_work = slot, key, work
+                    saved_tokens = cached * pool.block_tokens
+                pending = instance.pending_tokens - saved_tokens
+                remaining = instance.remaining_tokens - run_tokens - saved_tokens
+                wins_tie = pending == fewest_pending and remaining < fewest_remaining
+                if best_slot < 0 or pending < fewest_pending or wins_tie:
+                    best_slot, fewest_pending, fewest_remaining = slot, pending, remaining
             # On to the next subtree on the right.
             while node > 1 and node & 1:
                 node >>= 1
             if node == 1:
                 break
             node += 1
-    return best
+    return best_slot
 
 
 @kernel
@@ -140,7 +142,7 @@ def choose_instance(state: Any, service: int, region: int, t: float, r: int) -> 
 
     Only pools in which the request fits, by memory and context limit, are considered.
     """
-    return int(_best_instance(state, service * state.latency.shape[0] + region, t, r))
+    return int(_best_instance(state, service * state.latency_s.shape[0] + region, t, r))
 
 
 @kernel
@@ -151,10 +153,10 @@ def admits_at_once(state: Any, service: int, region: int, slot: int, r: int, t: 
     """
     if not _has_room(state, slot, r, t):
         return False
-    decode_service = state.handover[service, DECODE_SERVICE]
+    decode_service = state.related_service[service, DECODE_SERVICE]
     if decode_service < 0:
         return True
-    other = _best_instance(state, decode_service * state.latency.shape[0] + region, t, r)
+    other = _best_instance(state, decode_service * state.latency_s.shape[0] + region, t, r)
     return bool(other >= 0 and _has_room(state, other, r, t))
 
 
@@ -167,17 +169,17 @@ def _prompt_seconds(state: Any, slot: int, r: int) -> float:
     """
     instance, request = state.instances[slot], state.requests[r]
     pool = state.pools[instance.pool]
-    chunk = min(pool.prompt_limit, pool.budget - instance.decodes)
-    if chunk < 1:
+    chunk_tokens = min(pool.prompt_limit_tokens, pool.token_budget - instance.decodes)
+    if chunk_tokens < 1:
         return np.inf
     # ``pending`` counts one more for each request than its tokens.
-    ahead = instance.pending - instance.running - instance.waiting
-    decodes, tokens = float(instance.decodes), float(chunk)
-    context = float(instance.context) if instance.decodes > 0 else 0.0
-    pairs = tokens * 0.5 * request.isl  # a token attends to half of the prompt on average
-    seconds = iteration_seconds(state.curves[pool.curve], decodes, context, tokens, pairs)
-    chunks = np.ceil((ahead + request.isl + request.generated) / chunk)
-    return float(chunks * seconds * pool.slowdown * instance.slowdown)
+    tokens_ahead = instance.pending_tokens - instance.running - instance.waiting
+    decodes, tokens = float(instance.decodes), float(chunk_tokens)
+    context = float(instance.context_tokens) if instance.decodes > 0 else 0.0
+    attention_pairs = tokens * 0.5 * request.isl  # a token attends to half of the prompt on average
+    chunk_s = iteration_seconds(state.curves[pool.curve], decodes, context, tokens, attention_pairs)
+    chunk_count = np.ceil((tokens_ahead + request.isl + request.generated_tokens) / chunk_tokens)
+    return float(chunk_count * chunk_s * pool.slowdown * instance.slowdown)
 
 
 @kernel
@@ -189,28 +191,28 @@ def divert_prompt(state: Any, slot: int, r: int, t: float) -> int:
     then the lowest slot.
     """
     pool = state.pools[state.instances[slot].pool]
-    ahead_s = state.instances[slot].pending * pool.token_s * pool.slowdown
+    ahead_s = state.instances[slot].pending_tokens * pool.token_s * pool.slowdown
     if ahead_s <= state.clock[0].overflow_s or not pool.hands_over:
         return slot
     request = state.requests[r]
-    own_s = (request.isl + request.generated) * pool.token_s * pool.slowdown
-    best, soonest = slot, ahead_s + own_s
-    decode_service = state.handover[request.service, DECODE_SERVICE]
-    regions = state.latency.shape[0]
+    own_s = (request.isl + request.generated_tokens) * pool.token_s * pool.slowdown
+    best_slot, soonest_s = slot, ahead_s + own_s
+    decode_service = state.related_service[request.service, DECODE_SERVICE]
+    regions = state.latency_s.shape[0]
     endpoint = decode_service * regions + pool.region
     for i in range(state.endpoint_start[endpoint], state.endpoint_start[endpoint + 1]):
         p = state.endpoint_pools[i]
         other = state.pools[p]
-        if not other.takes_prompts or request.isl + request.osl > other.longest:
+        if not other.takes_prompts or request.isl + request.osl > other.max_request_tokens:
             continue
         for candidate in range(other.first_slot, other.first_slot + other.slots_used):
             if state.instances[candidate].status == READY:
-                seconds = _prompt_seconds(state, candidate, r)
-                if seconds < soonest and _has_room(state, candidate, r, t):
-                    best, soonest = candidate, seconds
-    if best != slot:
-        state.pools[state.instances[best].pool].diverted += 1
-    return int(best)
+                candidate_s = _prompt_seconds(state, candidate, r)
+                if candidate_s < soonest_s and _has_room(state, candidate, r, t):
+                    best_slot, soonest_s = candidate, candidate_s
+    if best_slot != slot:
+        state.pools[state.instances[best_slot].pool].diverted += 1
+    return int(best_slot)
 
 
 @kernel
@@ -219,11 +221,13 @@ def _is_below_threshold(state: Any, service: int, region: int, t: float, thresho
 
     With prefill and decode pools both must be below it.
     """
-    regions, decode_service = state.latency.shape[0], state.handover[service, DECODE_SERVICE]
-    return bool(
-        is_below(state, service * regions + region, t, threshold)
-        and (decode_service < 0 or is_below(state, decode_service * regions + region, t, threshold))
-    )
+    regions = state.latency_s.shape[0]
+    decode_service = state.related_service[service, DECODE_SERVICE]
+    if not is_utilization_below(state, service * regions + region, t, threshold):
+        return False
+    if decode_service < 0:
+        return True
+    return bool(is_utilization_below(state, decode_service * regions + region, t, threshold))
 
 
 @kernel
@@ -233,17 +237,17 @@ def _region_by_shares(state: Any, service: int, home: int, r: int) -> int:
     The region furthest below its planned tokens wins, so that over time the tokens follow the
     shares.
     """
-    best, largest, isl = -1, 0.0, state.requests[r].isl
-    for region in range(state.latency.shape[0]):
+    best_region, most_owed, isl = -1, 0.0, state.requests[r].isl
+    for region in range(state.latency_s.shape[0]):
         share = state.shares[service, home, region]
         if share > 0.0:
             # Each region is owed its share of the tokens. The chosen region gets all of them.
-            state.owed[service, home, region] += share * isl
-            if best < 0 or state.owed[service, home, region] > largest:
-                best, largest = region, state.owed[service, home, region]
-    if best >= 0:
-        state.owed[service, home, best] -= isl
-    return best
+            state.owed_tokens[service, home, region] += share * isl
+            if best_region < 0 or state.owed_tokens[service, home, region] > most_owed:
+                best_region, most_owed = region, state.owed_tokens[service, home, region]
+    if best_region >= 0:
+        state.owed_tokens[service, home, best_region] -= isl
+    return best_region
 
 
 @kernel
@@ -253,8 +257,8 @@ def _soonest_region(state: Any, service: int, home: int, t: float, r: int) -> tu
     Instances that admit it without a wait come first. Among equals, the fewest seconds of prompts
     ahead plus network latency win, then the nearer region.
     """
-    regions = state.latency.shape[0]
-    best, best_slot, best_wait_s, best_admits = -1, -1, 0.0, False
+    regions = state.latency_s.shape[0]
+    best_region, best_slot, best_wait_s, best_admits = -1, -1, 0.0, False
     for i in range(regions):
         region = state.region_order[home, i]
         if region < 0:
@@ -264,12 +268,12 @@ def _soonest_region(state: Any, service: int, home: int, t: float, r: int) -> tu
             continue
         admits = admits_at_once(state, service, region, slot, r, t)
         pool = state.pools[state.instances[slot].pool]
-        prompts_s = state.instances[slot].pending * pool.token_s * pool.slowdown
-        wait_s = state.latency[home, region] + prompts_s
+        prompts_s = state.instances[slot].pending_tokens * pool.token_s * pool.slowdown
+        wait_s = state.latency_s[home, region] + prompts_s
         is_better = wait_s < best_wait_s if admits == best_admits else admits
-        if best < 0 or is_better:
-            best, best_slot, best_wait_s, best_admits = region, slot, wait_s, admits
-    return best, best_slot
+        if best_region < 0 or is_better:
+            best_region, best_slot, best_wait_s, best_admits = region, slot, wait_s, admits
+    return best_region, best_slot
 
 
 @kernel
@@ -284,13 +288,13 @@ def choose_region(state: Any, service: int, home: int, t: float, r: int) -> tupl
     would wait in the region of step 3, the region that serves it soonest is chosen. Regions behind
     a closed path are neither in the order nor in the shares.
     """
-    regions = state.latency.shape[0]
+    regions = state.latency_s.shape[0]
     # Common case, without the cost of comparing regions.
     if regions == 1:
         slot = _best_instance(state, service, t, r)
         return 0 if slot >= 0 else -1, slot
     sees_queues = state.clock[0].sees_queues
-    if state.clock[0].planned:
+    if state.clock[0].has_region_shares:
         region = _region_by_shares(state, service, home, r)
         slot = _best_instance(state, service * regions + region, t, r) if region >= 0 else -1
         if slot >= 0 and (not sees_queues or admits_at_once(state, service, region, slot, r, t)):
@@ -304,9 +308,9 @@ def choose_region(state: Any, service: int, home: int, t: float, r: int) -> tupl
         slot = _best_instance(state, service * regions + region, t, r)
         if slot >= 0 and (not sees_queues or admits_at_once(state, service, region, slot, r, t)):
             return region, slot
-    need = state.requests[r].isl + state.requests[r].osl
+    request_tokens = state.requests[r].isl + state.requests[r].osl
     region, slot = least_utilised_instance(
-        state, state.region_order[home], service * regions, t, need
+        state, state.region_order[home], service * regions, t, request_tokens
     )
     slot = _best_instance(state, service * regions + region, t, r) if slot >= 0 else -1
     if slot >= 0 and sees_queues and not admits_at_once(state, service, region, slot, r, t):

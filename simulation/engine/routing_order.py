@@ -32,19 +32,19 @@ NEVER = 1 << 62  # bound of an instance that takes no requests
 
 
 @kernel
-def _key(router: int, instance: Any, done: int) -> int:
+def _key(router: int, instance: Any, run_tokens: int) -> int:
     """Return the number by which a router compares instances; the least wins.
 
-    ``router`` is an index into ``fleet.ROUTERS``. ``done`` are the output tokens of the instance
-    since its run of iterations began.
+    ``router`` is an index into ``fleet.ROUTERS``. ``run_tokens`` are the output tokens of the
+    instance since its run of iterations began.
     """
     if router == LEAST_REMAINING:
-        return int(instance.work - done)
+        return int(instance.remaining_tokens - run_tokens)
     if router in (LEAST_PENDING, PREFIX_AWARE):
-        return int(instance.pending)
+        return int(instance.pending_tokens)
     if router == ROUND_ROBIN:
-        return int(instance.turn)
-    return int(instance.kv + instance.queued + done)
+        return int(instance.last_routed)
+    return int(instance.kv_tokens + instance.queued_kv_tokens + run_tokens)
 
 
 @kernel
@@ -59,11 +59,11 @@ def rank(state: Any, slot: int) -> None:
     low = high = 0
     if instance.status == READY:
         # KV memory grows by a token per decode and iteration, from ``low`` to ``high`` in the run.
-        low, high = instance.kv, instance.kv + _run_growth(instance)
+        low, high = instance.kv_tokens, instance.kv_tokens + _run_growth(instance)
     pool.kv_low += low - instance.kv_low
     pool.kv_high += high - instance.kv_high
     instance.kv_low, instance.kv_high = low, high
-    if pool.ranked:
+    if pool.has_tree:
         bound = _lowest_key(pool.router, instance) if instance.status == READY else NEVER
         _store_bound(state, pool, slot, bound, np.inf)
 
@@ -72,8 +72,8 @@ def rank(state: Any, slot: int) -> None:
 def rank_all(state: Any, p: int) -> None:
     """Begin the tree of a pool once it has more instances than are compared directly."""
     pool = state.pools[p]
-    if pool.slots_used > FEW and not pool.ranked:
-        pool.ranked = 1
+    if pool.slots_used > FEW and not pool.has_tree:
+        pool.has_tree = 1
         for slot in range(pool.first_slot, pool.first_slot + pool.slots_used):
             rank(state, slot)
 
@@ -81,7 +81,7 @@ def rank_all(state: Any, p: int) -> None:
 @kernel
 def _run_growth(instance: Any) -> int:
     """Return the output tokens of an instance's run of iterations, without its last iteration."""
-    return int((instance.iterations - 1) * instance.decodes) if instance.iterations > 1 else 0
+    return int(max(instance.run_iterations - 1, 0) * instance.decodes)
 
 
 @kernel
@@ -101,8 +101,8 @@ def _best_of_few(state: Any, pool: Any, t: float) -> tuple[int, int]:
         # Its key cannot fall below this while its run of iterations lasts.
         if best >= 0 and _lowest_key(pool.router, instance) >= lowest:
             continue
-        done = iterations_done(instance, t) * instance.decodes
-        key = _key(pool.router, instance, done)
+        run_tokens = iterations_done(instance, t) * instance.decodes
+        key = _key(pool.router, instance, run_tokens)
         if best < 0 or key < lowest:
             best, lowest = slot, key
     return best, lowest
@@ -111,27 +111,30 @@ def _best_of_few(state: Any, pool: Any, t: float) -> tuple[int, int]:
 @kernel
 def _store_bound(state: Any, pool: Any, slot: int, bound: int, until: float) -> None:
     """Store the bound of an instance's key in the tree of its pool, valid until ``until``."""
-    node = pool.width + slot - pool.first_slot
-    leaf = state.ranking[pool.tree + node]
-    leaf.bound, leaf.until = bound, until
+    node = pool.tree_leaves + slot - pool.first_slot
+    leaf = state.ranking[pool.tree_start + node]
+    leaf.bound, leaf.valid_until_s = bound, until
     while node > 1:
         node >>= 1
-        above = state.ranking[pool.tree + node]
-        left, right = state.ranking[pool.tree + 2 * node], state.ranking[pool.tree + 2 * node + 1]
-        bound, until = min(left.bound, right.bound), min(left.until, right.until)
-        if above.bound == bound and above.until == until:
+        above = state.ranking[pool.tree_start + node]
+        left = state.ranking[pool.tree_start + 2 * node]
+        right = state.ranking[pool.tree_start + 2 * node + 1]
+        bound, until = min(left.bound, right.bound), min(left.valid_until_s, right.valid_until_s)
+        if above.bound == bound and above.valid_until_s == until:
             break
-        above.bound, above.until = bound, until
+        above.bound, above.valid_until_s = bound, until
 
 
 @kernel
-def _raise_bound(state: Any, pool: Any, slot: int, key: int, done: int, old: int) -> None:
-    """Store a lower bound of an instance's routing key, above the bound ``old``, and its end time.
+def _raise_bound(
+    state: Any, pool: Any, slot: int, key: int, iterations: int, old_bound: int
+) -> None:
+    """Store a lower bound of an instance's routing key, above ``old_bound``, and its end time.
 
-    ``key`` is the key after ``done`` iterations of the present run. Each further iteration lowers
-    it by the number of decodes, until it is below the bound. A lower bound therefore holds for
-    longer. It is chosen if the instance is unlikely to be next: its key is far above the last one
-    that won in the pool.
+    ``key`` is the key after ``iterations`` iterations of the present run. Each further iteration
+    lowers it by the number of decodes, until it is below the bound. A lower bound therefore holds
+    for longer. It is chosen if the instance is unlikely to be next: its key is far above the last
+    one that won in the pool.
     """
     instance = state.instances[slot]
     if pool.router != LEAST_REMAINING:  # only this key falls within a run
@@ -139,29 +142,30 @@ def _raise_bound(state: Any, pool: Any, slot: int, key: int, done: int, old: int
         return
     # Further iterations for which the bound holds: half-way to the last lowest key.
     further = max(key - pool.last_key, 0) // (2 * max(instance.decodes, 1))
-    further = min(further, instance.iterations - 1 - done)
-    if key - further * instance.decodes <= old:
+    further = min(further, instance.run_iterations - 1 - iterations)
+    if key - further * instance.decodes <= old_bound:
         further = 0
-    last = done + further
-    until = iteration_end(instance, last + 1) if last < instance.iterations - 1 else np.inf
+    last_iteration = iterations + further
+    until = np.inf
+    if last_iteration < instance.run_iterations - 1:
+        until = iteration_end(instance, last_iteration + 1)
     _store_bound(state, pool, slot, key - further * instance.decodes, until)
 
 
 @kernel
 def _renew_bounds(state: Any, pool: Any, t: float) -> None:
     """Renew the bounds of a pool's tree that have expired by ``t``."""
-    while state.ranking[pool.tree + 1].until < t:
+    while state.ranking[pool.tree_start + 1].valid_until_s < t:
         node = 1
-        while node < pool.width:
+        while node < pool.tree_leaves:
             node = 2 * node
-            if state.ranking[pool.tree + node].until >= t:
+            if state.ranking[pool.tree_start + node].valid_until_s >= t:
                 node += 1
-        slot = pool.first_slot + node - pool.width
+        slot = pool.first_slot + node - pool.tree_leaves
         instance = state.instances[slot]
-        done = iterations_done(instance, t)
-        _raise_bound(
-            state, pool, slot, _key(pool.router, instance, done * instance.decodes), done, -NEVER
-        )
+        iterations = iterations_done(instance, t)
+        key = _key(pool.router, instance, iterations * instance.decodes)
+        _raise_bound(state, pool, slot, key, iterations, -NEVER)
 
 
 @kernel
@@ -171,138 +175,139 @@ def best_of_pool(state: Any, p: int, t: float) -> tuple[int, int]:
     The lowest slot wins a tie. The instance is -1 if none is ready.
     """
     pool = state.pools[p]
-    if not pool.ranked:
+    if not pool.has_tree:
         best, lowest = _best_of_few(state, pool, t)
         return int(best), int(lowest)
     _renew_bounds(state, pool, t)
     while True:
-        bound = state.ranking[pool.tree + 1].bound
+        bound = state.ranking[pool.tree_start + 1].bound
         if bound == NEVER:
             return -1, 0
         node = 1
-        while node < pool.width:
+        while node < pool.tree_leaves:
             node = 2 * node
-            if state.ranking[pool.tree + node].bound != bound:
+            if state.ranking[pool.tree_start + node].bound != bound:
                 node += 1
-        slot = pool.first_slot + node - pool.width
+        slot = pool.first_slot + node - pool.tree_leaves
         instance = state.instances[slot]
-        done = iterations_done(instance, t)
-        key = _key(pool.router, instance, done * instance.decodes)
+        iterations = iterations_done(instance, t)
+        key = _key(pool.router, instance, iterations * instance.decodes)
         # All other bounds are at least as high, so no other instance has a lower key.
         if key == bound:
             pool.last_key = key
             return slot, key
-        _raise_bound(state, pool, slot, key, done, bound)
+        _raise_bound(state, pool, slot, key, iterations, bound)
 
 
 @kernel
-def best_of_endpoint(state: Any, endpoint: int, t: float, need: int) -> int:
+def best_of_endpoint(state: Any, endpoint: int, t: float, request_tokens: int) -> int:
     """Return the instance with the least key over all pools of an endpoint; -1: none is ready.
 
-    Only pools that can ever serve a request of ``need`` tokens count.
+    Only pools that can ever serve a request of ``request_tokens`` tokens count.
     """
-    best, lowest = -1, 0
+    best_slot, lowest_key = -1, 0
     for i in range(state.endpoint_start[endpoint], state.endpoint_start[endpoint + 1]):
         p = state.endpoint_pools[i]
-        if need > state.pools[p].longest:
+        if request_tokens > state.pools[p].max_request_tokens:
             continue
         slot, key = best_of_pool(state, p, t)
-        if slot >= 0 and (best < 0 or key < lowest):
-            best, lowest = slot, key
-    return best
+        if slot >= 0 and (best_slot < 0 or key < lowest_key):
+            best_slot, lowest_key = slot, key
+    return best_slot
 
 
 @kernel
-def pool_used(state: Any, p: int, t: float) -> int:
+def pool_kv_tokens(state: Any, p: int, t: float) -> int:
     """Return the KV tokens that the ready instances of a pool use at ``t``."""
     pool = state.pools[p]
-    used, ready_left = 0, pool.ready
+    used_tokens, ready_left = 0, pool.ready
     for slot in range(pool.first_slot, pool.first_slot + pool.slots_used):
         if ready_left == 0:
             break
         instance = state.instances[slot]
         if instance.status == READY:
             ready_left -= 1
-            used += instance.kv + iterations_done(instance, t) * instance.decodes
-    return int(used)
+            used_tokens += instance.kv_tokens + iterations_done(instance, t) * instance.decodes
+    return int(used_tokens)
 
 
 @kernel
-def endpoint_used(state: Any, endpoint: int, t: float) -> float:
+def endpoint_utilization(state: Any, endpoint: int, t: float) -> float:
     """Return the KV memory utilization of an endpoint's ready instances at ``t``; 1 without any.
 
     An endpoint is the pools of a service in a region.
     """
-    used, capacity = 0, 0
+    used_tokens, capacity_tokens = 0, 0
     for i in range(state.endpoint_start[endpoint], state.endpoint_start[endpoint + 1]):
         p = state.endpoint_pools[i]
-        used += pool_used(state, p, t)
-        capacity += state.pools[p].ready * state.pools[p].kv_capacity
-    return used / capacity if capacity > 0 else 1.0
+        used_tokens += pool_kv_tokens(state, p, t)
+        capacity_tokens += state.pools[p].ready * state.pools[p].kv_capacity_tokens
+    return used_tokens / capacity_tokens if capacity_tokens > 0 else 1.0
 
 
 @kernel
-def _bounds_of_used(state: Any, endpoint: int) -> tuple[float, float]:
-    """Return limits between which ``endpoint_used`` lies; (1, 1) without ready instances."""
-    low, high, capacity = 0, 0, 0
+def _utilization_bounds(state: Any, endpoint: int) -> tuple[float, float]:
+    """Return limits between which ``endpoint_utilization`` lies; (1, 1) without ready instances."""
+    low_tokens, high_tokens, capacity_tokens = 0, 0, 0
     for i in range(state.endpoint_start[endpoint], state.endpoint_start[endpoint + 1]):
         pool = state.pools[state.endpoint_pools[i]]
-        low += pool.kv_low
-        high += pool.kv_high
-        capacity += pool.ready * pool.kv_capacity
-    if capacity == 0:
+        low_tokens += pool.kv_low
+        high_tokens += pool.kv_high
+        capacity_tokens += pool.ready * pool.kv_capacity_tokens
+    if capacity_tokens == 0:
         return 1.0, 1.0
-    return low / capacity, high / capacity
+    return low_tokens / capacity_tokens, high_tokens / capacity_tokens
 
 
 @kernel
 def least_utilised_instance(
-    state: Any, order: Any, first: int, t: float, need: int
+    state: Any, region_order: Any, first_endpoint: int, t: float, request_tokens: int
 ) -> tuple[int, int]:
     """Return the region with the least KV memory utilization, and its best instance.
 
-    (-1, -1): no instance is ready. Only pools that can ever serve a request of ``need`` tokens
-    count. ``order`` lists the regions, and ends with -1; the earlier one wins a tie. The endpoint
-    in region r is number ``first + r``. Instances are examined only if the limits of the pools do
-    not decide.
+    (-1, -1): no instance is ready. Only pools that can ever serve a request of ``request_tokens``
+    tokens count. ``region_order`` lists the regions, and ends with -1; the earlier one wins a tie.
+    The endpoint in region r is number ``first_endpoint + r``. Instances are examined only if the
+    limits of the pools do not decide.
     """
-    region, instance, ceiling = -1, -1, np.inf
-    for i in range(order.shape[0]):
-        r = order[i]
-        if r < 0:
+    best_region, best_slot, ceiling = -1, -1, np.inf
+    for i in range(region_order.shape[0]):
+        candidate = region_order[i]
+        if candidate < 0:
             break
         # A region whose lower limit is above the ceiling cannot be the least used.
-        if best_of_endpoint(state, first + r, t, need) >= 0:
-            ceiling = min(ceiling, _bounds_of_used(state, first + r)[1])
-    lowest_use = -1.0  # utilization of the region found; -1: not computed yet
-    for i in range(order.shape[0]):
-        r = order[i]
-        if r < 0:
+        if best_of_endpoint(state, first_endpoint + candidate, t, request_tokens) >= 0:
+            ceiling = min(ceiling, _utilization_bounds(state, first_endpoint + candidate)[1])
+    best_utilization = -1.0  # utilization of the region found; -1: not computed yet
+    for i in range(region_order.shape[0]):
+        candidate = region_order[i]
+        if candidate < 0:
             break
-        low = _bounds_of_used(state, first + r)[0]
-        if low > ceiling or (lowest_use >= 0.0 and low >= lowest_use):
+        lowest_possible = _utilization_bounds(state, first_endpoint + candidate)[0]
+        is_worse = best_utilization >= 0.0 and lowest_possible >= best_utilization
+        if lowest_possible > ceiling or is_worse:
             continue
-        slot = best_of_endpoint(state, first + r, t, need)
+        slot = best_of_endpoint(state, first_endpoint + candidate, t, request_tokens)
         if slot < 0:
             continue
-        if region >= 0:
-            if lowest_use < 0.0:
-                lowest_use = endpoint_used(state, first + region, t)
-            used = endpoint_used(state, first + r, t)
-            if used >= lowest_use:
+        if best_region >= 0:
+            if best_utilization < 0.0:
+                best_utilization = endpoint_utilization(state, first_endpoint + best_region, t)
+            utilization = endpoint_utilization(state, first_endpoint + candidate, t)
+            if utilization >= best_utilization:
                 continue
-            lowest_use = used
-        region, instance = r, slot
-    return region, instance
+            best_utilization = utilization
+        best_region, best_slot = candidate, slot
+    return best_region, best_slot
 
 
 @kernel
-def is_below(state: Any, endpoint: int, t: float, threshold: float) -> bool:
+def is_utilization_below(state: Any, endpoint: int, t: float, threshold: float) -> bool:
     """Return whether the KV memory utilization of an endpoint at ``t`` is below ``threshold``."""
     # Try the limits of the pools first: reading every instance is slow.
-    low, high = _bounds_of_used(state, endpoint)
+    low, high = _utilization_bounds(state, endpoint)
     if high < threshold:
         return True
     if low >= threshold:
         return False
-    return bool(endpoint_used(state, endpoint, t) < threshold)
+    return bool(endpoint_utilization(state, endpoint, t) < threshold)

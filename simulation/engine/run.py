@@ -15,7 +15,7 @@ from simulation.engine import entry_points, policy_actions, result_tables
 from simulation.engine.allocation import allocate
 from simulation.engine.compiled_observation import Reading
 from simulation.engine.control_loop import Controller
-from simulation.engine.holding import Timing, next_times
+from simulation.engine.holding import DECISION, INTERVAL, Timing, next_times
 from simulation.engine.request_supply import NothingMore, RequestFeed
 from simulation.engine.state import State
 from simulation.errors import SimulationError
@@ -26,10 +26,10 @@ from simulation.policy import Hold, ScalingPolicy
 from simulation.results import SimulationResult
 from simulation.trace import Trace
 
-EVENTS = 300_000  # between two checks of the wall clock; less than a second
-MOST_HELD = 0.02  # share of the window simulated without a report of progress
+EVENTS_PER_CALL = 300_000  # between two checks of the wall clock; less than a second
+MAX_HOLD_SHARE = 0.02  # share of the window simulated without a report of progress
 REPORT_EVERY_S = 0.5  # wall time after which progress is reported
-STEP = 0.01  # share of the window after which progress is reported
+REPORT_SHARE = 0.01  # share of the window after which progress is reported
 Watch = Callable[[float, Array], None]
 # longest time for unfinished requests after the window, unless they are due later
 DRAIN_S = 4 * 3600.0
@@ -82,20 +82,21 @@ class TimeAdvance:
     def hold(self, now: float, hold: Hold, timing: Timing, reading: Reading) -> bool:
         """Advance through scaling decisions that repeat the one at ``now``.
 
-        The advance ends before the next fault, after the share MOST_HELD of the window, or at a
-        decision that may differ. Return True in the last case; ``reading`` then has the observation
-        at that decision.
+        The advance ends before the next fault, after the share MAX_HOLD_SHARE of the window, or at
+        a decision that may differ. Return True in the last case; ``reading`` then has the
+        observation at that decision.
         """
         faults = self._faults[self._next :]
         fault_s = float(faults[0]["time"]) if len(faults) else np.inf
-        most_s = now + MOST_HELD * self._duration_s
-        until = min(hold.until_s, most_s, fault_s, self._feed.next_s, self._duration_s)
+        max_s = now + MAX_HOLD_SHARE * self._duration_s
+        until = min(hold.until_s, max_s, fault_s, self._feed.next_s, self._duration_s)
         guard = self._unguarded if hold.guard is None else hold.guard
         limits = self._unlimited if hold.limits is None else hold.limits
         targets = np.ascontiguousarray(hold.targets, np.int64)
-        read = entry_points.hold(self._state.handle, until, timing, reading, targets, guard, limits)
+        handle = self._state.handle
+        stopped = entry_points.hold(handle, until, timing, reading, targets, guard, limits)
         self._report_progress(until / self._duration_s)
-        return bool(read)
+        return bool(stopped)
 
     def _advance_with_refills(self, until: float) -> None:
         """Process events before ``until``, and load more requests before they arrive."""
@@ -106,12 +107,12 @@ class TimeAdvance:
 
     def _events(self, until: float) -> None:
         """Process events before ``until`` and report progress in between."""
-        while not entry_points.advance(self._state.handle, until, EVENTS):
+        while not entry_points.advance(self._state.handle, until, EVENTS_PER_CALL):
             clock, requests = self._state.clock[0], self._state.requests
-            next_request = int(clock["arrival"])
+            next_request = int(clock["next_arrival"])
             reached_s = until
             if next_request < len(requests):
-                reached_s = min(float(requests[next_request]["arrival"]), until)
+                reached_s = min(float(requests[next_request]["arrival_s"]), until)
             self._report_progress(reached_s / self._duration_s)
 
     def _report_progress(self, fraction: float) -> None:
@@ -120,7 +121,7 @@ class TimeAdvance:
             return
         fraction = min(max(fraction, self._reported), 1.0)
         now = time.monotonic()
-        if fraction >= self._reported + STEP or now >= self._reported_at + REPORT_EVERY_S:
+        if fraction >= self._reported + REPORT_SHARE or now >= self._reported_at + REPORT_EVERY_S:
             self._reported, self._reported_at = fraction, now
             self._progress(fraction)
 
@@ -168,7 +169,9 @@ def simulate(
     trace, duration_s = _requests_in_window(trace, duration_s, interval_s)
     state = allocate(trace, fleet, duration_s, interval_s, seed)
     time_advance = begin(state, fleet, policy, duration_s, seed, progress, NothingMore())
-    waiting, held = run_window(state, fleet, policy, duration_s, interval_s, time_advance, watch)
+    waiting, at_router = run_window(
+        state, fleet, policy, duration_s, interval_s, time_advance, watch
+    )
     due = due_s(trace, fleet.tiers)
     last_due_s = float(due[np.isfinite(due)].max(initial=0.0))
     until_s = drain(state, duration_s, last_due_s, policy.interval_s, time_advance)
@@ -180,7 +183,7 @@ def simulate(
         trace=trace,
         duration_s=duration_s,
         requests=log,
-        series=result_tables.pool_series(state, duration_s, interval_s, waiting, held),
+        series=result_tables.pool_series(state, duration_s, interval_s, waiting, at_router),
         totals=result_tables.pool_totals(state),
         after=result_tables.after_window(state, until_s),
         reject_reasons=result_tables.reject_reasons(log),
@@ -293,37 +296,37 @@ def run_window(
     requests at the end of each interval.
     """
     intervals = state.series.shape[2] - 1
-    waiting, held = np.zeros((2, len(fleet.pools), intervals))
+    waiting, at_router = np.zeros((2, len(fleet.pools), intervals))
     controller = Controller(state, fleet, policy)
     reading = controller.observe.reading
     spans_s = np.array([float(policy.interval_s), interval_s, duration_s])
-    timing = Timing(np.array([1, 0]), spans_s, waiting, held)
+    timing = Timing(np.array([1, 0]), spans_s, waiting, at_router)
     now, hold = 0.0, None
     while now < duration_s:
-        interval_before = int(timing.place[1])
+        interval_before = int(timing.indices[INTERVAL])
         # True: compiled code stopped at a decision and has read its observation.
-        read = hold is not None and time_advance.hold(now, hold, timing, reading)
-        decides = read
-        if read:
+        was_observed = hold is not None and time_advance.hold(now, hold, timing, reading)
+        is_decision = was_observed
+        if was_observed:
             now = float(reading.observed_s[0])
         else:
-            decision_s, end_s = next_times(timing)
-            now = min(decision_s, end_s)
+            decision_s, interval_end_s = next_times(timing)
+            now = min(decision_s, interval_end_s)
             time_advance.advance(now)
-            if now == end_s:
+            if now == interval_end_s:
                 entry_points.end_interval(state.handle, timing, reading)
             if now == decision_s:
-                timing.place[0] += 1
-                decides = now < duration_s
-        interval_ended = timing.place[1] > interval_before
+                timing.indices[DECISION] += 1
+                is_decision = now < duration_s
+        interval_ended = timing.indices[INTERVAL] > interval_before
         # A watch expects arrivals in order, which postponed turns of sessions are not in.
-        if watch is not None and interval_ended and not state.clock[0]["sessions"]:
+        if watch is not None and interval_ended and not state.clock[0]["has_sessions"]:
             watch(now, state.requests)
-        if decides:
-            hold = controller.decide(now, read=read)
+        if is_decision:
+            hold = controller.decide(now, read=was_observed)
             reading, spans_s[0] = controller.observe.reading, float(policy.interval_s)
             entry_points.route_deferred(state.handle, now)
-    return waiting, held
+    return waiting, at_router
 
 
 def drain(
@@ -336,11 +339,11 @@ def drain(
     counts are complete then.
     """
     until_s = max(duration_s + DRAIN_S, last_due_s)
-    now, ticks = duration_s, 0
-    state.release_tokens[:] = np.inf
+    now, intervals_passed = duration_s, 0
+    state.releasable_tokens[:] = np.inf
     while state.clock[0]["unfinished"] and now < until_s:
-        ticks += 1
-        now = float(min(duration_s + ticks * interval_s, until_s))
+        intervals_passed += 1
+        now = float(min(duration_s + intervals_passed * interval_s, until_s))
         time_advance.advance(now)
         if state.clock[0]["unfinished"]:
             entry_points.route_deferred(state.handle, now)

@@ -30,34 +30,33 @@ def _instance_with_least_work(state: Any, p: int, status: int, t: float) -> int:
     Instances that switch to another pool do not count. Among draining instances those of a soft
     scale-in come first.
     """
-    best, best_work, best_is_soft = -1, 0, False
-    for slot in range(
-        state.pools[p].first_slot, state.pools[p].first_slot + state.pools[p].slots_used
-    ):
+    best_slot, fewest_tokens, best_is_soft = -1, 0, False
+    pool = state.pools[p]
+    for slot in range(pool.first_slot, pool.first_slot + pool.slots_used):
         instance = state.instances[slot]
         if instance.status != status or instance.next_pool:
             continue
-        work = instance.work - iterations_done(instance, t) * instance.decodes
-        is_soft = status == DRAINING and instance.soft_until > t
-        is_better = work < best_work if is_soft == best_is_soft else is_soft
-        if best < 0 or is_better:
-            best, best_work, best_is_soft = slot, work, is_soft
-    return best
+        run_tokens = iterations_done(instance, t) * instance.decodes
+        remaining_tokens = instance.remaining_tokens - run_tokens
+        is_soft = status == DRAINING and instance.restorable_until_s > t
+        is_better = remaining_tokens < fewest_tokens if is_soft == best_is_soft else is_soft
+        if best_slot < 0 or is_better:
+            best_slot, fewest_tokens, best_is_soft = slot, remaining_tokens, is_soft
+    return best_slot
 
 
 @kernel
 def _newest_starting(state: Any, p: int) -> int:
     """Return the starting instance of pool ``p`` that was requested last; -1: none."""
-    best = -1
-    for slot in range(
-        state.pools[p].first_slot, state.pools[p].first_slot + state.pools[p].slots_used
-    ):
+    newest = -1
+    pool = state.pools[p]
+    for slot in range(pool.first_slot, pool.first_slot + pool.slots_used):
         instance = state.instances[slot]
         if instance.status == STARTING and (
-            best < 0 or instance.requested_s >= state.instances[best].requested_s
+            newest < 0 or instance.requested_s >= state.instances[newest].requested_s
         ):
-            best = slot
-    return best
+            newest = slot
+    return newest
 
 
 @kernel
@@ -68,14 +67,14 @@ def _undo_drain(state: Any, p: int, t: float) -> None:
     settle(state, slot, t)
     instance = state.instances[slot]
     instance.status = READY
-    instance.soft_until, instance.lending = 0.0, 0
+    instance.restorable_until_s, instance.lend_when_removed = 0.0, 0
     # Cancel the event that would end the soft scale-in.
-    if instance.iterations == 0 and instance.waiting == 0:
+    if instance.run_iterations == 0 and instance.waiting == 0:
         schedule(state, slot, np.inf)
     rank(state, slot)
     pool.draining -= 1
     pool.ready += 1
-    pool.opened = 1
+    pool.has_new_ready = 1
     pool.reinstated += 1
 
 
@@ -89,18 +88,18 @@ def _remove_instance(state: Any, p: int, t: float, soft_s: float, lend: bool) ->
     pool = state.pools[p]
     if pool.starting > 0:
         slot = _newest_starting(state, p)
-        state.instances[slot].lending = 1 if lend else 0
+        state.instances[slot].lend_when_removed = 1 if lend else 0
         retire(state, slot, t)
         return
     slot = _instance_with_least_work(state, p, READY, t)
     settle(state, slot, t)
     instance = state.instances[slot]
     instance.status = DRAINING
-    instance.soft_until, instance.lending = t + soft_s, 1 if lend else 0
+    instance.restorable_until_s, instance.lend_when_removed = t + soft_s, 1 if lend else 0
     rank(state, slot)
     pool.ready -= 1
     pool.draining += 1
-    if instance.running == 0 and instance.waiting == 0 and instance.sending == 0:
+    if instance.running == 0 and instance.waiting == 0 and instance.kv_transfers == 0:
         retire(state, slot, t)
 
 
@@ -111,12 +110,14 @@ def _subtract_lost_instances(state: Any, p: int, target: int) -> int:
     Those that the target includes are stored as ``missing``.
     """
     pool = state.pools[p]
-    pool.missing = min(pool.lost, target)
-    return int(target - pool.missing)
+    pool.missing_instances = min(pool.lost_instances, target)
+    return int(target - pool.missing_instances)
 
 
 @kernel
-def apply_targets(state: Any, targets: Any, soft_s: Any, lend: Any, keep: Any, t: float) -> None:
+def apply_targets(
+    state: Any, targets: Any, soft_s: Any, lend: Any, max_lent: Any, t: float
+) -> None:
     """Start and drain instances until every pool has ``targets [pool]``, within its limits.
 
     Targets count ready and starting instances. Those that drain elsewhere to switch to a pool count
@@ -126,7 +127,7 @@ def apply_targets(state: Any, targets: Any, soft_s: Any, lend: Any, keep: Any, t
     remaining tokens. Then it starts others (``engine.starts``). Scale-in first cancels starting
     instances, the newest first. Then it drains ready ones, fewest remaining tokens first. These can
     be restored for ``soft_s [pool]`` seconds, and are then lent out if ``lend [pool]`` is set. At
-    most ``keep [pool]`` instances stay lent out.
+    most ``max_lent [pool]`` instances stay lent out.
 
     So a pool never has starting instances and instances that drain to leave service at once, and
     never exceeds its maximum. Nothing starts in a region with an outage.
@@ -134,41 +135,43 @@ def apply_targets(state: Any, targets: Any, soft_s: Any, lend: Any, keep: Any, t
     for p in range(state.pools.shape[0]):
         pool = state.pools[p]
         # Nothing can start in a region with an outage, and all its instances are lost.
-        if pool.down:
+        if pool.outages:
             continue
         target = _subtract_lost_instances(
             state, p, min(max(targets[p], pool.minimum), pool.maximum)
         )
-        target = min(target, pool.maximum - pool.leaving)
-        while pool.ready + pool.starting + pool.arriving < target:
-            if pool.draining > pool.leaving:
+        target = min(target, pool.maximum - pool.switching_out)
+        while pool.ready + pool.starting + pool.switching_in < target:
+            if pool.draining > pool.switching_out:
                 _undo_drain(state, p, t)
             else:
                 start(state, p, t)
         while (
-            pool.ready + pool.starting > 0 and pool.ready + pool.starting + pool.arriving > target
+            pool.ready + pool.starting > 0
+            and pool.ready + pool.starting + pool.switching_in > target
         ):
             _remove_instance(state, p, t, soft_s[p], lend[p])
-        while pool.lent > max(0, keep[p]):
+        while pool.lent > max(0, max_lent[p]):
             take_off_lent(state, p, t)
         flush_opened(state, t)
-    for group in range(state.clock[0].groups):
+    for group in range(state.clock[0].registration_groups):
         register(state, group, t)
     flush_opened(state, t)
 
 
 @kernel
-def _may_switch(state: Any, p: int, q: int) -> bool:
-    """Return whether a ready instance of pool ``p`` may switch to pool ``q``.
+def _may_switch(state: Any, p: int, other_index: int) -> bool:
+    """Return whether a ready instance of pool ``p`` may switch to pool ``other_index``.
 
     Both must stay within their limits, and the region of ``p`` must have no outage.
     """
-    pool, other = state.pools[p], state.pools[q]
+    pool, other = state.pools[p], state.pools[other_index]
     # All instances count for the maximum, but only those that serve for the minimum.
-    in_other = other.ready + other.starting + other.draining + other.lent + other.arriving
-    left = pool.ready + pool.starting + pool.arriving - 1
-    within_limits = left >= pool.minimum and in_other < other.maximum
-    return bool(pool.ready > 0 and not pool.down and within_limits)
+    other_instances = other.ready + other.starting + other.draining + other.lent
+    other_instances += other.switching_in
+    staying = pool.ready + pool.starting + pool.switching_in - 1
+    within_limits = staying >= pool.minimum and other_instances < other.maximum
+    return bool(pool.ready > 0 and not pool.outages and within_limits)
 
 
 @kernel
@@ -193,9 +196,9 @@ def apply_moves(state: Any, moves: Any, switch_s: float, t: float) -> None:
                 rank(state, slot)
                 pool.ready -= 1
                 pool.draining += 1
-                pool.leaving += 1
-                state.pools[q].arriving += 1
-                if instance.running == 0 and instance.waiting == 0 and instance.sending == 0:
+                pool.switching_out += 1
+                state.pools[q].switching_in += 1
+                if instance.running == 0 and instance.waiting == 0 and instance.kv_transfers == 0:
                     retire(state, slot, t)
 
 
@@ -205,22 +208,22 @@ def place_all(state: Any, targets: Any) -> None:
 
     If more are ready than ran before time 0, the others were started early enough to serve now.
     """
-    ready = np.zeros(state.pools.shape[0], np.int64)  # instances that must serve at time 0
+    first_counts = np.zeros(state.pools.shape[0], np.int64)  # instances that must serve at time 0
     for p in range(state.pools.shape[0]):
         pool = state.pools[p]
-        target = _subtract_lost_instances(
-            state, p, min(max(targets[p], pool.minimum), pool.maximum)
+        count = _subtract_lost_instances(state, p, min(max(targets[p], pool.minimum), pool.maximum))
+        first_counts[p] = count
+        running_before = (
+            count if pool.running_before_start < 0 else min(pool.running_before_start, count)
         )
-        ready[p] = target
-        running_before = target if pool.today < 0 else min(pool.today, target)
         for _ in range(running_before):
             place_first(state, p, 0.0)
-        for _ in range(min(pool.lent_first, pool.maximum - target)):
+        for _ in range(min(pool.lent_at_start, pool.maximum - count)):
             place_lent(state, p, 0.0)
-        pool.warm = max(pool.warm, 0)
+        pool.hosts_with_weights = max(pool.hosts_with_weights, 0)
     for p in range(state.pools.shape[0]):
         # After all lent instances are placed, since these starts may take them.
-        for _ in range(ready[p] - state.pools[p].ready):
+        for _ in range(first_counts[p] - state.pools[p].ready):
             start_before(state, p, 0.0)
 
 
@@ -233,7 +236,7 @@ def apply_speed(state: Any, speed: Any, t: float) -> None:
             continue
         pool.slowdown = 1.0 / speed[p]
         for slot in range(pool.first_slot, pool.first_slot + pool.slots_used):
-            if state.instances[slot].iterations > 1:
+            if state.instances[slot].run_iterations > 1:
                 interrupt(state, slot, t)
                 rank(state, slot)
 
@@ -241,14 +244,14 @@ def apply_speed(state: Any, speed: Any, t: float) -> None:
 @kernel
 def finish_accounting(state: Any, until: float) -> None:
     """Count every instance's time to the end of the window, and work after it to ``until``."""
-    duration = state.clock[0].duration
+    duration = state.clock[0].window_s
     for p in range(state.pools.shape[0]):
         pool = state.pools[p]
         for slot in range(pool.first_slot, pool.first_slot + pool.slots_used):
             instance = state.instances[slot]
             if instance.status != OFF:
                 settle(state, slot, until)
-                pool.lifetime_s += duration - min(instance.born, duration)
+                pool.lifetime_s += duration - min(instance.created_s, duration)
 
 
 @kernel
@@ -264,14 +267,15 @@ def apply_limits(state: Any, max_batch: Any, kv_share: Any, t: float) -> None:
     """
     for p in range(state.pools.shape[0]):
         pool = state.pools[p]
-        batch, usable = pool.max_batch, pool.usable
+        new_max_batch, new_usable_tokens = pool.max_batch, pool.usable_kv_tokens
         if max_batch[p] > 0:
-            batch = min(max_batch[p], pool.most_batch)
+            new_max_batch = min(max_batch[p], pool.profile_max_batch)
         if kv_share[p] >= 0.0:
-            usable = min(max(int(kv_share[p] * pool.kv_capacity), pool.needed), pool.kv_capacity)
-        if batch == pool.max_batch and usable == pool.usable:
+            share_tokens = int(kv_share[p] * pool.kv_capacity_tokens)
+            new_usable_tokens = min(max(share_tokens, pool.min_kv_tokens), pool.kv_capacity_tokens)
+        if new_max_batch == pool.max_batch and new_usable_tokens == pool.usable_kv_tokens:
             continue
-        pool.max_batch, pool.usable = batch, usable
+        pool.max_batch, pool.usable_kv_tokens = new_max_batch, new_usable_tokens
         for slot in range(pool.first_slot, pool.first_slot + pool.slots_used):
             status = state.instances[slot].status
             if status != OFF and status != STARTING:

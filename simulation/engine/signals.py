@@ -17,6 +17,8 @@ from simulation.policy import Signals
 TTFT, TENFOLD_TBT = range(2)  # rows of State.latency_counts
 # Rows of the table that ``read_signals`` fills, in the order of the fields of Signals.
 COUNT = len(fields(Signals))
+BUSY, SM_ACTIVITY, PREFILL_TPS, DECODE_TPS, BATCH, MEAN_TTFT, MEAN_TBT = range(7)
+LATE_FIRST, LATE_DONE, HIT_RATE, EVICTED_TPS, PREEMPTIONS, FAILURES = range(7, COUNT)
 
 
 @kernel
@@ -38,34 +40,34 @@ def forget_latencies(state: Any) -> None:
 
 
 @kernel
-def read_signals(state: Any, t: float, since_s: float, before: Any, out: Any) -> None:
-    """Fill ``out [COUNT, pool]`` with the signals of the last ``since_s`` seconds before ``t``.
+def read_signals(state: Any, t: float, since_s: float, last_totals: Any, signals: Any) -> None:
+    """Fill ``signals [COUNT, pool]`` with the signals of the last ``since_s`` seconds before ``t``.
 
-    The sums in the records of pools are reset to 0. ``before [2, pool]`` has two counters as they
-    were at the last decision: the seconds that instances served, and the preemptions. It is set to
-    their present values.
+    The sums in the records of pools are reset to 0. ``last_totals [2, pool]`` has two counters as
+    they were at the last decision: the seconds that instances served, and the preemptions. It is
+    set to their present values.
     """
     _update_sums(state, t)
     for p in range(state.pools.shape[0]):
         pool = state.pools[p]
         served_s = pool.idle_s + pool.prefill_s + pool.decode_s
-        ready_s, before[0, p] = served_s - before[0, p], served_s
-        # In the order of the fields of ``Signals``: shares of busy time and activity, tokens/s,
-        # mean batch, mean TTFT and TBT, late shares, hit rate, evictions/s, preemptions, failures
-        out[0, p] = _at_most_one(_share(pool.busy_s, ready_s))
-        out[1, p] = _at_most_one(_share(pool.compute_s, ready_s))
-        out[2, p], out[3, p] = pool.prompt_tokens / since_s, pool.output_tokens / since_s
-        out[4, p] = _share(pool.batch_s, ready_s)
-        out[5, p] = _share(pool.ttft_sum, pool.ttft_n)
-        out[6, p] = _share(pool.tbt_sum, pool.tbt_n)
-        out[7, p] = _share(pool.late_first, pool.ttft_n)
-        out[8, p] = _share(pool.late_done, pool.done)
-        out[9, p] = _share(pool.hits, pool.lookups)
-        out[10, p] = pool.evicted / since_s
-        out[11, p], before[1, p] = pool.preemptions - before[1, p], pool.preemptions
-        out[12, p] = pool.failed
+        ready_s, last_totals[0, p] = served_s - last_totals[0, p], served_s
+        signals[BUSY, p] = _at_most_one(_share(pool.busy_s, ready_s))
+        signals[SM_ACTIVITY, p] = _at_most_one(_share(pool.compute_s, ready_s))
+        signals[PREFILL_TPS, p] = pool.prompt_tokens / since_s
+        signals[DECODE_TPS, p] = pool.output_tokens / since_s
+        signals[BATCH, p] = _share(pool.batch_s, ready_s)
+        signals[MEAN_TTFT, p] = _share(pool.ttft_sum, pool.ttft_n)
+        signals[MEAN_TBT, p] = _share(pool.tbt_sum, pool.tbt_n)
+        signals[LATE_FIRST, p] = _share(pool.late_first_tokens, pool.ttft_n)
+        signals[LATE_DONE, p] = _share(pool.late_completed, pool.completed)
+        signals[HIT_RATE, p] = _share(pool.hits, pool.lookups)
+        signals[EVICTED_TPS, p] = pool.evicted / since_s
+        signals[PREEMPTIONS, p] = pool.preemptions - last_totals[1, p]
+        last_totals[1, p] = pool.preemptions
+        signals[FAILURES, p] = pool.failed
         pool.ttft_sum = pool.tbt_sum = pool.busy_s = pool.batch_s = pool.compute_s = 0.0
-        pool.ttft_n = pool.tbt_n = pool.late_first = pool.late_done = pool.done = 0
+        pool.ttft_n = pool.tbt_n = pool.late_first_tokens = pool.late_completed = pool.completed = 0
         pool.prompt_tokens = pool.output_tokens = pool.hits = pool.lookups = pool.evicted = (
             pool.failed
         ) = 0

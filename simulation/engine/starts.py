@@ -36,10 +36,10 @@ def _reset_instance(state: Any, slot: int, p: int) -> None:
     """Reset the record of an instance of pool ``p`` before its start."""
     instance = state.instances[slot]
     instance.pool = p
-    instance.partial = instance.fresh = instance.newest = -1
+    instance.partial_prompt = instance.ending_prompts = instance.newest_request = -1
     clear_cache(state, slot)
-    instance.slowdown, instance.soft_until, instance.link_free = 1.0, 0.0, 0.0
-    instance.lending = instance.loaded = instance.will_fail = instance.next_pool = 0
+    instance.slowdown, instance.restorable_until_s, instance.link_free_s = 1.0, 0.0, 0.0
+    instance.lend_when_removed = instance.loaded = instance.start_will_fail = instance.next_pool = 0
 
 
 @kernel
@@ -51,7 +51,7 @@ def _new_slot(state: Any, p: int, t: float) -> int:
     instance = state.instances[slot]
     _reset_instance(state, slot, p)
     rank_all(state, p)
-    instance.born, instance.settled = t, t
+    instance.created_s, instance.counted_until_s = t, t
     return int(slot)
 
 
@@ -60,9 +60,9 @@ def place_first(state: Any, p: int, t: float) -> None:
     """Place an instance of pool ``p`` that is ready at the beginning, at ``t``."""
     pool = state.pools[p]
     slot = _new_slot(state, p, t)
-    state.instances[slot].status, state.instances[slot].source = READY, FROM_LOCAL
+    state.instances[slot].status, state.instances[slot].start_source = READY, FROM_LOCAL
     pool.ready += 1
-    pool.warm -= 1
+    pool.hosts_with_weights -= 1
     rank(state, slot)
 
 
@@ -70,7 +70,7 @@ def place_first(state: Any, p: int, t: float) -> None:
 def place_lent(state: Any, p: int, t: float) -> None:
     """Place an instance of pool ``p`` that is lent out at the beginning, at ``t``."""
     slot = _new_slot(state, p, t)
-    state.instances[slot].status, state.instances[slot].source = LENT, FROM_LOCAL
+    state.instances[slot].status, state.instances[slot].start_source = LENT, FROM_LOCAL
     state.pools[p].lent += 1
 
 
@@ -82,15 +82,16 @@ def _lending_pool(state: Any, p: int, closeness: int) -> int:
     same model, 1 the same architecture, 0 neither.
     """
     pool = state.pools[p]
-    for q in range(state.pools.shape[0]):
-        other = state.pools[q]
-        if q == p or other.lent == 0 or other.hardware != pool.hardware:
+    for lender in range(state.pools.shape[0]):
+        other = state.pools[lender]
+        if lender == p or other.lent == 0 or other.hardware != pool.hardware:
             continue
-        close = 1 if other.architecture == pool.architecture and pool.architecture >= 0 else 0
+        same_architecture = other.architecture == pool.architecture and pool.architecture >= 0
+        lender_closeness = 1 if same_architecture else 0
         if other.model == pool.model:
-            close = 2
-        if close >= closeness:
-            return q
+            lender_closeness = 2
+        if lender_closeness >= closeness:
+            return lender
     return -1
 
 
@@ -98,8 +99,8 @@ def _lending_pool(state: Any, p: int, closeness: int) -> int:
 def switch_off(state: Any, slot: int, t: float) -> None:
     """Switch an instance off; the caller updates its pool's counts by status."""
     settle(state, slot, t)
-    instance, duration = state.instances[slot], state.clock[0].duration
-    state.pools[instance.pool].lifetime_s += min(t, duration) - min(instance.born, duration)
+    instance, duration = state.instances[slot], state.clock[0].window_s
+    state.pools[instance.pool].lifetime_s += min(t, duration) - min(instance.created_s, duration)
     instance.status = OFF
     schedule(state, slot, np.inf)
     rank(state, slot)
@@ -119,33 +120,33 @@ def start(state: Any, p: int, t: float) -> tuple[int, float]:
         settle(state, slot, t)
         _reset_instance(state, slot, p)
         pool.lent -= 1
-        source, seconds = FROM_SPOT, pool.reclaim
+        source, seconds = FROM_SPOT, pool.reclaim_start_s
     else:
-        source, seconds = FROM_REMOTE, pool.remote
+        source, seconds = FROM_REMOTE, pool.remote_start_s
         lender = _lending_pool(state, p, 2)
         if lender >= 0:
-            source, seconds = FROM_SPOT, pool.reclaim
-        elif pool.same_architecture < np.inf and _lending_pool(state, p, 1) >= 0:
+            source, seconds = FROM_SPOT, pool.reclaim_start_s
+        elif pool.same_architecture_start_s < np.inf and _lending_pool(state, p, 1) >= 0:
             lender = _lending_pool(state, p, 1)
-            source, seconds = FROM_OTHER, pool.same_architecture
-        elif pool.other_model < np.inf and _lending_pool(state, p, 0) >= 0:
+            source, seconds = FROM_OTHER, pool.same_architecture_start_s
+        elif pool.other_model_start_s < np.inf and _lending_pool(state, p, 0) >= 0:
             lender = _lending_pool(state, p, 0)
-            source, seconds = FROM_OTHER, pool.other_model
-        elif pool.warm > 0:
-            source, seconds = FROM_LOCAL, pool.startup
-            pool.warm -= 1
+            source, seconds = FROM_OTHER, pool.other_model_start_s
+        elif pool.hosts_with_weights > 0:
+            source, seconds = FROM_LOCAL, pool.local_start_s
+            pool.hosts_with_weights -= 1
         if lender >= 0:
             state.pools[lender].lent -= 1
             switch_off(state, _first_slot(state, lender, LENT), t)
         slot = _new_slot(state, p, t)
     instance = state.instances[slot]
-    instance.status, instance.source, instance.requested_s = STARTING, source, t
+    instance.status, instance.start_source, instance.requested_s = STARTING, source, t
     if state.start_fails.shape[1] > 0:
-        instance.will_fail = (
-            1 if state.start_fails[p, pool.starts % state.start_fails.shape[1]] else 0
-        )
+        # The drawn failures repeat after as many starts as were drawn.
+        drawn = pool.starts % state.start_fails.shape[1]
+        instance.start_will_fail = 1 if state.start_fails[p, drawn] else 0
     pool.starts += 1
-    state.started[p, source] += 1
+    state.starts_by_source[p, source] += 1
     pool.starting += 1
     schedule(state, slot, t + seconds)
     return int(slot), float(seconds)
@@ -162,8 +163,8 @@ def retire(state: Any, slot: int, t: float) -> None:
     pool = state.pools[instance.pool]
     drained = instance.status == DRAINING
     # Soft scale-in: keep it and check again when the time is over.
-    if drained and t < instance.soft_until:
-        schedule(state, slot, instance.soft_until)
+    if drained and t < instance.restorable_until_s:
+        schedule(state, slot, instance.restorable_until_s)
         return
     if drained:
         pool.draining -= 1
@@ -172,7 +173,7 @@ def retire(state: Any, slot: int, t: float) -> None:
     if instance.next_pool:
         _enter_pool(state, slot, instance.next_pool - 1, t)
         return
-    if instance.lending:
+    if instance.lend_when_removed:
         settle(state, slot, t)
         instance.status = LENT
         pool.lent += 1
@@ -180,8 +181,8 @@ def retire(state: Any, slot: int, t: float) -> None:
         rank(state, slot)
         return
     # The host of a cancelled start has the weights unless the start was fetching them.
-    if drained or instance.source == FROM_SPOT or instance.source == FROM_LOCAL:
-        pool.warm += 1
+    if drained or instance.start_source == FROM_SPOT or instance.start_source == FROM_LOCAL:
+        pool.hosts_with_weights += 1
     switch_off(state, slot, t)
 
 
@@ -190,20 +191,20 @@ def forget_switch(state: Any, slot: int) -> None:
     """Remove an instance from the counts of a role switch: it has switched, or was lost before."""
     instance = state.instances[slot]
     if instance.next_pool:
-        state.pools[instance.pool].leaving -= 1
-        state.pools[instance.next_pool - 1].arriving -= 1
+        state.pools[instance.pool].switching_out -= 1
+        state.pools[instance.next_pool - 1].switching_in -= 1
         instance.next_pool = 0
 
 
 @kernel
-def _enter_pool(state: Any, slot: int, p: int, t: float) -> None:
-    """Start a drained instance in another pool, ``p``. Its GPUs stay paid for."""
+def _enter_pool(state: Any, slot: int, next_pool: int, t: float) -> None:
+    """Start a drained instance in another pool, ``next_pool``. Its GPUs stay paid for."""
     forget_switch(state, slot)
     switch_off(state, slot, t)
-    pool = state.pools[p]
-    new_slot = _new_slot(state, p, t)
+    pool = state.pools[next_pool]
+    new_slot = _new_slot(state, next_pool, t)
     instance = state.instances[new_slot]
-    instance.status, instance.source, instance.requested_s = STARTING, FROM_LOCAL, t
+    instance.status, instance.start_source, instance.requested_s = STARTING, FROM_LOCAL, t
     pool.starting += 1
     pool.switches += 1
     schedule(state, new_slot, t + pool.switch_s)
@@ -214,7 +215,7 @@ def take_off_lent(state: Any, p: int, t: float) -> None:
     """Switch a lent instance of pool ``p`` off; its host keeps the weights."""
     pool = state.pools[p]
     pool.lent -= 1
-    pool.warm += 1
+    pool.hosts_with_weights += 1
     switch_off(state, _first_slot(state, p, LENT), t)
 
 
@@ -227,7 +228,7 @@ def _make_ready(state: Any, slot: int, t: float) -> None:
     instance.status = READY
     pool.starting -= 1
     pool.ready += 1
-    pool.opened = 1
+    pool.has_new_ready = 1
     schedule(state, slot, np.inf)
     rank(state, slot)
 
@@ -240,20 +241,20 @@ def finish_start(state: Any, slot: int, t: float) -> None:
     """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
-    if instance.will_fail:
+    if instance.start_will_fail:
         pool.starting -= 1
         pool.failed_starts += 1
         pool.failed += 1
-        if instance.source == FROM_SPOT or instance.source == FROM_LOCAL:
-            pool.warm += 1
+        if instance.start_source == FROM_SPOT or instance.start_source == FROM_LOCAL:
+            pool.hosts_with_weights += 1
         switch_off(state, slot, t)
-    elif pool.group < 0:
+    elif pool.registration_group < 0:
         _make_ready(state, slot, t)
     else:
         instance.loaded = 1
         schedule(state, slot, np.inf)
-    if pool.group >= 0:
-        register(state, pool.group, t)
+    if pool.registration_group >= 0:
+        register(state, pool.registration_group, t)
 
 
 @kernel
@@ -266,11 +267,11 @@ def start_before(state: Any, p: int, t: float) -> None:
     slot, seconds = start(state, p, t)
     pool = state.pools[p]
     pool.before_s += seconds
-    if state.instances[slot].will_fail:
+    if state.instances[slot].start_will_fail:
         finish_start(state, slot, t)
     else:
         _make_ready(state, slot, t)
-    pool.opened = 0
+    pool.has_new_ready = 0
 
 
 # --- registration by ratio -----------------------------------------------------------------------
@@ -320,7 +321,7 @@ def _count_role(state: Any, group: int, side: int) -> tuple[int, int, int]:
     ready, waiting, starting = 0, 0, 0
     for p in range(state.pools.shape[0]):
         pool = state.pools[p]
-        if pool.group == group and pool.side == side:
+        if pool.registration_group == group and pool.side == side:
             ready += pool.ready
             starting += pool.starting
             for slot in range(pool.first_slot, pool.first_slot + pool.slots_used):
@@ -342,7 +343,7 @@ def _make_first_ready(state: Any, group: int, side: int, left: int, t: float) ->
     """
     for p in range(state.pools.shape[0]):
         pool = state.pools[p]
-        if pool.group == group and pool.side == side:
+        if pool.registration_group == group and pool.side == side:
             for slot in range(pool.first_slot, pool.first_slot + pool.slots_used):
                 if left > 0 and _waits_for_registration(state, slot):
                     left -= 1

@@ -56,13 +56,13 @@ def simulate_stream(
     hours = int(duration_s // HOUR_S) + 1
     tally = Tally.empty(groups, len(stream.tiers), hours, len(fleet.pools), latencies=not whole)
     pieces = stream.pieces(duration_s, piece)
-    first = next(pieces, stream.empty_piece)
+    first_piece = next(pieces, stream.empty_piece)
     limits = None if whole else StreamLimits(stream.requests, stream.most_tokens)
-    state = allocate(first, fleet, duration_s, interval_s, seed, limits)
-    feed = StreamFeed(first, pieces, fleet, tally)
+    state = allocate(first_piece, fleet, duration_s, interval_s, seed, limits)
+    feed = StreamFeed(first_piece, pieces, fleet, tally)
     time_advance = begin(state, fleet, policy, duration_s, seed, progress, feed)
-    watch_records = None if watch is None else lambda now, held: watch(now, held, tally)
-    waiting, held = run_window(
+    watch_records = None if watch is None else lambda now, records: watch(now, records, tally)
+    waiting, at_router = run_window(
         state, fleet, policy, duration_s, interval_s, time_advance, watch_records
     )
     last_due_s = feed.last_due_s if last_due is None else last_due(feed.last_due_s)
@@ -73,7 +73,7 @@ def simulate_stream(
         seed=seed,
         fleet=fleet,
         duration_s=duration_s,
-        series=result_tables.pool_series(state, duration_s, interval_s, waiting, held),
+        series=result_tables.pool_series(state, duration_s, interval_s, waiting, at_router),
         totals=result_tables.pool_totals(state),
         after=result_tables.after_window(state, until_s),
         reject_reasons=result_tables.by_reason(tally.reasons),

@@ -59,9 +59,9 @@ class Record(types.Record):
     """Numba's record type with a short name, since numba compares and prints types by name."""
 
     def __init__(self, name: str, dtype: np.dtype[Any]) -> None:
-        like = from_dtype(dtype)
-        fields = [(field, about._asdict()) for field, about in like.fields.items()]
-        super().__init__(fields, like.size, like.aligned)
+        numba_record = from_dtype(dtype)
+        fields = [(field, kind._asdict()) for field, kind in numba_record.fields.items()]
+        super().__init__(fields, numba_record.size, numba_record.aligned)
         self.name = f"Record({name})"
 
 
@@ -208,15 +208,17 @@ def _get_item(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     data, shape = _element_address(context, builder, sig, args)
     if shape:
         return _make(context, builder, sig.return_type, data, shape)
-    kind = sig.return_type
-    return context.unpack_value(builder, kind, _pointer(context, builder, kind, data))
+    element_type = sig.return_type
+    pointer = _pointer(context, builder, element_type, data)
+    return context.unpack_value(builder, element_type, pointer)
 
 
 def _set_item(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """Build ``table[index] = value``."""
     data, _ = _element_address(context, builder, sig, args)
-    kind = sig.args[2]
-    context.pack_value(builder, kind, args[2], _pointer(context, builder, kind, data))
+    element_type = sig.args[2]
+    pointer = _pointer(context, builder, element_type, data)
+    context.pack_value(builder, element_type, args[2], pointer)
     return context.get_dummy_value()
 
 
@@ -227,8 +229,8 @@ for _index in (types.Integer, types.BaseTuple):
 
 def _element_address(context: Any, builder: Any, sig: Any, args: Any) -> tuple[Any, list[Any]]:
     """Build the address of ``table[index]``; return it and the lengths of the other dimensions."""
-    kind, index = sig.args[:2]
-    table = cgutils.create_struct_proxy(kind)(context, builder, args[0])
+    table_type, index = sig.args[:2]
+    table = cgutils.create_struct_proxy(table_type)(context, builder, args[0])
     shape = cgutils.unpack_tuple(builder, table.shape)
     values = [args[1]]
     if isinstance(index, types.BaseTuple):
@@ -239,7 +241,7 @@ def _element_address(context: Any, builder: Any, sig: Any, args: Any) -> tuple[A
         # Row-major index, one dimension at a time.
         offset = builder.add(builder.mul(offset, length), value)
     remaining = shape[len(values) :]
-    for length in [*remaining, _WORD(kind.item_bytes)]:
+    for length in [*remaining, _WORD(table_type.item_bytes)]:
         offset = builder.mul(offset, length)
     return builder.gep(table.data, [offset], inbounds=True), remaining
 

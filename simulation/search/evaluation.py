@@ -36,18 +36,20 @@ def rate_by_closed_forms(candidate: Candidate, requests: Requests) -> RatedCandi
 
 
 def rate_by_simulation(
-    candidate: Candidate, requests: Requests, guess: float, seed: int
+    candidate: Candidate, requests: Requests, guess_rps: float, seed: int
 ) -> RatedCandidate | None:
     """Return a candidate at its largest rate within the limits, by simulation; None: no rate.
 
-    ``guess`` is the rate by closed forms, in requests/s.
+    ``guess_rps`` is the rate by closed forms.
     """
     if candidate.prefill is not None:
-        return _pair_by_simulation(candidate, candidate.prefill, requests, guess, seed)
+        return _pair_by_simulation(candidate, candidate.prefill, requests, guess_rps, seed)
     work = requests.workload
     try:
-        case = SizingCase(candidate.decode.profile, (work.isl, work.osl), requests.tier, seed=seed)
-        sized = capacity(case, requests=REQUESTS)
+        sizing_case = SizingCase(
+            candidate.decode.profile, (work.isl, work.osl), requests.tier, seed=seed
+        )
+        sized = capacity(sizing_case, requests=REQUESTS)
     except SimulationError:
         return None
     return RatedCandidate(
@@ -56,46 +58,50 @@ def rate_by_simulation(
 
 
 def _pair_by_closed_forms(
-    candidate: Candidate, first: Instance, requests: Requests
+    candidate: Candidate, sender: Instance, requests: Requests
 ) -> RatedCandidate | None:
     """Return a prefill-decode pair at its largest rate by closed forms; None: no rate.
 
-    Each role must meet its own tier (``role_tier``). ``first`` is the prefill instance.
+    Each role must meet its own tier (``role_tier``). ``sender`` is the prefill instance.
     """
-    size = partial(size_pool, workload=requests.workload, precision=PRECISION)
+    size_role = partial(size_pool, workload=requests.workload, precision=PRECISION)
     prefill_tier, decode_tier = (role_tier(requests.tier, role) for role in ("prefill", "decode"))
     prefill_pool = PoolShape("prefill", candidate.prefills)
-    decode_pool = _decode_pool(candidate, first)
+    decode_pool = _decode_pool(candidate, sender)
     try:
-        prefill = size(first.profile, tier=prefill_tier, pool=prefill_pool)
-        decode = size(candidate.decode.profile, tier=decode_tier, pool=decode_pool)
+        sized_prefill = size_role(sender.profile, tier=prefill_tier, pool=prefill_pool)
+        sized_decode = size_role(candidate.decode.profile, tier=decode_tier, pool=decode_pool)
     except SimulationError:
         return None
-    weaker = prefill if prefill.max_rps <= decode.max_rps else decode
-    rated = at_rate(candidate, weaker.max_rps, requests)
-    return None if rated is None else replace(rated, bound_by=weaker.bound_by)
+    limiting = sized_prefill if sized_prefill.max_rps <= sized_decode.max_rps else sized_decode
+    rated = at_rate(candidate, limiting.max_rps, requests)
+    return None if rated is None else replace(rated, bound_by=limiting.bound_by)
 
 
-def _decode_pool(candidate: Candidate, first: Instance) -> PoolShape:
-    """Return the decode pool of a pair; its prefill instance ``first`` sends KV caches."""
-    return PoolShape("decode", candidate.decodes, first.link, candidate.prefills)
+def _decode_pool(candidate: Candidate, sender: Instance) -> PoolShape:
+    """Return the decode pool of a pair, to which ``sender`` sends KV caches."""
+    return PoolShape("decode", candidate.decodes, sender.link, candidate.prefills)
 
 
 def _pair_by_simulation(
-    candidate: Candidate, first: Instance, requests: Requests, guess: float, seed: int
+    candidate: Candidate,
+    sender: Instance,
+    requests: Requests,
+    guess_rps: float,
+    seed: int,
 ) -> RatedCandidate | None:
     """Return a pair at its largest rate, by a simulation of both pools together; None: no rate.
 
-    Each role must meet its own tier (``role_tier``). ``first`` is the prefill instance.
+    Each role must meet its own tier (``role_tier``). ``sender`` is the prefill instance.
     """
     work, tier = requests.workload, requests.tier
     pools = (
-        pool_of(first.profile, candidate.prefills, role="prefill", link=first.link),
+        pool_of(sender.profile, candidate.prefills, role="prefill", link=sender.link),
         pool_of(candidate.decode.profile, candidate.decodes, role="decode"),
     )
     trial = Trial(pools, RequestDraws((work.isl, work.osl), seed=seed, requests=PD_REQUESTS), tier)
 
-    def holds(rate: float) -> bool:
+    def meets_limits(rate: float) -> bool:
         """Return whether two draws of requests meet the tier, and each role its target."""
         for draw in (0, 1):
             run = trial.at(rate, draw=draw)
@@ -104,53 +110,55 @@ def _pair_by_simulation(
         return True
 
     # Short runs do not reveal a queue that grows without end, so cap the rate at saturation.
-    max_rate = min(
+    max_rps = min(
         trial.saturated_rps(),
-        saturated_rps(first.profile, work, PoolShape("prefill", candidate.prefills)),
-        saturated_rps(candidate.decode.profile, work, _decode_pool(candidate, first)),
+        saturated_rps(sender.profile, work, PoolShape("prefill", candidate.prefills)),
+        saturated_rps(candidate.decode.profile, work, _decode_pool(candidate, sender)),
     )
-    ends = rates_around_limit(
-        holds, guess, step=STEP_FACTOR, lowest=guess / MAX_FACTOR, highest=max_rate,
-        precision=PD_PRECISION,
+    limits_rps = rates_around_limit(
+        meets_limits, guess_rps, step=STEP_FACTOR, lowest=guess_rps / MAX_FACTOR,
+        highest=max_rps, precision=PD_PRECISION,
     )  # fmt: skip
-    if ends is None:
+    if limits_rps is None:
         return None
-    met_rate, missed_rate = ends
-    missed_ttft, missed_tbt = _miss_ratios(trial.at(missed_rate), tier)
-    bound = "ttft" if missed_ttft else "throughput"
+    met_rps, missed_rps = limits_rps
+    missed_ttft, missed_tbt = _miss_ratios(trial.at(missed_rps), tier)
+    bound_by = "ttft" if missed_ttft else "throughput"
     if missed_tbt > missed_ttft:
-        bound = "tbt"
-    times, share = trial.at(met_rate).requests, tier.attainment
-    ttft_s, tbt_s = quantile(times.ttft_s, share), quantile(times.tbt_s, share)
-    return RatedCandidate(candidate, met_rate, ttft_s, tbt_s, bound, "simulation")
+        bound_by = "tbt"
+    log, attainment = trial.at(met_rps).requests, tier.attainment
+    ttft_s, tbt_s = quantile(log.ttft_s, attainment), quantile(log.tbt_s, attainment)
+    return RatedCandidate(candidate, met_rps, ttft_s, tbt_s, bound_by, "simulation")
 
 
 def _miss_ratios(run: SimulationResult, tier: Tier) -> tuple[float, float]:
     """Return the shares that miss TTFT and TBT, over the shares that each role may let miss."""
-    shares, nothing = miss_shares(run.requests, tier), (0.0, 0.0)
-    ttft, tbt = shares.get("ttft", nothing)[0], shares.get("tbt", nothing)[0]
+    missed, no_misses = miss_shares(run.requests, tier), (0.0, 0.0)
+    ttft_missed, tbt_missed = missed.get("ttft", no_misses)[0], missed.get("tbt", no_misses)[0]
     # Attainment targets of prefill and of decode; together they meet the tier.
-    prefill, decode = (role_tier(tier, role).attainment for role in ("prefill", "decode"))
-    return ttft / (1.0 - prefill), tbt / (1.0 - decode)
+    prefill_target, decode_target = (
+        role_tier(tier, role).attainment for role in ("prefill", "decode")
+    )
+    return ttft_missed / (1.0 - prefill_target), tbt_missed / (1.0 - decode_target)
 
 
 def at_rate(candidate: Candidate, rate: float, requests: Requests) -> RatedCandidate | None:
     """Return a candidate at ``rate`` requests/s, by closed forms; None if it misses the limits."""
-    arriving = requests.workload.at(rate)
-    tier, first = requests.tier, candidate.prefill
-    if first is None:
-        alone = evaluate_pool(candidate.decode.profile, arriving)
-        if alone.attainment(tier) < tier.attainment:
+    workload = requests.workload.at(rate)
+    tier, sender = requests.tier, candidate.prefill
+    if sender is None:
+        aggregated = evaluate_pool(candidate.decode.profile, workload)
+        if aggregated.attainment(tier) < tier.attainment:
             return None
-        return _rated_candidate(candidate, alone, "", requests)
+        return _rated_candidate(candidate, aggregated, "", requests)
     prefill_pool = PoolShape("prefill", candidate.prefills)
-    prefill = evaluate_pool(first.profile, arriving, prefill_pool)
-    decode_pool = _decode_pool(candidate, first)
-    decode = evaluate_pool(candidate.decode.profile, arriving, decode_pool)
+    prefill = evaluate_pool(sender.profile, workload, prefill_pool)
+    decode_pool = _decode_pool(candidate, sender)
+    decode = evaluate_pool(candidate.decode.profile, workload, decode_pool)
     if not (prefill.stable and decode.stable):
         return None
-    within = prefill.ttft.share_within(tier.ttft_s) * decode.tbt.share_within(tier.tbt_s)
-    if within < tier.attainment:
+    attained = prefill.ttft.share_within(tier.ttft_s) * decode.tbt.share_within(tier.tbt_s)
+    if attained < tier.attainment:
         return None
     rated = _rated_candidate(candidate, decode, "", requests)
     return replace(rated, ttft_s=prefill.ttft.quantile(tier.attainment))
@@ -160,6 +168,6 @@ def _rated_candidate(
     candidate: Candidate, evaluated: Evaluation, bound_by: str, requests: Requests
 ) -> RatedCandidate:
     """Return a candidate with the rate and latencies of ``evaluated``."""
-    share = requests.tier.attainment
-    ttft_s, tbt_s = evaluated.ttft.quantile(share), evaluated.tbt.quantile(share)
+    attainment = requests.tier.attainment
+    ttft_s, tbt_s = evaluated.ttft.quantile(attainment), evaluated.tbt.quantile(attainment)
     return RatedCandidate(candidate, evaluated.rate, ttft_s, tbt_s, bound_by, "closed forms")

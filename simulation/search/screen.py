@@ -65,12 +65,12 @@ class Loads:
 class Speeds:
     """Seconds of each instance with n sequences, ``[instance, POINTS]``."""
 
-    n: FloatArray  # numbers of sequences
-    limit: FloatArray  # [instance] largest n
-    decode: FloatArray  # iteration that only decodes
-    prompt: FloatArray  # all iterations of a prompt with n - 1 decodes
-    extra: FloatArray  # time by which a prompt makes iterations longer, in all
-    start: FloatArray  # [instance] fixed time before the first iteration of a request
+    sequences: FloatArray  # numbers of sequences
+    max_sequences: FloatArray  # [instance] largest number
+    decode_s: FloatArray  # iteration that only decodes
+    prompt_s: FloatArray  # all iterations of a prompt with n - 1 decodes
+    extra_s: FloatArray  # time by which a prompt makes iterations longer, in all
+    start_s: FloatArray  # [instance] fixed time before the first iteration of a request
 
 
 def speeds_of(instances: Sequence[Instance], requests: Requests) -> Speeds:
@@ -83,43 +83,50 @@ def speeds_of(instances: Sequence[Instance], requests: Requests) -> Speeds:
     # Instances may differ in their start time only, and then share their speeds. The list keeps
     # the curves, so that no two of them have the same id.
     curves = [instance.profile.curve for instance in instances]
-    by_key: dict[tuple[int, int, int, int], tuple[FloatArray, ...]] = {}
-    rows = []
+    speeds_by_key: dict[tuple[int, int, int, int], tuple[FloatArray, ...]] = {}
+    speeds = []
     for instance, curve in zip(instances, curves, strict=True):
-        p = instance.profile
-        key = (id(curve), p.max_batch, p.max_batch_tokens, p.kv_capacity_tokens)
-        if key not in by_key:
-            by_key[key] = _speeds_at_knots(p, requests)
-        rows.append(by_key[key])
-    limit, decode_s, prompt_s, extra_s = (np.array(column) for column in zip(*rows, strict=True))
-    points = np.linspace(0.0, 1.0, POINTS)
-    n = np.where(limit >= 1.0, np.maximum(limit, 1.0) ** points, np.nan)
-    # Linear interpolation from the knots to the points.
+        profile = instance.profile
+        key = (id(curve), profile.max_batch, profile.max_batch_tokens, profile.kv_capacity_tokens)
+        if key not in speeds_by_key:
+            speeds_by_key[key] = _speeds_at_knots(profile, requests)
+        speeds.append(speeds_by_key[key])
+    columns = [np.array(column) for column in zip(*speeds, strict=True)]
+    max_sequences, decode_s, prompt_s, extra_s = columns
+    points = np.linspace(0.0, 1.0, POINTS)  # exponents of the largest number
+    sequences = np.where(max_sequences >= 1.0, np.maximum(max_sequences, 1.0) ** points, np.nan)
+    # Linear interpolation as a matrix [knot, point]: a knot's weight falls to 0 at its neighbours.
     distance = np.abs(points[None, :] - np.linspace(0.0, 1.0, KNOTS)[:, None])
     weights = np.maximum(1.0 - distance * (KNOTS - 1), 0.0)
     start_s = np.array([instance.profile.start_s for instance in instances])
     return Speeds(
-        n, limit[:, 0], decode_s @ weights, prompt_s @ weights, extra_s @ weights, start_s
+        sequences,
+        max_sequences[:, 0],
+        decode_s @ weights,
+        prompt_s @ weights,
+        extra_s @ weights,
+        start_s,
     )
 
 
 def _speeds_at_knots(profile: Profile, requests: Requests) -> tuple[FloatArray, ...]:
     """Return the most sequences, ``[1]``, and three kinds of seconds, ``[KNOTS]`` each.
 
-    They are ``decode``, ``prompt`` and ``extra`` of ``Speeds``.
+    They are ``decode_s``, ``prompt_s`` and ``extra_s`` of ``Speeds``.
     """
     try:
-        sequences, _ = decode_places(profile, requests.workload)
+        max_sequences, _ = decode_places(profile, requests.workload)
     except SimulationError:  # not even one request fits, so no load is within the limits
-        sequences = 0
-    n = max(float(sequences), 1.0) ** np.linspace(0.0, 1.0, KNOTS)
-    isl, context = float(requests.isl), requests.workload.facts.decode_context
-    decode_s = iteration_s(profile, n, n * context, 0.0, 0.0)
-    prompt_s = prefill_alone_s(profile, np.array([isl]), n[:, None] - 1.0, context)[:, 0]
+        max_sequences = 0
+    knot_sequences = max(float(max_sequences), 1.0) ** np.linspace(0.0, 1.0, KNOTS)
+    isl, context_tokens = float(requests.isl), requests.workload.facts.decode_context
+    decode_s = iteration_s(profile, knot_sequences, knot_sequences * context_tokens, 0.0, 0.0)
+    others = knot_sequences[:, None] - 1.0
+    prompt_s = prefill_alone_s(profile, np.array([isl]), others, context_tokens)[:, 0]
     # The iterations over which the prompt is spread
-    iterations = np.ceil(isl / np.maximum(profile.max_batch_tokens - n + 1.0, 1.0))
+    iterations = np.ceil(isl / np.maximum(profile.max_batch_tokens - knot_sequences + 1.0, 1.0))
     extra_s = np.maximum(prompt_s - iterations * decode_s, 0.0)
-    return np.array([float(sequences)]), decode_s, prompt_s, extra_s
+    return np.array([float(max_sequences)]), decode_s, prompt_s, extra_s
 
 
 def aggregated_loads(speeds: Speeds, requests: Requests) -> Loads:
@@ -127,76 +134,82 @@ def aggregated_loads(speeds: Speeds, requests: Requests) -> Loads:
 
     The rate is 0 if the queue would be too long.
     """
-    tail = _normal_quantile(requests)
-    # The number of sequences exceeds its mean n by ``excess`` at the tier's attainment.
-    n, excess = speeds.n, tail * np.sqrt(SMOOTHED * speeds.n)
-    gaps = requests.osl - 1.0
-    rate, gap = _rate_and_gap(speeds, gaps)
-    busy = rate * speeds.extra
-    full = (n + excess > speeds.limit[:, None]) & (n < speeds.limit[:, None])
+    deviations = _normal_quantile(requests)
+    # The number of sequences exceeds its mean n by ``exceeding`` at the tier's attainment.
+    mean_n, exceeding = speeds.sequences, deviations * np.sqrt(SMOOTHED * speeds.sequences)
+    gap_count = requests.osl - 1.0
+    rate, gap_s = _rate_and_gap(speeds, gap_count)
+    prompt_load = rate * speeds.extra_s
+    max_n = speeds.max_sequences[:, None]
+    may_be_full = (mean_n + exceeding > max_n) & (mean_n < max_n)
     # Time that more prompts than the mean, which a sequence meets by chance, add to its mean gap.
-    prompts = rate * gaps * gap
-    noise = tail * np.sqrt(prompts) * speeds.extra / max(gaps, 1.0)
-    busy_n = np.minimum(n + excess, speeds.limit[:, None])
-    busy_decode_s = _interpolate_rows(speeds.n, speeds.decode, busy_n)
-    slowdown = busy_decode_s / np.maximum(speeds.decode, NEVER)
+    prompts_met = rate * gap_count * gap_s
+    prompts_noise_s = deviations * np.sqrt(prompts_met) * speeds.extra_s / max(gap_count, 1.0)
+    sequences_at_tail = np.minimum(mean_n + exceeding, max_n)
+    busy_decode_s = _interpolate_rows(speeds.sequences, speeds.decode_s, sequences_at_tail)
+    slowdown = busy_decode_s / np.maximum(speeds.decode_s, NEVER)
     # Mean wait for earlier prompts, by the formula of M/D/1.
-    waits = busy / np.maximum(1.0 - busy, 1.0 - BUSIEST) * speeds.extra / 2.0
-    ttft = speeds.start[:, None] + speeds.prompt + gap + _exponential_quantile(requests) * waits
+    wait_s = prompt_load / np.maximum(1.0 - prompt_load, 1.0 - BUSIEST) * speeds.extra_s / 2.0
+    queued_s = _exponential_quantile(requests) * wait_s
+    ttft_s = speeds.start_s[:, None] + speeds.prompt_s + gap_s + queued_s
     # With requests waiting for a place, the queue is too long for a TTFT or E2E limit.
-    limited = requests.tier.ttft_s is not None or requests.tier.e2e_s is not None
-    waits_for_place = full | (n >= speeds.limit[:, None]) if limited else False
-    overloaded = (busy >= BUSIEST) | waits_for_place
-    return Loads(np.where(overloaded, 0.0, rate), ttft, gap * slowdown + noise)
+    has_prompt_limit = requests.tier.ttft_s is not None or requests.tier.e2e_s is not None
+    overloaded = prompt_load >= BUSIEST
+    if has_prompt_limit:
+        overloaded |= may_be_full | (mean_n >= max_n)
+    return Loads(np.where(overloaded, 0.0, rate), ttft_s, gap_s * slowdown + prompts_noise_s)
 
 
-def _rate_and_gap(speeds: Speeds, gaps: float) -> tuple[FloatArray, FloatArray]:
+def _rate_and_gap(speeds: Speeds, gap_count: float) -> tuple[FloatArray, FloatArray]:
     """Return the requests/s that keep n sequences running, and the mean gap between their tokens.
 
-    A request has ``gaps`` of them. Both results are ``[instance, POINTS]``.
+    A request has ``gap_count`` of them. Both results are ``[instance, POINTS]``.
     """
-    gap, rate = speeds.decode, np.zeros_like(speeds.n)
+    gap_s, rate = speeds.decode_s, np.zeros_like(speeds.sequences)
     for _ in range(STEPS):
-        rate_at_gap = speeds.n / np.maximum(speeds.prompt + gaps * gap, NEVER)
+        residence_s = np.maximum(speeds.prompt_s + gap_count * gap_s, NEVER)
+        rate_at_gap = speeds.sequences / residence_s
         # The mean with the last rate damps the iteration.
         rate = rate_at_gap if not rate.any() else (rate + rate_at_gap) / 2.0
-        gap = speeds.decode / np.maximum(1.0 - rate * speeds.extra, 1.0 - BUSIEST)
-    return rate, gap
+        gap_s = speeds.decode_s / np.maximum(1.0 - rate * speeds.extra_s, 1.0 - BUSIEST)
+    return rate, gap_s
 
 
 def decode_loads(speeds: Speeds, instances: Sequence[Instance], requests: Requests) -> Loads:
     """Return rate and TBT of decode instances at each number of sequences; TTFT is 0."""
-    mean_n, gaps = speeds.n, max(requests.osl - 1.0, NEVER)
+    mean_n, gap_count = speeds.sequences, max(requests.osl - 1.0, NEVER)
     # The number of sequences that is not exceeded at the tier's attainment.
-    excess = _normal_quantile(requests) * np.sqrt(SMOOTHED * mean_n)
-    busy_n = np.minimum(mean_n + excess, speeds.limit[:, None])
+    exceeding = _normal_quantile(requests) * np.sqrt(SMOOTHED * mean_n)
+    sequences_at_tail = np.minimum(mean_n + exceeding, speeds.max_sequences[:, None])
     # Seconds to send the KV cache of a prompt.
     sending_s = np.zeros((len(instances), 1))
-    for k, instance in enumerate(instances):
+    for index, instance in enumerate(instances):
         link = instance.link
         if link is not None:
-            sending_s[k] = link.kv_bytes_per_token * requests.isl / link.bytes_s
-    rate = mean_n / (gaps * speeds.decode)
-    tbt = _interpolate_rows(mean_n, speeds.decode, busy_n) + sending_s / gaps
-    return Loads(rate, np.zeros_like(rate), tbt)
+            sending_s[index] = link.kv_bytes_per_token * requests.isl / link.bytes_s
+    rate = mean_n / (gap_count * speeds.decode_s)
+    decode_s = _interpolate_rows(mean_n, speeds.decode_s, sequences_at_tail)
+    tbt_s = decode_s + sending_s / gap_count
+    return Loads(rate, np.zeros_like(rate), tbt_s)
 
 
 def prefill_loads(instances: Sequence[Instance], requests: Requests) -> Loads:
     """Return rate and TTFT of prefill instances at rising shares of busy time; TBT is 0."""
-    isl, share = float(requests.isl), np.linspace(0.01, BUSIEST, POINTS)
+    isl, utilization = float(requests.isl), np.linspace(0.01, BUSIEST, POINTS)
     alone_s, queued_s = np.zeros((2, len(instances), 1))  # of a prompt alone, and among others
-    for k, instance in enumerate(instances):
+    for index, instance in enumerate(instances):
         profile, budget = instance.profile, float(instance.profile.max_batch_tokens)
-        alone_s[k] = prefill_alone_s(profile, np.array([isl]), 0.0, isl)[0]
+        alone_s[index] = prefill_alone_s(profile, np.array([isl]), 0.0, isl)[0]
         # Waiting prompts fill an iteration, so each takes its part of a full one.
-        prompts = max(budget / isl, 1.0)
-        tokens = min(prompts * isl, budget)
-        full = float(iteration_s(profile, 0.0, 0.0, tokens, tokens * isl / 2.0))
-        queued_s[k] = min(full * isl / tokens, alone_s[k, 0])
-    waits = share / (1.0 - share) * alone_s / 2.0
-    start = np.array([[instance.profile.start_s] for instance in instances])
-    ttft = start + alone_s + _exponential_quantile(requests) * waits
-    return Loads(share / queued_s, ttft, np.zeros_like(ttft))
+        prompts_per_iteration = max(budget / isl, 1.0)
+        iteration_tokens = min(prompts_per_iteration * isl, budget)
+        pairs = iteration_tokens * isl / 2.0  # of tokens that attend to each other
+        full_iteration_s = float(iteration_s(profile, 0.0, 0.0, iteration_tokens, pairs))
+        queued_s[index] = min(full_iteration_s * isl / iteration_tokens, alone_s[index, 0])
+    wait_s = utilization / (1.0 - utilization) * alone_s / 2.0
+    start_s = np.array([[instance.profile.start_s] for instance in instances])
+    ttft_s = start_s + alone_s + _exponential_quantile(requests) * wait_s
+    return Loads(utilization / queued_s, ttft_s, np.zeros_like(ttft_s))
 
 
 def _interpolate_rows(n: FloatArray, values: FloatArray, wanted_n: FloatArray) -> FloatArray:
@@ -207,11 +220,11 @@ def _interpolate_rows(n: FloatArray, values: FloatArray, wanted_n: FloatArray) -
     log_max = np.log(np.maximum(n[:, -1:], 1.0 + NEVER))
     position = np.log(np.maximum(wanted_n, 1.0)) / log_max * (POINTS - 1)
     position = np.clip(np.nan_to_num(position), 0.0, POINTS - 1.0)
-    low = np.minimum(position.astype(np.int64), POINTS - 2)
-    part = position - low
-    lower = np.take_along_axis(values, low, axis=1)
-    upper = np.take_along_axis(values, low + 1, axis=1)
-    return np.asarray(lower + part * (upper - lower))
+    lower_index = np.minimum(position.astype(np.int64), POINTS - 2)
+    fraction = position - lower_index
+    lower = np.take_along_axis(values, lower_index, axis=1)
+    upper = np.take_along_axis(values, lower_index + 1, axis=1)
+    return np.asarray(lower + fraction * (upper - lower))
 
 
 def _normal_quantile(requests: Requests) -> float:

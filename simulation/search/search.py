@@ -74,22 +74,24 @@ def search(
     table, ruled_out, evaluated = table_of(instances, requests, aggregated, prefill, decode)
 
     report(0.3, "Queues of the best")
-    wanted = int(np.ceil(SPARE * top))
-    screened = _best_candidates(table, instances, requests, max(CLOSED, wanted))
+    simulated_count = int(np.ceil(SPARE * top))
+    screened = _best_candidates(table, instances, requests, max(CLOSED, simulated_count))
     rated_or_none = [rate_by_closed_forms(candidate, requests) for candidate in screened]
-    closed = _by_cost([rated for rated in rated_or_none if rated is not None], requests)
-    to_simulate = closed[:wanted]
-    for rated in _best_by_gpu(closed, requests):
-        if rated not in closed[:wanted] and np.isfinite(rated.candidate.usd_per_hour):
+    rated_closed = _by_cost([rated for rated in rated_or_none if rated is not None], requests)
+    to_simulate = rated_closed[:simulated_count]
+    for rated in _best_by_gpu(rated_closed, requests):
+        if rated not in rated_closed[:simulated_count] and np.isfinite(
+            rated.candidate.usd_per_hour
+        ):
             to_simulate.append(rated)
     best = _by_cost(_simulated(to_simulate, requests, seed, report), requests)
-    dropped = len(screened) - len(closed) + len(to_simulate) - len(best)
-    if dropped:
-        ruled_out[MISSES_QUEUES] += dropped
+    dropped_count = len(screened) - len(rated_closed) + len(to_simulate) - len(best)
+    if dropped_count:
+        ruled_out[MISSES_QUEUES] += dropped_count
 
     report(0.9, "What costs how much at which latency")
     latency, speed = cost_fronts(table, aggregated, decode, instances, requests, best)
-    not_simulated = [rated for rated in closed if rated not in to_simulate]
+    not_simulated = [rated for rated in rated_closed if rated not in to_simulate]
     by_gpu = _best_by_gpu([*best, *not_simulated], requests)
     return SearchResult(tuple(best[:top]), by_gpu, latency, speed, evaluated, dict(ruled_out))
 
@@ -101,9 +103,9 @@ def _simulated(
     simulated = []
     for number, rated in enumerate(to_simulate):
         report(0.5 + 0.4 * number / len(to_simulate), "Simulating the best")
-        of_candidate = rate_by_simulation(rated.candidate, requests, rated.rate, seed)
-        if of_candidate is not None:
-            simulated.append(of_candidate)
+        simulated_candidate = rate_by_simulation(rated.candidate, requests, rated.rate, seed)
+        if simulated_candidate is not None:
+            simulated.append(simulated_candidate)
     return simulated
 
 
@@ -150,19 +152,19 @@ def _best_candidates(
     The CLOSED_PER_GPU cheapest of every GPU type with a price are added, and the best of every
     other type. Candidates of equal cost are sorted by GPUs per request/s.
     """
-    # The rows by ``cost_key``, cheapest first.
+    # Rows of the table, cheapest first by the same values as ``cost_key``.
     copies = 1.0 / table.rate
     if requests.rps is not None:
         copies = np.maximum(np.ceil(requests.rps / table.rate - 1e-9), 1.0)
     cost = table.usd_per_hour * copies
-    order = np.lexsort((table.gpus / table.rate, np.where(np.isfinite(cost), cost, np.inf)))
-    by_kind = _first_of_kinds(table, instances, order, count)
+    rows_by_cost = np.lexsort((table.gpus / table.rate, np.where(np.isfinite(cost), cost, np.inf)))
+    by_kind = _first_of_kinds(table, instances, rows_by_cost, count)
     # The comparison of GPU types needs candidates of each.
-    types = np.array([instance.gpu.name for instance in instances])[table.decode[order]]
-    for gpu in np.unique(types):
-        of_type = order[types == gpu]
-        wanted = CLOSED_PER_GPU if np.isfinite(cost[of_type[0]]) else 1
-        for kind, candidate in _first_of_kinds(table, instances, of_type, wanted).items():
+    gpu_types = np.array([instance.gpu.name for instance in instances])[table.decode[rows_by_cost]]
+    for gpu in np.unique(gpu_types):
+        type_rows = rows_by_cost[gpu_types == gpu]
+        wanted = CLOSED_PER_GPU if np.isfinite(cost[type_rows[0]]) else 1
+        for kind, candidate in _first_of_kinds(table, instances, type_rows, wanted).items():
             by_kind.setdefault(kind, candidate)
     return list(by_kind.values())
 
@@ -207,8 +209,8 @@ def cost_fronts(
     rows, rates, ttft, tbt = (np.concatenate(column) for column in zip(alone, pairs, strict=True))
     priced = bool(np.isfinite(table.usd_per_hour[rows]).any())
     screened_cost = (table.usd_per_hour if priced else table.gpus)[rows] / rates
-    least = np.nanmin(screened_cost, initial=np.inf)
-    screened_cost = np.where(screened_cost <= COSTLY * least, screened_cost, np.nan)
+    lowest_cost = np.nanmin(screened_cost, initial=np.inf)
+    screened_cost = np.where(screened_cost <= COSTLY * lowest_cost, screened_cost, np.nan)
 
     def front_of(latencies: FloatArray, measure: str) -> tuple[RatedCandidate, ...]:
         """Return the front of cost against a latency, whose field is ``measure``."""
@@ -222,23 +224,14 @@ def cost_fronts(
             rated = at_rate(candidate, float(rates[point]), requests)
             if rated is not None:
                 points.append(rated)
-        return _undominated(points, priced, measure)
+        rate = np.array([rated.rate for rated in points])
+        candidates = [rated.candidate for rated in points]
+        spent = [each.usd_per_hour if priced else each.gpus for each in candidates]
+        latency = np.array([getattr(rated, measure) for rated in points])
+        undominated = pareto_front(np.array(spent, np.float64) / rate, latency)
+        return tuple(points[i] for i in undominated.tolist())
 
     return front_of(ttft, "ttft_s"), front_of(tbt, "tbt_s")
-
-
-def _undominated(
-    points: Sequence[RatedCandidate], priced: bool, measure: str
-) -> tuple[RatedCandidate, ...]:
-    """Return the points that no other beats in cost and in the latency ``measure``.
-
-    Cost is in dollars per request if ``priced``, else in GPUs per request/s.
-    """
-    rate = np.array([rated.rate for rated in points])
-    spent = [each.candidate.usd_per_hour if priced else each.candidate.gpus for each in points]
-    latency = np.array([getattr(rated, measure) for rated in points])
-    undominated = pareto_front(np.array(spent, np.float64) / rate, latency)
-    return tuple(points[i] for i in undominated.tolist())
 
 
 def _aggregated_points(table: Table, aggregated: Loads, requests: Requests) -> Points:
@@ -249,7 +242,12 @@ def _aggregated_points(table: Table, aggregated: Loads, requests: Requests) -> P
     row, load = np.nonzero(meets_limits)
     at = (instance_of_row[row], load)
     table_rows = aggregated_rows[row]
-    return table_rows, aggregated.rate[at], aggregated.ttft_s[at], aggregated.tbt_s[at]
+    return (
+        table_rows,
+        aggregated.rate[at],
+        aggregated.ttft_s[at],
+        aggregated.tbt_s[at],
+    )
 
 
 def _pair_points(table: Table, decode: Loads, requests: Requests) -> Points:
@@ -274,7 +272,8 @@ def pareto_front(first: FloatArray, second: FloatArray) -> IntArray:
     """
     finite = np.flatnonzero(np.isfinite(first) & np.isfinite(second))
     order = finite[np.lexsort((second[finite], first[finite]))]
-    lowest = np.minimum.accumulate(second[order])
-    better = np.ones(len(order), np.bool_)
-    better[1:] = second[order][1:] < lowest[:-1]
-    return np.asarray(order[better], np.int64)
+    lowest_so_far = np.minimum.accumulate(second[order])
+    # A point is on the front if its second value is below all of those before it.
+    is_better = np.ones(len(order), np.bool_)
+    is_better[1:] = second[order][1:] < lowest_so_far[:-1]
+    return np.asarray(order[is_better], np.int64)

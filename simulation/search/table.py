@@ -64,13 +64,13 @@ def table_of(
     """
     ruled_out: Counter[str] = Counter()
     gpus = np.array([instance.gpus for instance in instances], np.int64)
-    price = np.array([instance.usd_per_gpu_hour for instance in instances])
+    usd_per_gpu_hour = np.array([instance.usd_per_gpu_hour for instance in instances])
 
     # Aggregated instances
     can_do_both = np.array([instance.mode != "disagg" for instance in instances])
     rps = np.where(can_do_both, aggregated.largest_rates(requests), 0.0)
-    for k in np.flatnonzero(can_do_both & (rps <= 0.0)).tolist():
-        ruled_out[_missed_limit(aggregated, k, requests)] += len(instances[k].engines)
+    for index in np.flatnonzero(can_do_both & (rps <= 0.0)).tolist():
+        ruled_out[_missed_limit(aggregated, index, requests)] += len(instances[index].engines)
     blocks = [_aggregated_block(rps, gpus)]
     evaluated = candidate_count(instances)
 
@@ -88,7 +88,7 @@ def table_of(
         np.concatenate(column) for column in zip(*blocks, strict=True)
     )
     # Both instances of a pair have the same GPU type, so one price applies.
-    usd = total_gpus * price[decode_rows]
+    usd = total_gpus * usd_per_gpu_hour[decode_rows]
     table = Table(prefill_rows, decode_rows, prefills, decodes, rate, total_gpus, usd)
     return table, +ruled_out, evaluated  # + drops counts of 0
 
@@ -104,22 +104,22 @@ def _pairable_groups(instances: Sequence[Instance]) -> list[IntArray]:
     The instances of a group have a link, and the same GPU type, precision and engines.
     """
     groups: dict[tuple[str, str, tuple[str, ...]], list[int]] = defaultdict(list)
-    for k, instance in enumerate(instances):
+    for index, instance in enumerate(instances):
         if instance.mode == "agg":
             continue
-        groups[instance.gpu.name, instance.where.weights, instance.engines].append(k)
+        groups[instance.gpu.name, instance.where.weights, instance.engines].append(index)
     with_link = (rows for rows in groups.values() if instances[rows[0]].link is not None)
     return [np.array(rows, np.int64) for rows in with_link]
 
 
-def _missed_limit(loads: Loads, k: int, requests: Requests) -> str:
-    """Return why instance ``k`` is excluded: the limit that it misses even with almost no load."""
+def _missed_limit(loads: Loads, index: int, requests: Requests) -> str:
+    """Return the limit that excludes instance ``index``: it misses it even with almost no load."""
     tier = requests.tier
-    if not np.isfinite(loads.rate[k, 0]):
+    if not np.isfinite(loads.rate[index, 0]):
         return NO_ROOM
-    if tier.ttft_s is not None and loads.ttft_s[k, 0] > tier.ttft_s:
+    if tier.ttft_s is not None and loads.ttft_s[index, 0] > tier.ttft_s:
         return MISSES_TTFT
-    if tier.tbt_s is not None and loads.tbt_s[k, 0] > tier.tbt_s:
+    if tier.tbt_s is not None and loads.tbt_s[index, 0] > tier.tbt_s:
         return MISSES_TBT
     return MISSES_E2E if tier.e2e_s is not None else NO_ROOM
 
@@ -150,9 +150,9 @@ def _excluded_pairs(
 
 def _aggregated_block(rps: FloatArray, gpus: IntArray) -> Block:
     """Return the columns of the aggregated instances with a rate, by ``rps [instance]``."""
-    alone = np.flatnonzero(rps > 0.0)
-    one, no_prefill = np.ones(len(alone), np.int64), np.full(len(alone), NONE)
-    return no_prefill, alone, one, one, rps[alone], gpus[alone]
+    with_rate = np.flatnonzero(rps > 0.0)
+    ones, no_prefill = np.ones(len(with_rate), np.int64), np.full(len(with_rate), NONE)
+    return no_prefill, with_rate, ones, ones, rps[with_rate], gpus[with_rate]
 
 
 def _block_of(pairs: RatioTable, group: IntArray) -> Block:
@@ -176,17 +176,17 @@ def best_ratios(
     ``CLEARLY_BETTER`` times as high.
     """
     shape = (len(prefill_rps), len(decode_rps))
-    best, rate = np.zeros(shape), np.zeros(shape)
+    best_per_gpu, best_rps = np.zeros(shape), np.zeros(shape)
     prefills, decodes = np.ones(shape, np.int64), np.ones(shape, np.int64)
     # Small numbers first: larger ones must beat them clearly.
     for prefill_count, decode_count in RATIOS:
-        together = np.minimum.outer(prefill_count * prefill_rps, decode_count * decode_rps)
+        pair_rps = np.minimum.outer(prefill_count * prefill_rps, decode_count * decode_rps)
         gpus = np.add.outer(prefill_count * prefill_gpus, decode_count * decode_gpus)
-        rps_per_gpu = np.where(gpus <= MOST_GPUS, together / gpus, 0.0)
-        better = rps_per_gpu > CLEARLY_BETTER * best
-        best = np.where(better, rps_per_gpu, best)
-        rate = np.where(better, together, rate)
-        prefills = np.where(better, prefill_count, prefills)
-        decodes = np.where(better, decode_count, decodes)
+        rps_per_gpu = np.where(gpus <= MOST_GPUS, pair_rps / gpus, 0.0)
+        is_better = rps_per_gpu > CLEARLY_BETTER * best_per_gpu
+        best_per_gpu = np.where(is_better, rps_per_gpu, best_per_gpu)
+        best_rps = np.where(is_better, pair_rps, best_rps)
+        prefills = np.where(is_better, prefill_count, prefills)
+        decodes = np.where(is_better, decode_count, decodes)
     gpus = prefills * prefill_gpus[:, None] + decodes * decode_gpus[None, :]
-    return RatioTable(rate, prefills, decodes, gpus)
+    return RatioTable(best_rps, prefills, decodes, gpus)

@@ -72,8 +72,8 @@ class Candidate:
     @property
     def usd_per_hour(self) -> float:
         """Return the price of all GPUs per hour; nan if no price is known."""
-        first = self.prefill
-        prefill_usd = first.gpus * self.prefills * first.usd_per_gpu_hour if first else 0.0
+        prefill = self.prefill
+        prefill_usd = prefill.gpus * self.prefills * prefill.usd_per_gpu_hour if prefill else 0.0
         return prefill_usd + self.decode.gpus * self.decodes * self.decode.usd_per_gpu_hour
 
 

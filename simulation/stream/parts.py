@@ -39,27 +39,20 @@ def parts_of(fleet: Fleet, max_parts: int) -> list[Part]:
     instances = dict.fromkeys(fleet.models, 0)
     for pool in fleet.pools:
         instances[pool.model] += max(pool.initial, 1)
-    count = min(max_parts, len(instances)) if _models_are_independent(fleet) else 1
-    models_of: list[set[str]] = [set() for _ in range(count)]
-    size = [0] * count
-    # Largest model first, each to the smallest part: the usual greedy balance.
-    for model in sorted(instances, key=lambda name: -instances[name]):
-        smallest = size.index(min(size))
-        models_of[smallest].add(model)
-        size[smallest] += instances[model]
-    return [_part(fleet, models) for models in models_of]
-
-
-def _models_are_independent(fleet: Fleet) -> bool:
-    """Return whether the models can be simulated in separate parts.
-
-    They cannot with faults, with model swaps, or with pools that lend instances.
-    """
     starts = [pool.start_up for pool in fleet.pools if pool.start_up is not None]
     swaps_models = any(
         (start.other_model_s, start.same_architecture_s) != (None, None) for start in starts
     )
-    return not (fleet.faults or swaps_models or any(pool.lends for pool in fleet.pools))
+    shares_instances = swaps_models or any(pool.lends for pool in fleet.pools)
+    count = 1 if fleet.faults or shares_instances else min(max_parts, len(instances))
+    models_by_part: list[set[str]] = [set() for _ in range(count)]
+    instances_by_part = [0] * count
+    # Largest model first, each to the smallest part: the usual greedy balance.
+    for model in sorted(instances, key=lambda name: -instances[name]):
+        smallest = instances_by_part.index(min(instances_by_part))
+        models_by_part[smallest].add(model)
+        instances_by_part[smallest] += instances[model]
+    return [_part(fleet, models) for models in models_by_part]
 
 
 def _part(fleet: Fleet, models: set[str]) -> Part:
@@ -85,40 +78,36 @@ def merge_parts(
         if has_requests_left and result.after.until_s < due_s:
             raise SimulationError("Requests remained after the window. Simulate it in one part.")
     # Parts list their own pools; restore the order of the whole fleet.
-    order = np.argsort(np.concatenate([part.pool_indices for part in parts]))
+    pool_order = np.argsort(np.concatenate([part.pool_indices for part in parts]))
     reasons: Counter[str] = Counter()
     for result in results:
         reasons.update(result.reject_reasons)
+    no_pool = results[0].tally.served[:0]  # pools are not summed over parts, but concatenated
+    tally = reduce(Tally.plus, (result.tally._replace(served=no_pool) for result in results))
+    served_by_pool = np.concatenate([result.tally.served for result in results])[pool_order]
     until_s = max(result.after.until_s for result in results)
     return replace(
         results[0],
         fleet=fleet,
-        series=merge_columns([r.series for r in results], order),
-        totals=merge_columns([r.totals for r in results], order),
-        after=merge_columns([r.after for r in results], order, until_s=until_s),
+        series=merge_columns([r.series for r in results], pool_order),
+        totals=merge_columns([r.totals for r in results], pool_order),
+        after=merge_columns([r.after for r in results], pool_order, until_s=until_s),
         reject_reasons=dict(sorted(reasons.items())),
         wall_seconds=max(r.wall_seconds for r in results),
-        tally=_merged_tally([r.tally for r in results], order),
+        tally=tally._replace(served=served_by_pool),
         last_due_s=due_s,
     )
 
 
-def _merged_tally(tallies: Sequence[Tally], order: Array) -> Tally:
-    """Return the sum of ``tallies``, with the sums of pools in the order of the whole fleet."""
-    no_pool = tallies[0].served[:0]
-    total = reduce(Tally.plus, (tally._replace(served=no_pool) for tally in tallies))
-    return total._replace(served=np.concatenate([tally.served for tally in tallies])[order])
-
-
-def merge_columns(tables: Sequence[T], order: Array, **replaced: float) -> T:
+def merge_columns(tables: Sequence[T], pool_order: Array, **replaced: float) -> T:
     """Merge dataclasses of arrays by pool into one, in the pool order of the whole fleet.
 
-    ``order`` sorts the concatenated pools. Fields that are not arrays are those of the first table,
-    except those given in ``replaced``.
+    ``pool_order`` sorts the concatenated pools. Fields that are not arrays are those of the first
+    table, except those given in ``replaced``.
     """
     changed: dict[str, Any] = {}
     for field in fields(tables[0]):  # type: ignore[arg-type]
         values = [getattr(table, field.name) for table in tables]
         if isinstance(values[0], np.ndarray):
-            changed[field.name] = np.concatenate(values)[order]
+            changed[field.name] = np.concatenate(values)[pool_order]
     return replace(tables[0], **changed | replaced)  # type: ignore[type-var]

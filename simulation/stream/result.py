@@ -6,7 +6,7 @@ import numpy as np
 
 from simulation.arrays import Array, FloatArray
 from simulation.metrics import GroupSummary, Summary, hourly_attainment, summary_of
-from simulation.results import Replay
+from simulation.results import ANSWER_TOKENS, Replay
 from simulation.stream.tally import Tally
 
 
@@ -37,11 +37,11 @@ class StreamResult(Replay):
 
         If the pool completed none, it is that of all requests of its model.
         """
-        served: FloatArray = self.tally.served[p]
-        if not served[1]:  # no output tokens, so it completed no request
+        sums: FloatArray = self.tally.served[p]
+        if not sums[ANSWER_TOKENS]:  # so it completed no request
             model = self.models.index(self.fleet.pools[p].model)
-            served = self.tally.asked[self.groups[model].ravel()].sum(axis=0)
-        return served
+            sums = self.tally.asked[self.groups[model].ravel()].sum(axis=0)
+        return sums
 
 
 def summarise_stream(result: StreamResult) -> Summary:

@@ -39,14 +39,15 @@ class Stream:
         the largest request if a smaller bound is known for those that matter.
         """
         trace = replace(trace, session=None, think_s=None)
-        edges = range(0, len(trace), piece)
+        starts = range(0, len(trace), piece)
         if most_tokens is None:
-            slices = (
-                (trace.input_tokens[i], trace.output_tokens[i]) for i in row_slices(len(trace))
-            )
-            most_tokens = max((int((a.astype(np.int64) + b).max()) for a, b in slices), default=2)
+            # By blocks of rows, so that the sums need little memory.
+            most_tokens = 2  # of the smallest request
+            for rows in row_slices(len(trace)):
+                tokens = trace.input_tokens[rows].astype(np.int64) + trace.output_tokens[rows]
+                most_tokens = max(most_tokens, int(tokens.max()))
         return cls(
-            lambda: (trace.rows(slice(i, i + piece)) for i in edges),
+            lambda: (trace.rows(slice(i, i + piece)) for i in starts),
             trace.models,
             trace.regions,
             trace.tiers,

@@ -104,30 +104,32 @@ class Tally(NamedTuple):
         ``tiers`` is the number of tiers. Requests not yet due do not count.
         """
         due = self.outcomes.sum(axis=1) - self.outcomes[:, NOT_DUE]
-        late: IntArray = (due - self.met).reshape(-1, tiers).sum(axis=0)
-        return late
+        missed: IntArray = (due - self.met).reshape(-1, tiers).sum(axis=0)
+        return missed
 
-    def percentiles(self, groups: Array | BoolArray, which: int) -> Percentiles:
+    def percentiles(self, groups: Array | BoolArray, latency: int) -> Percentiles:
         """Return the mean and percentiles in ms of a latency, over the requests of all ``groups``.
 
-        ``groups`` are indices or a mask of groups; ``which`` is an index into LATENCIES.
+        ``groups`` are indices or a mask of groups; ``latency`` is an index into LATENCIES.
         """
-        count = int(self.known[groups, which].sum())
+        count = int(self.known[groups, latency].sum())
         if not count:
             return Percentiles(None, None, None, None)
-        ends = np.cumsum(self.buckets[groups, which].sum(axis=0))
-        mean = int(self.micros[groups, which].sum()) / count / 1e3
-        return Percentiles(mean, *(_quantile_ms(ends, share) for share in (0.5, 0.95, 0.99)))
+        cumulative = np.cumsum(self.buckets[groups, latency].sum(axis=0))
+        mean_ms = int(self.micros[groups, latency].sum()) / count / 1e3
+        return Percentiles(
+            mean_ms, *(_quantile_ms(cumulative, share) for share in (0.5, 0.95, 0.99))
+        )
 
 
-def _quantile_ms(ends: IntArray, share: float) -> float:
-    """Return the quantile at ``share`` in ms, linear between the two nearest ranks.
+def _quantile_ms(cumulative: IntArray, quantile: float) -> float:
+    """Return the quantile at ``quantile`` in ms, linear between the two nearest ranks.
 
-    ``ends [bucket]`` are the cumulative counts of requests by latency bucket.
+    ``cumulative [bucket]`` are the cumulative counts of requests by latency bucket.
     """
-    rank = share * (int(ends[-1]) - 1)
+    rank = quantile * (int(cumulative[-1]) - 1)
     low_rank = int(rank)
     high_rank = low_rank + (rank > low_rank)
     # A rank is in the first bucket with more values up to its end.
-    low_s, high_s = _MIDDLES_S[np.searchsorted(ends, [low_rank, high_rank], side="right")]
+    low_s, high_s = _MIDDLES_S[np.searchsorted(cumulative, [low_rank, high_rank], side="right")]
     return float(low_s + (high_s - low_s) * (rank - low_rank)) * 1e3

@@ -28,7 +28,7 @@ def random_prices(cells, seed):
     rng = np.random.default_rng(seed)
     return Prices(
         rng.exponential(1.0, cells.free_gpus.shape) * rng.integers(0, 2, cells.free_gpus.shape),
-        rng.exponential(3.0, len(cells.joint)) * rng.integers(0, 2, len(cells.joint)),
+        rng.exponential(3.0, len(cells.joint_tps)) * rng.integers(0, 2, len(cells.joint_tps)),
         rng.exponential(0.3, len(cells.cap_rest)),
     )
 
@@ -38,11 +38,11 @@ def counted(cells, prices, model, region):
     most = cells.max_extra[model, region]
     x = np.array(list(itertools.product(*(range(int(n) + 1) for n in most))))
     held = cells.served_tps(
-        x.astype(np.int32), np.full(len(x), model * cells.need.shape[1] + region)
+        x.astype(np.int32), np.full(len(x), model * cells.need_tps.shape[1] + region)
     )
-    x, held = (part[held >= cells.need[model, region]] for part in (x, held))
+    x, held = (part[held >= cells.need_tps[model, region]] for part in (x, held))
     first, further = (array[model, region] for array in cells.instance_charges(prices))
-    beyond = np.maximum(0, x - cells.running[model, region])
+    beyond = np.maximum(0, x - cells.running_count[model, region])
     cost = ((x - beyond) * first + beyond * further).sum(axis=1)
     return x, cost - (prices.demand / cells.mean_tps)[model] * held
 
@@ -59,9 +59,9 @@ def test_every_cell_is_solved_exactly(seed, pooled):
     cells = cells_of(seed, pooled)
     prices = random_prices(cells, seed)
     priced = cells.solve_at(prices)
-    for model, region in np.ndindex(cells.need.shape):
+    for model, region in np.ndindex(cells.need_tps.shape):
         x, cost = counted(cells, prices, model, region)
-        assert priced.lowest[model, region] == pytest.approx(cost.min(initial=np.inf))
+        assert priced.lowest_usd[model, region] == pytest.approx(cost.min(initial=np.inf))
         if len(x):
             cheapest = (x == priced.x[model, region]).all(axis=1)
             assert cost[cheapest] == pytest.approx(cost.min())
@@ -76,8 +76,8 @@ def test_the_band_holds_every_column_within_it_and_no_other(seed, pooled):
     if np.isinf(priced.bound):
         return
     columns = columns_near(cells, priced, width=7.0, max_columns=100_000).columns
-    regions = cells.need.shape[1]
-    for model, region in np.ndindex(cells.need.shape):
+    regions = cells.need_tps.shape[1]
+    for model, region in np.ndindex(cells.need_tps.shape):
         x, cost = counted(cells, prices, model, region)
         expected = x[cost <= cost.min() + 7.0 + 1e-9]
         cell = model * regions + region
@@ -201,10 +201,10 @@ def test_a_cell_of_many_instances_is_bounded_closely():
     )
     priced = cells.solve_at(cells.zero_prices)
     columns, cell = priced.x.reshape(-1, 3).astype(np.int32), np.arange(48)
-    costs = cells.column_usd(columns, cell).reshape(priced.lowest.shape)
-    assert np.all(np.einsum("lrg,lg->lr", priced.x, theta) >= cells.need - 1e-6)
-    assert np.all(priced.lowest <= costs + 1e-9)
-    assert costs == pytest.approx(priced.lowest, rel=1e-3)
+    costs = cells.column_usd(columns, cell).reshape(priced.lowest_usd.shape)
+    assert np.all(np.einsum("lrg,lg->lr", priced.x, theta) >= cells.need_tps - 1e-6)
+    assert np.all(priced.lowest_usd <= costs + 1e-9)
+    assert costs == pytest.approx(priced.lowest_usd, rel=1e-3)
 
 
 def test_scarcity_never_costs_less_until_there_is_no_plan():

@@ -16,7 +16,7 @@ from tests.optimizer.test_decomposition import middling, no_check, random_prices
 
 
 def cost_of(cells, plan):
-    flat = plan.reshape(cells.need.size, -1).astype(np.int32)
+    flat = plan.reshape(cells.need_tps.size, -1).astype(np.int32)
     return float(cells.column_usd(flat, np.arange(len(flat))).sum()) + cells.fixed_usd
 
 
@@ -39,7 +39,7 @@ def test_what_is_repaired_keeps_every_limit_and_costs_no_less_than_the_best(seed
 @pytest.mark.parametrize("seed", range(6))
 def test_polishing_only_raises_the_bound(seed):
     cells = Cells.from_problem(middling(seed))
-    priced = ascend(cells, until=np.inf, check=no_check, leap=0.02)
+    priced = ascend(cells, until=np.inf, check=no_check, overshoot=0.02)
     polished = polish(cells, begin=priced.prices, until=np.inf, check=no_check)
     assert polished.bound >= priced.bound - 1e-9 * abs(priced.bound)
     assert cells.solve_at(polished.prices).bound == polished.bound

@@ -81,9 +81,10 @@ def test_with_nothing_in_flight_nothing_changes() -> None:
 
 
 def test_an_early_stop_judges_the_window_alone() -> None:
-    kinds = [("arrival", float), ("first", float), ("last", float), ("tier", np.int16)]
+    times = ("arrival_s", "first_token_s", "last_token_s")
+    kinds = [*((name, float) for name in times), ("tier", np.int16)]
     records = np.zeros(100, kinds)
-    records["first"][:20] = 60.0  # the requests carried over are late
+    records["first_token_s"][:20] = 60.0  # the requests carried over are late
     now = LENGTH_S + 3 * SLACK_S
     judged, whole = LateCounter([TIER], LENGTH_S), LateCounter([TIER], LENGTH_S)
     judged.expect(np.array([80]), carried=20)

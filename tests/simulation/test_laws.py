@@ -221,7 +221,7 @@ def test_broken_laws_are_noticed(part, name, change, law):
 )
 def test_broken_laws_inside_the_engine_are_noticed(name, value, law):
     pools = np.zeros(1, POOL)
-    pools["kv_capacity"] = 100
+    pools["kv_capacity_tokens"] = 100
     idle = np.zeros(2, INSTANCE)
     invariants.check_state(pools, idle, 0)
     pools[name] = value
@@ -231,7 +231,7 @@ def test_broken_laws_inside_the_engine_are_noticed(name, value, law):
 
 def test_memory_left_behind_is_noticed():
     pools, instances = np.zeros(1, POOL), np.zeros(2, INSTANCE)
-    instances["kv"][1] = 7
+    instances["kv_tokens"][1] = 7
     invariants.check_state(pools, instances, open_requests=1)
     with pytest.raises(InvariantViolated, match="left with kv"):
         invariants.check_state(pools, instances, open_requests=0)

@@ -13,8 +13,9 @@ import numpy as np
 from planner.optimizer.decomposition.cells import Cells, PricedCells, Prices
 from simulation.arrays import FloatArray
 
-FIRST_LEAP, LAST_LEAP = 0.02, 1e-5  # share of the bound: how far above the best bound a step aims
-PATIENCE = 12  # steps without a better bound before the leap shrinks
+# share of the bound: how far above the best bound a step aims
+FIRST_OVERSHOOT, LAST_OVERSHOOT = 0.02, 1e-5
+PATIENCE = 12  # steps without a better bound before the overshoot shrinks
 SHRINK = 0.6
 WORTHWHILE = 1e-5  # share of the bound: a smaller gain is no improvement
 MEMORY = 0.7  # weight of the last direction (Camerini, Fratta and Maffioli 1975)
@@ -30,35 +31,35 @@ def ascend(
     until: float,
     check: Callable[[], None],
     begin: Prices | None = None,
-    leap: float = FIRST_LEAP,
+    overshoot: float = FIRST_OVERSHOOT,
 ) -> PricedCells:
     """Raise the lower bound on the plan's cost by better prices, from ``begin`` or prices of 0.
 
     Returns the cells solved at the best prices. The search ends when ``perf_counter()`` reaches
     ``until`` or steps no longer help. Polyak steps aim above the best bound, at first by the share
-    ``leap`` of it, and by less after steps that fail. ``check`` may raise to end the search.
+    ``overshoot`` of it, and by less after steps that fail. ``check`` may raise to end the search.
     """
-    now = best = cells.solve_at(cells.zero_prices if begin is None else begin)
+    current = best = cells.solve_at(cells.zero_prices if begin is None else begin)
     direction = cells.zero_prices
     ceiling = cells.ceiling_usd
-    stalled = 0  # steps in a row without much gain
-    while leap > LAST_LEAP and best.bound < ceiling and perf_counter() < until:
+    stalled_steps = 0  # steps in a row without much gain
+    while overshoot > LAST_OVERSHOOT and best.bound < ceiling and perf_counter() < until:
         check()
-        direction = _next_direction(now, direction)
+        direction = _next_direction(current, direction)
         squared_length = sum(float((part**2).sum()) for part in direction.parts())
         if squared_length <= 0.0:
             break
-        aim = best.bound + leap * abs(best.bound)
-        polyak_step = (aim - now.bound) / squared_length
-        now = cells.solve_at(now.prices.towards(direction, polyak_step))
-        is_worthwhile = now.bound > best.bound + WORTHWHILE * abs(best.bound)
-        stalled = 0 if is_worthwhile else stalled + 1
-        if now.bound > best.bound:
-            best = now
-        if stalled >= PATIENCE:
+        aimed_bound = best.bound + overshoot * abs(best.bound)
+        polyak_step = (aimed_bound - current.bound) / squared_length
+        current = cells.solve_at(current.prices.towards(direction, polyak_step))
+        is_worthwhile = current.bound > best.bound + WORTHWHILE * abs(best.bound)
+        stalled_steps = 0 if is_worthwhile else stalled_steps + 1
+        if current.bound > best.bound:
+            best = current
+        if stalled_steps >= PATIENCE:
             # Go back to the best prices and aim lower: the aim was too far above the optimum.
-            now, direction = best, cells.zero_prices
-            leap, stalled = leap * SHRINK, 0
+            current, direction = best, cells.zero_prices
+            overshoot, stalled_steps = overshoot * SHRINK, 0
     return best
 
 
@@ -82,28 +83,29 @@ def _polish_part(
     Every price has its own step, which grows while the slope keeps its sign and halves when the
     sign changes (Riedmiller and Braun 1993).
     """
-    trial = prices.demand if of_demand else prices.capacity
-    step = np.full(trial.shape, FIRST_STEP * float(cells.usd.mean()))
-    last_direction = np.zeros(trial.shape)
+    trial_prices = prices.demand if of_demand else prices.capacity
+    step_usd = np.full(trial_prices.shape, FIRST_STEP * float(cells.usd_each.mean()))
+    last_direction = np.zeros(trial_prices.shape)
     priced = cells.solve_at(prices)
     # Best prices so far, and the highest part of the bound of each model or region.
-    best, highest = trial.copy(), _bound_parts(cells, priced, of_demand)
+    best_prices, highest_parts = trial_prices.copy(), _bound_parts(cells, priced, of_demand)
     for _ in range(ROUND):
         if perf_counter() >= until:
             break
         check()
         direction = np.sign(priced.slope.demand if of_demand else priced.slope.capacity)
-        direction *= (trial > 0) | (direction > 0)  # a price of 0 cannot fall
-        turn = direction * last_direction  # 1: the sign is the same as before, -1: it changed
-        step = step * np.select([turn > 0, turn < 0], [GROW_STEP, SHRINK_STEP], 1.0)
+        direction *= (trial_prices > 0) | (direction > 0)  # a price of 0 cannot fall
+        sign_change = direction * last_direction  # above 0: same sign, below 0: changed
+        step_usd[sign_change > 0] *= GROW_STEP
+        step_usd[sign_change < 0] *= SHRINK_STEP
         last_direction = direction
-        trial = np.maximum(0.0, trial + direction * step)
-        priced = cells.solve_at(_with_prices(prices, trial, of_demand))
+        trial_prices = np.maximum(0.0, trial_prices + direction * step_usd)
+        priced = cells.solve_at(_with_prices(prices, trial_prices, of_demand))
         bound_parts = _bound_parts(cells, priced, of_demand)
-        is_better = bound_parts > highest
-        highest = np.where(is_better, bound_parts, highest)
-        best[is_better] = trial[is_better]
-    return _with_prices(prices, best, of_demand)
+        is_better = bound_parts > highest_parts
+        highest_parts = np.where(is_better, bound_parts, highest_parts)
+        best_prices[is_better] = trial_prices[is_better]
+    return _with_prices(prices, best_prices, of_demand)
 
 
 def _with_prices(prices: Prices, part: FloatArray, of_demand: bool) -> Prices:
@@ -120,9 +122,11 @@ def _bound_parts(cells: Cells, priced: PricedCells, by_model: bool) -> FloatArra
     """
     part: FloatArray
     if by_model:
-        part = priced.lowest.sum(axis=1) + priced.prices.demand * cells.joint / cells.mean_tps
+        value_usd = priced.prices.demand * cells.joint_tps / cells.mean_tps
+        part = priced.lowest_usd.sum(axis=1) + value_usd
     else:
-        part = priced.lowest.sum(axis=0) - (priced.prices.capacity * cells.free_gpus).sum(axis=1)
+        gpu_usd = priced.prices.capacity * cells.free_gpus
+        part = priced.lowest_usd.sum(axis=0) - gpu_usd.sum(axis=1)
     return part
 
 
@@ -132,11 +136,11 @@ def _next_direction(priced: PricedCells, last: Prices) -> Prices:
     It is 0 where a price of 0 would fall.
     """
     directions = []
-    for price, gradient, before in zip(
+    for price, gradient, last_part in zip(
         priced.prices.parts(), priced.slope.parts(), last.parts(), strict=True
     ):
         can_fall = price > 0
         gradient = np.where(can_fall, gradient, np.maximum(0.0, gradient))
-        mixed = gradient + MEMORY * before
-        directions.append(np.where(can_fall, mixed, np.maximum(0.0, mixed)))
+        direction = gradient + MEMORY * last_part
+        directions.append(np.where(can_fall, direction, np.maximum(0.0, direction)))
     return Prices(*directions)

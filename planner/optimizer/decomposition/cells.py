@@ -62,8 +62,8 @@ class PricedCells:
     prices: Prices
     bound: float  # lower bound on the objective of any plan; infinite if a cell cannot be covered
     x: IntArray  # [model, region, GPU column] instances beyond the minimums
-    lowest: FloatArray  # [model, region] lower bound on the cell's cost at these prices
-    served: FloatArray  # [model, region] tokens/s that ``x`` adds
+    lowest_usd: FloatArray  # [model, region] lower bound on the cell's cost at these prices
+    served_tps: FloatArray  # [model, region] tokens/s that ``x`` adds
     slope: Prices  # how the bound grows with each price: a subgradient
 
 
@@ -77,13 +77,13 @@ class Cells:
     """
 
     curves: CapacityCurves  # tokens/s of instances, with the spare ones gone
-    size: IntArray  # [l, g] GPUs of an instance
-    usd: FloatArray  # [l, r, g] objective per instance
-    start: FloatArray  # [l, r, g] extra cost of each instance beyond ``running``
-    running: IntArray  # [l, r, g] instances that need no start
+    gpus_each: IntArray  # [l, g] GPUs of an instance
+    usd_each: FloatArray  # [l, r, g] objective per instance
+    start_usd: FloatArray  # [l, r, g] extra cost of each instance beyond ``running_count``
+    running_count: IntArray  # [l, r, g] instances that need no start
     max_extra: IntArray  # [l, r, g] most instances beyond the minimums
-    need: FloatArray  # [l, r] tokens/s of local demand beyond the minimums' capacity
-    joint: FloatArray  # [l] tokens/s of joint demand beyond the minimums' capacity
+    need_tps: FloatArray  # [l, r] tokens/s of local demand beyond the minimums' capacity
+    joint_tps: FloatArray  # [l] tokens/s of joint demand beyond the minimums' capacity
     free_gpus: IntArray  # [r, t] GPUs that the minimums leave
     rows: IntArray  # [g] capacity row that a column takes its GPUs from
     minimum: IntArray  # [l, r, g]
@@ -102,32 +102,35 @@ class Cells:
         """
         can_run = problem.theta_tps[:, None, :] > 0
         minimum = np.where(can_run, problem.minimum, 0)
-        max_extra = _max_extra_instances(problem, minimum)
+        gpus_each = np.maximum(1, problem.gpus_per_instance)[:, None, :]
+        largest = np.minimum(problem.maximum, problem.usable_gpus[None] // gpus_each)
+        max_extra = np.where(can_run, largest - minimum, 0)
         free_gpus = problem.capacity_gpus - gpus_used(problem, minimum)
         if (max_extra < 0).any() or (free_gpus < 0).any():
             return None
         # Cells are solved on tables of max_extra.max() + 1 counts, so keep it small.
         max_extra = np.minimum(max_extra, _max_useful_instances(problem, minimum))
         # Solving a cell is faster without pool_tps, and linear curves do not need it.
-        sized = problem if is_nonlinear(problem).any() else replace(problem, pool_tps=None)
+        simplified = problem if is_nonlinear(problem).any() else replace(problem, pool_tps=None)
         carried_tps = carried_by_pools(problem, minimum, problem.spare).sum(axis=2)
-        hourly, start = price(problem), np.where(can_run, start_cost(problem), 0.0)
-        started = np.maximum(0, minimum - problem.current)  # to reach the minimums
+        hourly_usd, start_usd = price(problem), np.where(can_run, start_cost(problem), 0.0)
+        starts = np.maximum(0, minimum - problem.current)  # to reach the minimums
+        sum_tps, runs_on = problem.theta_tps.sum(axis=1), (problem.theta_tps > 0).sum(axis=1)
         cap_x, cap_start, cap_rest = _scaled_caps(problem, minimum)
         return cls(
-            curves=CapacityCurves.from_problem(sized, problem.spare),
-            size=problem.gpus_per_instance,
-            usd=hourly,
-            start=start,
-            running=np.minimum(np.maximum(0, problem.current - minimum), max_extra),
+            curves=CapacityCurves.from_problem(simplified, problem.spare),
+            gpus_each=problem.gpus_per_instance,
+            usd_each=hourly_usd,
+            start_usd=start_usd,
+            running_count=np.minimum(np.maximum(0, problem.current - minimum), max_extra),
             max_extra=max_extra,
-            need=local_need_tps(problem) * (1 - ROUNDING) - carried_tps,
-            joint=global_need_tps(problem) * (1 - ROUNDING) - carried_tps.sum(axis=1),
+            need_tps=local_need_tps(problem) * (1 - ROUNDING) - carried_tps,
+            joint_tps=global_need_tps(problem) * (1 - ROUNDING) - carried_tps.sum(axis=1),
             free_gpus=free_gpus,
             rows=problem.rows,
             minimum=minimum,
-            fixed_usd=float((hourly * minimum).sum() + (start * started).sum()),
-            mean_tps=_mean_tps(problem.theta_tps),
+            fixed_usd=float((hourly_usd * minimum).sum() + (start_usd * starts).sum()),
+            mean_tps=np.where(runs_on > 0, sum_tps / np.maximum(1, runs_on), 1.0),
             cap_x=cap_x,
             cap_start=cap_start,
             cap_rest=cap_rest,
@@ -136,14 +139,13 @@ class Cells:
     @property
     def is_linear(self) -> bool:
         """Return True if every instance adds the same tokens/s to its pool."""
-        return bool(self.curves.known.shape[2] == 1)
+        return bool(self.curves.known_tps.shape[2] == 1)
 
     @property
     def zero_prices(self) -> Prices:
         """Return prices of 0 on every capacity, joint demand and plan-wide cap."""
-        return Prices(
-            np.zeros(self.free_gpus.shape), np.zeros(len(self.joint)), np.zeros(len(self.cap_rest))
-        )
+        models, caps = self.joint_tps.shape, self.cap_rest.shape
+        return Prices(np.zeros(self.free_gpus.shape), np.zeros(models), np.zeros(caps))
 
     @property
     def ceiling_usd(self) -> float:
@@ -151,7 +153,7 @@ class Cells:
 
         A lower bound above this value proves that there is no plan.
         """
-        usd_per_gpu = (self.usd + self.start) / np.maximum(1, self.size)[:, None, :]
+        usd_per_gpu = (self.usd_each + self.start_usd) / np.maximum(1, self.gpus_each)[:, None, :]
         by_column = usd_per_gpu.max(axis=0)  # [region, GPU column]
         dearest = np.zeros(self.free_gpus.shape)  # [region, capacity row]
         np.maximum.at(dearest.T, self.rows, by_column.T)
@@ -180,45 +182,43 @@ class Cells:
         Prices charge for GPUs and caps, and pay for joint demand.
         """
         x = np.empty_like(self.max_extra)
-        lowest, served = np.empty((2, *self.need.shape))
+        lowest, served = np.empty((2, *self.need_tps.shape))
         cheapest_cells(self.arrays(prices), x, lowest, served)
         # Lagrangian bound: the cells' cost at the prices, and each price times its row's limit.
         bound = (
             float(lowest.sum())
             - float((prices.capacity * self.free_gpus).sum())
-            + float((prices.demand * self.joint / self.mean_tps).sum())
+            + float((prices.demand * self.joint_tps / self.mean_tps).sum())
             - float((prices.caps * self.cap_rest).sum())
             + self.fixed_usd
         )
-        return PricedCells(prices, bound, x, lowest, served, self._violations(x, served))
-
-    def _violations(self, x: IntArray, served: FloatArray) -> Prices:
-        """Return by how much the solutions violate the constraint with each price: the slope."""
-        used = self.by_row(np.einsum("lrg,lg->rg", x, self.size))  # GPUs of all models
-        started = np.maximum(0, x - self.running)
-        # Sums over models, regions and columns, by cap.
-        used_caps = np.einsum("klrg,lrg->k", self.cap_x, x)
-        used_caps += np.einsum("klrg,lrg->k", self.cap_start, started)
-        return Prices(
-            (used - self.free_gpus).astype(float),
-            (self.joint - served.sum(axis=1)) / self.mean_tps,
-            used_caps - self.cap_rest,
+        # The slope is by how much the solutions violate each constraint that has a price. The sums
+        # are over all models, and for caps over regions and columns too.
+        used_gpus = self.by_row(np.einsum("lrg,lg->rg", x, self.gpus_each))
+        starts = np.maximum(0, x - self.running_count)
+        cap_use = np.einsum("klrg,lrg->k", self.cap_x, x)
+        cap_use += np.einsum("klrg,lrg->k", self.cap_start, starts)
+        slope = Prices(
+            (used_gpus - self.free_gpus).astype(float),
+            (self.joint_tps - served.sum(axis=1)) / self.mean_tps,
+            cap_use - self.cap_rest,
         )
+        return PricedCells(prices, bound, x, lowest, served, slope)
 
     def arrays(self, prices: Prices) -> PricedArrays:
         """Return the arrays of the cells at ``prices`` for compiled code."""
-        first, further = self.instance_charges(prices)
+        running_usd, new_usd = self.instance_charges(prices)
         arrays = PricedArrays(
-            theta_tps=self.curves.theta,
-            known_tps=self.curves.known,
+            theta_tps=self.curves.theta_tps,
+            known_tps=self.curves.known_tps,
             steepest_tps=self.curves.steepest,
             token_usd=prices.demand / self.mean_tps,
-            running_usd=first,
-            new_usd=further,
-            running_count=self.running,
+            running_usd=running_usd,
+            new_usd=new_usd,
+            running_count=self.running_count,
             minimum=self.minimum,
             max_extra=self.max_extra,
-            need_tps=self.need,
+            need_tps=self.need_tps,
         )
         # Kernels would be compiled again for another memory layout, within the time limit.
         return PricedArrays(*map(np.ascontiguousarray, arrays))
@@ -229,9 +229,10 @@ class Cells:
         ``cell [n]`` is the number of the cell (a model in a region) of each candidate.
         """
         gpus = x.shape[1]
-        usd, start_usd = self.usd.reshape(-1, gpus)[cell], self.start.reshape(-1, gpus)[cell]
-        started = np.maximum(0, x - self.running.reshape(-1, gpus)[cell])
-        cost: FloatArray = (usd * x + start_usd * started).sum(axis=1)
+        usd = self.usd_each.reshape(-1, gpus)[cell]
+        start_usd = self.start_usd.reshape(-1, gpus)[cell]
+        starts = np.maximum(0, x - self.running_count.reshape(-1, gpus)[cell])
+        cost: FloatArray = (usd * x + start_usd * starts).sum(axis=1)
         return cost
 
     def cap_use(self, x: Int32Array, cell: IntArray) -> FloatArray:
@@ -240,13 +241,13 @@ class Cells:
         The result is ``[n, cap]``, in mean instances. ``cell [n]`` is the number of the cell (a
         model in a region) of each candidate.
         """
-        cells, gpus = self.need.size, x.shape[1]
-        started = np.maximum(0, x - self.running.reshape(cells, gpus)[cell])
+        cells, gpus = self.need_tps.size, x.shape[1]
+        starts = np.maximum(0, x - self.running_count.reshape(cells, gpus)[cell])
         # Uses of each candidate's cell, [cap, n, GPU column], summed over the GPU columns (g).
         per_instance = self.cap_x.reshape(-1, cells, gpus)[:, cell]
         per_start = self.cap_start.reshape(-1, cells, gpus)[:, cell]
         by_instances = np.einsum("kng,ng->nk", per_instance, x)
-        return np.asarray(by_instances + np.einsum("kng,ng->nk", per_start, started))
+        return np.asarray(by_instances + np.einsum("kng,ng->nk", per_start, starts))
 
     def served_tps(self, x: IntArray | Int32Array, cell: IntArray) -> FloatArray:
         """Return the tokens/s that instances ``x [n, GPU column]`` add to the minimums, ``[n]``.
@@ -255,11 +256,11 @@ class Cells:
         """
         # The pools with instances: row of ``x``, GPU column, model, and minimum of each.
         row, gpu = np.nonzero(x)
-        model = cell[row] // self.need.shape[1]  # cells are numbered by model, then by region
+        model = cell[row] // self.need_tps.shape[1]  # cells are numbered by model, then by region
         minimum = self.minimum.reshape(-1, x.shape[1])[cell[row], gpu]
-        before = self.curves.capacity_tps(model, gpu, minimum)
-        after = self.curves.capacity_tps(model, gpu, minimum + x[row, gpu])
-        return np.bincount(row, after - before, len(cell)).astype(float)
+        tps_before = self.curves.capacity_tps(model, gpu, minimum)
+        tps_after = self.curves.capacity_tps(model, gpu, minimum + x[row, gpu])
+        return np.bincount(row, tps_after - tps_before, len(cell)).astype(float)
 
     def instance_charges(self, prices: Prices) -> tuple[FloatArray, FloatArray]:
         """Return the cost of a running instance and of a new instance at ``prices``.
@@ -267,27 +268,13 @@ class Cells:
         Each is ``[model, region, GPU column]``. It includes the prices of GPUs and caps. The value
         of the joint demand that an instance serves is not deducted.
         """
-        running = self.usd + prices.capacity[:, self.rows] * self.size[:, None, :]
+        running_usd = self.usd_each + prices.capacity[:, self.rows] * self.gpus_each[:, None, :]
         if not len(self.cap_rest):
-            return running, running + self.start
+            return running_usd, running_usd + self.start_usd
         # Sums over the caps k.
-        running += np.einsum("k,klrg->lrg", prices.caps, self.cap_x)
-        start = self.start + np.einsum("k,klrg->lrg", prices.caps, self.cap_start)
-        return running, running + start
-
-
-def _max_extra_instances(problem: PlanningProblem, minimum: IntArray) -> IntArray:
-    """Return the most instances beyond the ``minimum``; negative for a minimum above that."""
-    size = np.maximum(1, problem.gpus_per_instance)[:, None, :]
-    most = np.minimum(problem.maximum, problem.usable_gpus[None] // size)
-    return np.where(problem.theta_tps[:, None, :] > 0, most - minimum, 0)
-
-
-def _mean_tps(theta: FloatArray) -> FloatArray:
-    """Return the mean tokens/s of an instance over the GPU columns of each model, or 1."""
-    can_run = theta > 0
-    mean = theta.sum(axis=1) / np.maximum(1, can_run.sum(axis=1))
-    return np.where(can_run.any(axis=1), mean, 1.0)
+        running_usd += np.einsum("k,klrg->lrg", prices.caps, self.cap_x)
+        start_usd = self.start_usd + np.einsum("k,klrg->lrg", prices.caps, self.cap_start)
+        return running_usd, running_usd + start_usd
 
 
 def _scaled_caps(
@@ -300,12 +287,13 @@ def _scaled_caps(
     """
     limits = caps(problem)
     per_instance, per_start = np.zeros((2, len(limits), *minimum.shape))
-    rest = np.zeros(len(limits))
-    for k, cap in enumerate(limits):
-        scale = float(np.abs(cap.per_instance).mean()) or 1.0
-        per_instance[k], per_start[k] = cap.per_instance / scale, cap.per_start / scale
-        rest[k] = (cap.limit - cap_use(problem, minimum, cap)) / scale
-    return per_instance, per_start, rest
+    remaining = np.zeros(len(limits))
+    for index, cap in enumerate(limits):
+        mean_use = float(np.abs(cap.per_instance).mean()) or 1.0
+        per_instance[index] = cap.per_instance / mean_use
+        per_start[index] = cap.per_start / mean_use
+        remaining[index] = (cap.limit - cap_use(problem, minimum, cap)) / mean_use
+    return per_instance, per_start, remaining
 
 
 def _max_useful_instances(problem: PlanningProblem, minimum: IntArray) -> IntArray:
@@ -314,11 +302,11 @@ def _max_useful_instances(problem: PlanningProblem, minimum: IntArray) -> IntArr
     The shape is ``[model, region, GPU column]``. A best plan has at most the running instances, or
     as many as serve the joint demand alone. More would only add cost.
     """
-    need = global_need_tps(problem)
-    for_joint_demand = np.zeros(problem.theta_tps.shape, np.int64)
+    need_tps = global_need_tps(problem)
+    joint_count = np.zeros(problem.theta_tps.shape, np.int64)
     for model, column in np.argwhere(problem.theta_tps > 0):
-        for_joint_demand[model, column] = fewest_instances(
-            problem, model, column, float(need[model]), problem.spare
+        joint_count[model, column] = fewest_instances(
+            problem, model, column, float(need_tps[model]), problem.spare
         )
-    useful: IntArray = np.maximum(for_joint_demand[:, None, :], problem.current) - minimum
+    useful: IntArray = np.maximum(joint_count[:, None, :], problem.current) - minimum
     return np.maximum(0, useful)

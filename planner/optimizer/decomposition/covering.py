@@ -93,9 +93,11 @@ def one_cell(cells: Any, model: int, region: int) -> Any:
 @inlined_kernel
 def carried_tps(cell: Any, gpu: int, count: int) -> Any:
     """Return the tokens/s of the minimum and ``count`` more instances of type ``gpu``."""
-    known, total = cell.known_tps[gpu], cell.minimum[gpu] + count
-    last = known.size - 1
-    return known[total] if total <= last else known[last] + cell.theta_tps[gpu] * (total - last)
+    known_tps, count_in_all = cell.known_tps[gpu], cell.minimum[gpu] + count
+    last_known = known_tps.size - 1
+    if count_in_all <= last_known:
+        return known_tps[count_in_all]
+    return known_tps[last_known] + cell.theta_tps[gpu] * (count_in_all - last_known)
 
 
 @inlined_kernel
@@ -105,33 +107,33 @@ def added_tps(cell: Any, gpu: int, count: int, more: int) -> Any:
 
 
 @kernel
-def _fill_type(cell: Any, gpu: int, limit: float, tables: Any) -> int:
+def _fill_type(cell: Any, gpu: int, max_usd: float, tables: Any) -> int:
     """Fill tokens/s and costs of 0, 1, ... instances of type ``gpu``; return the cheapest count.
 
-    ``limit`` is the largest cost of a cover with other types. The count that covers the need alone
-    is always included.
+    ``max_usd`` is the largest cost of a cover with other types. The count that covers the need
+    alone is always included.
     """
     gain, cost = tables.gain, tables.cost
-    pays = cell.running_usd[gpu] - cell.token_usd * cell.steepest_tps[gpu] <= 0.0
+    may_pay = cell.running_usd[gpu] - cell.token_usd * cell.steepest_tps[gpu] <= 0.0
     cheapest = 0
     for count in range(cell.max_extra[gpu] + 1):
         gain[gpu, count] = added_tps(cell, gpu, 0, count)
-        new = max(0, count - cell.running_count[gpu])  # instances that must start
-        usd = (count - new) * cell.running_usd[gpu] + new * cell.new_usd[gpu]
+        starts = max(0, count - cell.running_count[gpu])  # instances that must start
+        usd = (count - starts) * cell.running_usd[gpu] + starts * cell.new_usd[gpu]
         # The value of the tokens that they serve is deducted.
         cost[gpu, count] = usd - cell.token_usd * gain[gpu, count]
         tables.filled_to[gpu] = count
         if cost[gpu, count] <= cost[gpu, cheapest]:
             cheapest = count
         # Each further instance only costs more, and no more capacity is needed.
-        if not pays and gain[gpu, count] >= cell.need_tps and cost[gpu, count] > limit:
+        if not may_pay and gain[gpu, count] >= cell.need_tps and cost[gpu, count] > max_usd:
             break
     return cheapest
 
 
 @kernel
-def _fill_tables(cell: Any, limit: float, tables: Any) -> None:
-    """Fill the ``tables`` of a cell, up to the counts that a cover of cost ``limit`` can have.
+def _fill_tables(cell: Any, max_usd: float, tables: Any) -> None:
+    """Fill the ``tables`` of a cell, up to the counts that a cover of cost ``max_usd`` can have.
 
     Tokens/s and costs are relative to the cheapest count of each type, ``origin``.
     """
@@ -141,10 +143,10 @@ def _fill_tables(cell: Any, limit: float, tables: Any) -> None:
     # 0 instances, so ``base`` is then known.
     for paying_types in (True, False):
         for gpu in range(filled_to.size):
-            pays = cell.running_usd[gpu] - cell.token_usd * cell.steepest_tps[gpu] <= 0.0
-            if pays != paying_types:
+            may_pay = cell.running_usd[gpu] - cell.token_usd * cell.steepest_tps[gpu] <= 0.0
+            if may_pay != paying_types:
                 continue
-            cheapest = _fill_type(cell, gpu, limit - base[1], tables)
+            cheapest = _fill_type(cell, gpu, max_usd - base[1], tables)
             origin[gpu] = cheapest
             origin_gain, origin_cost = gain[gpu, cheapest], cost[gpu, cheapest]
             for count in range(filled_to[gpu] + 1):
@@ -170,10 +172,14 @@ def _lower_hull(tables: Any, gpu: int, hull: Any) -> int:
                 continue
             end -= 1
         while end > 0:
-            a, b = hull[end - 1], hull[end]
-            # Point b stays if the slope from a to b is below that from a to ``count``.
-            slope_to_b = (cost[gpu, b] - cost[gpu, a]) * (gain[gpu, count] - gain[gpu, a])
-            if slope_to_b < (cost[gpu, count] - cost[gpu, a]) * (gain[gpu, b] - gain[gpu, a]):
+            before, last = hull[end - 1], hull[end]
+            # The last point stays if the slope to it is below the slope to ``count``, both from the
+            # point before. Products are compared, so that nothing is divided by 0.
+            cost_to_last = cost[gpu, last] - cost[gpu, before]
+            gain_to_last = gain[gpu, last] - gain[gpu, before]
+            cost_to_count = cost[gpu, count] - cost[gpu, before]
+            gain_to_count = gain[gpu, count] - gain[gpu, before]
+            if cost_to_last * gain_to_count < cost_to_count * gain_to_last:
                 break
             end -= 1
         end += 1
@@ -190,22 +196,22 @@ def _hull_steps(tables: Any, steps: Any, orders: Any, hull: Any) -> Any:
     ``orders`` and ``hull`` are work arrays.
     """
     gain, cost = tables.gain, tables.cost
-    count = 0
+    step_count = 0
     for gpu in range(gain.shape[0]):
-        for i in range(_lower_hull(tables, gpu, hull)):
-            step_gain = gain[gpu, hull[i + 1]] - gain[gpu, hull[i]]
-            step_cost = cost[gpu, hull[i + 1]] - cost[gpu, hull[i]]
-            _insert_step(steps, count, step_gain, step_cost, gpu)
-            count += 1
+        for index in range(_lower_hull(tables, gpu, hull)):
+            step_gain = gain[gpu, hull[index + 1]] - gain[gpu, hull[index]]
+            step_cost = cost[gpu, hull[index + 1]] - cost[gpu, hull[index]]
+            _insert_step(steps, step_count, step_gain, step_cost, gpu)
+            step_count += 1
     rank, order = orders[0], orders[1]  # rank of each type, and the types by rank
     rank[:] = -1
     types = 0
-    for i in range(count):
-        types = _rank_next(rank, order, types, int(steps[i, TYPE]))
+    for index in range(step_count):
+        types = _rank_next(rank, order, types, int(steps[index, TYPE]))
     ranked = types
     for gpu in range(rank.size):
         ranked = _rank_next(rank, order, ranked, gpu)
-    return Items(steps, count, rank, order, types)
+    return Items(steps, step_count, rank, order, types)
 
 
 @inlined_kernel
@@ -235,47 +241,47 @@ def _rank_next(rank: Any, order: Any, ranked: int, gpu: int) -> Any:
 
 
 @kernel
-def _hull_cost(items: Any, after: int, missing: float) -> Any:
-    """Return the least cost of ``missing`` more tokens/s if fractions of instances are allowed.
+def _hull_cost(items: Any, last_rank: int, missing_tps: float) -> Any:
+    """Return the least cost of ``missing_tps`` more tokens/s if fractions of instances are allowed.
 
-    It is a lower bound on the cost of whole instances. Only types ranked beyond ``after`` are used,
-    along the steps of their lower hulls. The result is infinite if they do not suffice.
+    It is a lower bound on the cost of whole instances. Only types ranked beyond ``last_rank`` are
+    used, along the steps of their lower hulls. The result is infinite if they do not suffice.
     """
-    steps, paid = items.steps, 0.0
+    steps, cost = items.steps, 0.0
     for i in range(items.step_count):  # the cheapest step per token/s first
-        if missing <= 0.0:
+        if missing_tps <= 0.0:
             break
-        if items.rank[int(steps[i, TYPE])] <= after:
+        if items.rank[int(steps[i, TYPE])] <= last_rank:
             continue
-        if steps[i, CARRIES] >= missing:  # a fraction of this step is enough
-            return paid + missing * steps[i, RATIO]
-        paid += steps[i, PRICE]
-        missing -= steps[i, CARRIES]
-    return paid if missing <= 0.0 else np.inf
+        if steps[i, CARRIES] >= missing_tps:  # a fraction of this step is enough
+            return cost + missing_tps * steps[i, RATIO]
+        cost += steps[i, PRICE]
+        missing_tps -= steps[i, CARRIES]
+    return cost if missing_tps <= 0.0 else np.inf
 
 
 @kernel
-def _cheapest_alone(tables: Any, gpu: int, missing: float) -> Any:
-    """Return the smallest and the cheapest count of type ``gpu`` that add ``missing`` tokens/s.
+def _cheapest_alone(tables: Any, gpu: int, missing_tps: float) -> Any:
+    """Return the smallest and the cheapest count of type ``gpu`` that add ``missing_tps`` tokens/s.
 
     A larger count can be cheaper, as costs are net of the value of the tokens. Both are
     ``tables.filled_to[gpu] + 1`` if the type does not suffice alone.
     """
-    enough = tables.origin[gpu]
-    while enough <= tables.filled_to[gpu] and tables.gain[gpu, enough] < missing:
-        enough += 1
-    cheapest = enough
-    for count in range(enough + 1, tables.filled_to[gpu] + 1):
+    smallest = tables.origin[gpu]
+    while smallest <= tables.filled_to[gpu] and tables.gain[gpu, smallest] < missing_tps:
+        smallest += 1
+    cheapest = smallest
+    for count in range(smallest + 1, tables.filled_to[gpu] + 1):
         if tables.cost[gpu, count] < tables.cost[gpu, cheapest]:
             cheapest = count
-    return enough, cheapest
+    return smallest, cheapest
 
 
 @kernel
 def _cheapest_cover(
-    items: Any, tables: Any, need: float, linear: bool, chosen: Any, state: Any
+    items: Any, tables: Any, need_tps: float, linear: bool, chosen: Any, state: Any
 ) -> Any:
-    """Return a lower bound on the cost of ``need`` > 0 tokens/s beyond the counts ``origin``.
+    """Return a lower bound on the cost of ``need_tps`` > 0 tokens/s beyond the counts ``origin``.
 
     Fill ``chosen [GPU column]`` with the cheapest counts found. Their cost equals the bound unless
     the search takes more than ``NODES`` nodes. The bound is infinite if all types together do not
@@ -286,16 +292,16 @@ def _cheapest_cover(
     """
     gain, cost, origin, filled_to, _ = tables
     order, types = items.order, items.types
-    best, lower, nodes, tolerance = np.inf, np.inf, 0, 0.0
+    best_cost, lowest_pruned, nodes, tolerance = np.inf, np.inf, 0, 0.0
     depth = 0
-    _enter_depth(state, 0, need, 0.0)
+    _enter_depth(state, 0, need_tps, 0.0)
     while depth >= 0:
-        gpu, missing, paid = order[depth], state[depth, MISSING], state[depth, PAID]
+        gpu, missing_tps, paid_usd = order[depth], state[depth, MISSING], state[depth, PAID]
         if state[depth, TAKEN] < 0:  # the first visit of this depth
-            enough, cheapest = _cheapest_alone(tables, gpu, missing)
-            state[depth, TAKEN] = enough
-            if enough <= filled_to[gpu] and paid + cost[gpu, cheapest] < best:
-                best = paid + cost[gpu, cheapest]
+            smallest, cheapest = _cheapest_alone(tables, gpu, missing_tps)
+            state[depth, TAKEN] = smallest
+            if smallest <= filled_to[gpu] and paid_usd + cost[gpu, cheapest] < best_cost:
+                best_cost = paid_usd + cost[gpu, cheapest]
                 _take_counts(items, origin, state, depth, chosen)
                 chosen[gpu] = cheapest
         # Take one instance less, and leave the rest to the types that follow.
@@ -304,9 +310,10 @@ def _cheapest_cover(
         if count < origin[gpu] or depth == types - 1:
             depth -= 1
             continue
-        bound = paid + cost[gpu, count] + _hull_cost(items, depth, missing - gain[gpu, count])
-        if bound >= best * (1.0 - tolerance):  # no cover with this count can be cheaper
-            lower = min(lower, bound)
+        further_usd = _hull_cost(items, depth, missing_tps - gain[gpu, count])
+        bound = paid_usd + cost[gpu, count] + further_usd
+        if bound >= best_cost * (1.0 - tolerance):  # no cover with this count can be cheaper
+            lowest_pruned = min(lowest_pruned, bound)
             # Costs are convex. With linear capacity, so is the bound: it rises from here on.
             if linear and bound >= state[depth, BOUND]:
                 depth -= 1
@@ -318,16 +325,16 @@ def _cheapest_cover(
             tolerance = min(0.5, max(TOLERANCE, LOOSER * tolerance))
         state[depth, BOUND] = bound
         depth += 1
-        _enter_depth(state, depth, missing - gain[gpu, count], paid + cost[gpu, count])
-    return min(best, lower)
+        _enter_depth(state, depth, missing_tps - gain[gpu, count], paid_usd + cost[gpu, count])
+    return min(best_cost, lowest_pruned)
 
 
 @inlined_kernel
 def _take_counts(items: Any, origin: Any, state: Any, depth: int, chosen: Any) -> None:
     """Fill ``chosen`` with the counts decided before ``depth``, and ``origin`` for later types."""
-    for j in range(items.types):
-        gpu = items.order[j]
-        chosen[gpu] = int(state[j, TAKEN]) if j < depth else origin[gpu]
+    for earlier in range(items.types):
+        gpu = items.order[earlier]
+        chosen[gpu] = int(state[earlier, TAKEN]) if earlier < depth else origin[gpu]
 
 
 @inlined_kernel
@@ -360,7 +367,8 @@ def _best_single_type(cell: Any) -> Any:
     if no instance is needed. Cost and tokens/s then have no meaning. The test decides most cells of
     large plans without a search.
     """
-    least_cost, least_per_token, least_alone, best, carried = np.inf, np.inf, np.inf, -1, 0.0
+    lowest_cost = lowest_per_token = lowest_alone = np.inf
+    best_type, best_tps = -1, 0.0
     for gpu in range(cell.theta_tps.size):
         if cell.max_extra[gpu] <= 0:
             continue
@@ -369,68 +377,70 @@ def _best_single_type(cell: Any) -> Any:
         cost = usd - cell.token_usd * cell.steepest_tps[gpu]
         if cost < 0.0:
             return -1, 0.0, 0.0
-        least_cost = min(least_cost, cost)
-        least_per_token = min(least_per_token, cost / cell.steepest_tps[gpu])
-        if cost >= least_alone or cell.steepest_tps[gpu] < cell.need_tps:
+        lowest_cost = min(lowest_cost, cost)
+        lowest_per_token = min(lowest_per_token, cost / cell.steepest_tps[gpu])
+        if cost >= lowest_alone or cell.steepest_tps[gpu] < cell.need_tps:
             continue
-        gain = added_tps(cell, gpu, 0, 1)
-        net_usd = usd - cell.token_usd * gain
-        if gain >= cell.need_tps and net_usd < least_alone:
-            least_alone, best, carried = net_usd, gpu, gain
+        added = added_tps(cell, gpu, 0, 1)
+        net_usd = usd - cell.token_usd * added
+        if added >= cell.need_tps and net_usd < lowest_alone:
+            lowest_alone, best_type, best_tps = net_usd, gpu, added
     if cell.need_tps <= 0.0:
         return -2, 0.0, 0.0
     # Any other cover has two instances or more, and pays the least cost per token or more.
-    others_cost = max(2.0 * least_cost, cell.need_tps * least_per_token)
-    return (best if least_alone <= others_cost else -1), least_alone, carried
+    others_cost = max(2.0 * lowest_cost, cell.need_tps * lowest_per_token)
+    return (best_type if lowest_alone <= others_cost else -1), lowest_alone, best_tps
 
 
 @cached_kernel
-def cheapest_cells(cells: Any, x: Any, low: Any, served: Any) -> None:
+def cheapest_cells(cells: Any, x: Any, lower_bound: Any, served: Any) -> None:
     """Find the cheapest instances of each cell (a model in a region) beyond the minimums.
 
     Fill ``x [model, region, GPU column]`` with their counts, ``served [model, region]`` with the
-    tokens/s that they add, and ``low [model, region]`` with a proven lower bound on the cost. The
-    bound is infinite for a cell that cannot be covered.
+    tokens/s that they add, and ``lower_bound [model, region]`` with a proven lower bound on the
+    cost. The bound is infinite for a cell that cannot be covered.
     """
     models, regions, gpus = cells.running_usd.shape
-    tables, item, hull, state, counts = _work_arrays(cells)
+    tables, step_rows, hull, state, counts = _work_arrays(cells)
     linear = cells.known_tps.shape[2] == 1
     orders, chosen = counts[:2], counts[2]
     for model in range(models):
         for region in range(regions):
             cell = one_cell(cells, model, region)
-            x[model, region], low[model, region], served[model, region] = 0, 0.0, 0.0
-            alone, cost, carried = _best_single_type(cell)
-            if alone >= 0:
-                x[model, region, alone] = 1
-                low[model, region], served[model, region] = cost, carried
-            if alone != -1:
+            x[model, region], lower_bound[model, region], served[model, region] = 0, 0.0, 0.0
+            single_type, cost, single_tps = _best_single_type(cell)
+            if single_type >= 0:
+                x[model, region, single_type] = 1
+                lower_bound[model, region], served[model, region] = cost, single_tps
+            if single_type != -1:
                 continue
             _fill_tables(cell, -np.inf, tables)
             chosen[:] = tables.origin
-            low[model, region], missing = tables.base[1], cell.need_tps - tables.base[0]
-            if missing > 0.0:
-                items = _hull_steps(tables, item, orders, hull)
-                low[model, region] += _cheapest_cover(items, tables, missing, linear, chosen, state)
+            lower_bound[model, region], missing_tps = tables.base[1], cell.need_tps - tables.base[0]
+            if missing_tps > 0.0:
+                items = _hull_steps(tables, step_rows, orders, hull)
+                lower_bound[model, region] += _cheapest_cover(
+                    items, tables, missing_tps, linear, chosen, state
+                )
             for gpu in range(gpus):
                 x[model, region, gpu] = chosen[gpu]
                 served[model, region] += added_tps(cell, gpu, 0, chosen[gpu])
 
 
 @kernel
-def _append_columns(items: Any, tables: Any, need: Any, state: Any, rows: Any) -> Any:
+def _append_columns(items: Any, tables: Any, need_and_limit: Any, state: Any, rows: Any) -> Any:
     """Append every column (choice of counts) of one cell that covers its need at a limited cost.
 
-    ``need`` is (tokens/s to cover, largest cost), both beyond the counts ``origin`` of ``tables``.
+    ``need_and_limit`` is (tokens/s to cover, largest cost), both beyond the counts ``origin``.
     ``rows`` is (array to fill, first row to fill, number of rows). Returns the next free row, or -1
     if the rows do not suffice or the search takes too long. It is a depth-first search, with
     ``state`` as in ``_cheapest_cover``.
     """
     gain, cost, _, filled_to, _ = tables
-    (missing, max_cost), (x, row, end) = need, rows
+    (missing_tps, max_cost), (x, row, end) = need_and_limit, rows
     order, gpus, visits = items.order, filled_to.size, VISITS * (end - row)
     depth = 0
-    _enter_depth(state, 0, missing, 0.0)
+    _enter_depth(state, 0, missing_tps, 0.0)
     while depth >= 0:
         state[depth, TAKEN] += 1
         gpu, count = order[depth], int(state[depth, TAKEN])
@@ -440,41 +450,41 @@ def _append_columns(items: Any, tables: Any, need: Any, state: Any, rows: Any) -
         visits -= 1
         if visits < 0:
             return -1
-        paid = state[depth, PAID] + cost[gpu, count]
-        left = state[depth, MISSING] - gain[gpu, count]
-        if paid + _hull_cost(items, depth, left) > max_cost:
+        paid_usd = state[depth, PAID] + cost[gpu, count]
+        left_tps = state[depth, MISSING] - gain[gpu, count]
+        if paid_usd + _hull_cost(items, depth, left_tps) > max_cost:
             continue
         if depth < gpus - 1:
             depth += 1
-            _enter_depth(state, depth, left, paid)
+            _enter_depth(state, depth, left_tps, paid_usd)
             continue
         if row == end:
             return -1
-        for j in range(gpus):
-            x[row, order[j]] = int(state[j, TAKEN])
+        for rank in range(gpus):
+            x[row, order[rank]] = int(state[rank, TAKEN])
         row += 1
     return row
 
 
 @cached_kernel
-def enumerate_columns(cells: Any, limit: Any, x: Any, begins: Any) -> bool:
-    """List the choices of counts (columns) of each cell that cost up to ``limit [model, region]``.
+def enumerate_columns(cells: Any, cost_limit: Any, x: Any, begins: Any) -> bool:
+    """List the columns (choices of counts) of each cell within ``cost_limit [model, region]``.
 
     Each is a row of ``x [n, GPU column]``. Rows of one cell are adjacent: cell number c = model *
     regions + region has the rows ``begins[c]`` up to ``begins[c + 1]``. Returns False if ``x`` has
     too few rows.
     """
     models, regions = cells.need_tps.shape
-    tables, item, hull, state, counts = _work_arrays(cells)
+    tables, step_rows, hull, state, counts = _work_arrays(cells)
     row = 0
     begins[0] = 0
     for model in range(models):
         for region in range(regions):
-            cell, max_cost = one_cell(cells, model, region), limit[model, region]
+            cell, max_cost = one_cell(cells, model, region), cost_limit[model, region]
             _fill_tables(cell, max_cost, tables)
-            items = _hull_steps(tables, item, counts[:2], hull)
-            need = cell.need_tps - tables.base[0], max_cost - tables.base[1]
-            row = _append_columns(items, tables, need, state, (x, row, x.shape[0]))
+            items = _hull_steps(tables, step_rows, counts[:2], hull)
+            need_and_limit = cell.need_tps - tables.base[0], max_cost - tables.base[1]
+            row = _append_columns(items, tables, need_and_limit, state, (x, row, x.shape[0]))
             if row < 0:
                 return False
             begins[model * regions + region + 1] = row

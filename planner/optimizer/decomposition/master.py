@@ -54,7 +54,7 @@ class Columns:
 def cheapest_columns(priced: PricedCells) -> Columns:
     """Return one column (instance counts) per cell: its cheapest solution in ``priced``."""
     gpus = priced.x.shape[2]
-    return Columns(priced.x.reshape(-1, gpus).astype(np.int32), np.arange(priced.lowest.size))
+    return Columns(priced.x.reshape(-1, gpus).astype(np.int32), np.arange(priced.lowest_usd.size))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,23 +78,18 @@ def columns_near(
     listing them takes too long.
     """
     # If a cell's branch and bound was cut short, the solution can cost more than its bound.
-    cost, lowest = _solution_usd(cells, priced), priced.lowest
-    max_cost = np.maximum(lowest + width, cost) + ROUNDING * np.abs(lowest)
-    gpus = cells.max_extra.shape[2]
-    x, begins = np.empty((max_columns, gpus), np.int32), np.empty(max_cost.size + 1, np.int64)
-    if not enumerate_columns(cells.arrays(priced.prices), max_cost, x, begins):
-        return None
-    cell = np.repeat(np.arange(max_cost.size), np.diff(begins))
-    return Band(Columns(x[: begins[-1]].copy(), cell), width)
-
-
-def _solution_usd(cells: Cells, priced: PricedCells) -> FloatArray:
-    """Return the cost of each cell's solution, less the value of the joint demand it serves."""
     running_usd, new_usd = cells.instance_charges(priced.prices)
-    started = np.maximum(0, priced.x - cells.running)
-    cost = ((priced.x - started) * running_usd + started * new_usd).sum(axis=2)
-    value_per_token = (priced.prices.demand / cells.mean_tps)[:, None]
-    return np.asarray(cost - value_per_token * priced.served)
+    starts = np.maximum(0, priced.x - cells.running_count)
+    instances_usd = ((priced.x - starts) * running_usd + starts * new_usd).sum(axis=2)
+    token_usd = (priced.prices.demand / cells.mean_tps)[:, None]  # value of joint demand
+    solution_usd, lowest_usd = instances_usd - token_usd * priced.served_tps, priced.lowest_usd
+    max_cost = np.maximum(lowest_usd + width, solution_usd) + ROUNDING * np.abs(lowest_usd)
+    gpus = cells.max_extra.shape[2]
+    x, first_rows = np.empty((max_columns, gpus), np.int32), np.empty(max_cost.size + 1, np.int64)
+    if not enumerate_columns(cells.arrays(priced.prices), max_cost, x, first_rows):
+        return None
+    cell = np.repeat(np.arange(max_cost.size), np.diff(first_rows))
+    return Band(Columns(x[: first_rows[-1]].copy(), cell), width)
 
 
 def widest_band(cells: Cells, priced: PricedCells, *, at_most: float, max_columns: int) -> Band:
@@ -148,7 +143,7 @@ def relax(
     Capacities, joint demands and caps may be violated at a penalty: ``penalty_factor`` times
     ``SHORTAGE_PRICE`` times the dearest instance. None usually means that time ran out.
     """
-    penalty = penalty_factor * SHORTAGE_PRICE * float((cells.usd + cells.start).max())
+    penalty = penalty_factor * SHORTAGE_PRICE * float((cells.usd_each + cells.start_usd).max())
     builder = _master_program(cells, columns, penalty)
     highs = loaded_highs(builder.program(), time_limit_s=time_limit_s, relaxed=True)
     run(highs, check)
@@ -158,19 +153,15 @@ def relax(
     # Variables are the shares of columns, then the violations of rows.
     shares, violations = np.split(np.array(solution.col_value), [len(columns)])
     usd = highs.getInfo().objective_function_value + cells.fixed_usd
-    prices = _prices_of_duals(cells, np.array(solution.row_dual))
-    return RelaxedPlan(usd, prices, shares > 0, float(violations.sum()))
-
-
-def _prices_of_duals(cells: Cells, duals: FloatArray) -> Prices:
-    """Return the prices from the duals of ``_master_program``; rows <= have duals <= 0."""
-    ends = np.cumsum([cells.need.size, cells.free_gpus.size, len(cells.joint)])
-    _, capacity, demand, caps = np.split(duals, ends)
-    return Prices(
+    # Duals in the order of the rows of ``_master_program``. Those of rows <= are <= 0.
+    ends = np.cumsum([cells.need_tps.size, cells.free_gpus.size, len(cells.joint_tps)])
+    _, capacity, demand, caps = np.split(np.array(solution.row_dual), ends)
+    prices = Prices(
         np.maximum(0.0, -capacity).reshape(cells.free_gpus.shape),
         np.maximum(0.0, demand),
         np.maximum(0.0, -caps),
     )
+    return RelaxedPlan(usd, prices, shares > 0, float(violations.sum()))
 
 
 def combine(
@@ -189,12 +180,17 @@ def combine(
     when its bound reaches that cost. ``start [model, region, GPU column]`` is a plan to begin from;
     None: none.
     """
+    start_values = None
+    if start is not None:
+        # 1 for the column of each cell that has the counts of the plan, else 0.
+        counts = start.reshape(cells.need_tps.size, -1)[columns.cell]
+        start_values = (columns.x == counts).all(axis=1).astype(np.float64)
     solved = solve_program(
         _master_program(cells, columns).program(),
         gap=gap,
         time_limit_s=time_limit_s,
         check=check,
-        start=None if start is None else _chosen_columns(cells, columns, start),
+        start=start_values,
         outside=outside - cells.fixed_usd,
         guard_from=GUARD_FROM,
     )
@@ -204,16 +200,10 @@ def combine(
     if solved.values is None:
         return WholePlan(x=None, bound=bound, finished=not solved.cut, died=solved.died)
     chosen = solved.values > 0.5
-    x = np.zeros((cells.need.size, cells.max_extra.shape[2]), np.int64)
+    x = np.zeros((cells.need_tps.size, cells.max_extra.shape[2]), np.int64)
     x[columns.cell[chosen]] = columns.x[chosen]
     plan = x.reshape(cells.max_extra.shape)
     return WholePlan(plan, bound, finished=not solved.cut, died=solved.died)
-
-
-def _chosen_columns(cells: Cells, columns: Columns, plan: IntArray) -> FloatArray:
-    """Return 1 for the column of each cell that has the counts of ``plan``, else 0."""
-    counts = plan.reshape(cells.need.size, -1)[columns.cell]
-    return np.asarray((columns.x == counts).all(axis=1), np.float64)
 
 
 def _master_program(cells: Cells, columns: Columns, penalty: float | None = None) -> Builder:
@@ -228,20 +218,21 @@ def _master_program(cells: Cells, columns: Columns, penalty: float | None = None
     upper_bound = 1.0 if penalty is None else INF
     cost = cells.column_usd(columns.x, columns.cell)
     chosen = builder.variables(len(columns), cost=cost, upper=upper_bound, integral=True)
-    builder.add("cell", [(columns.cell, chosen, 1.0)], 1.0, 1.0, cells.need.size)
+    builder.add("cell", [(columns.cell, chosen, 1.0)], 1.0, 1.0, cells.need_tps.size)
 
-    model, region = np.divmod(columns.cell, cells.need.shape[1])
+    model, region = np.divmod(columns.cell, cells.need_tps.shape[1])
     types = cells.free_gpus.shape[1]
     capacity_row = region[:, None] * types + np.arange(types)
-    used: Entry = capacity_row, chosen[:, None], cells.by_row(columns.x * cells.size[model])
-    _add_limits(builder, "capacity", used, cells.free_gpus.ravel(), penalty)
+    gpus = cells.by_row(columns.x * cells.gpus_each[model])
+    used_gpus: Entry = capacity_row, chosen[:, None], gpus
+    _add_limits(builder, "capacity", used_gpus, cells.free_gpus.ravel(), penalty)
     # Tokens/s are counted in mean instances of the model.
-    serves = cells.served_tps(columns.x, columns.cell) / cells.mean_tps[model]
-    demand: list[Entry] = [(model, chosen, serves)]
+    served = cells.served_tps(columns.x, columns.cell) / cells.mean_tps[model]
+    demand: list[Entry] = [(model, chosen, served)]
     if penalty is not None:
-        missing = builder.variables(len(cells.joint), cost=penalty)
+        missing = builder.variables(len(cells.joint_tps), cost=penalty)
         demand.append((np.arange(len(missing)), missing, 1.0))
-    builder.add("joint", demand, cells.joint / cells.mean_tps, INF, len(cells.joint))
+    builder.add("joint", demand, cells.joint_tps / cells.mean_tps, INF, len(cells.joint_tps))
     caps, cap_use = np.arange(len(cells.cap_rest)), cells.cap_use(columns.x, columns.cell)
     _add_limits(builder, "caps", (caps, chosen[:, None], cap_use), cells.cap_rest, penalty)
     return builder
@@ -250,13 +241,13 @@ def _master_program(cells: Cells, columns: Columns, penalty: float | None = None
 def _add_limits(
     builder: Builder,
     family: str,
-    used: Entry,
-    most: FloatArray | IntArray,
+    use: Entry,
+    limit: FloatArray | IntArray,
     penalty: float | None,
 ) -> None:
-    """Add rows that limit what is ``used`` to ``most``, or to more at a ``penalty``."""
-    entries = [used]
+    """Add rows that limit what is ``use`` to ``limit``, or to more at a ``penalty``."""
+    entries = [use]
     if penalty is not None:
-        rows = np.arange(len(most))
-        entries.append((rows, builder.variables(len(most), cost=penalty), -1.0))
-    builder.add(family, entries, -INF, most, len(most))
+        rows = np.arange(len(limit))
+        entries.append((rows, builder.variables(len(limit), cost=penalty), -1.0))
+    builder.add(family, entries, -INF, limit, len(limit))

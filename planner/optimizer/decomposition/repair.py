@@ -31,18 +31,18 @@ class RepairProblem(NamedTuple):
     """The parts of ``Cells`` that a repair needs, as arrays for compiled code."""
 
     cells: Any  # PricedArrays, at the prices of caps alone
-    size: Any  # [model, GPU column] GPUs of an instance
-    rows: Any  # [GPU column] capacity row that it takes its GPUs from
-    joint: Any  # [model] joint demand in tokens/s
+    gpus_each: Any  # [model, GPU column] GPUs of an instance
+    capacity_rows: Any  # [GPU column] capacity row that it takes its GPUs from
+    joint_tps: Any  # [model] joint demand in tokens/s
 
 
 class PlanState(NamedTuple):
     """A plan while it is repaired, its free GPUs, and the tokens/s that it serves."""
 
     x: Any  # [model, region, GPU column] instances beyond the minimums
-    free: Any  # [region, capacity row] free GPUs; negative: over capacity
+    free_gpus: Any  # [region, capacity row] free GPUs; negative: over capacity
     served_tps: Any  # [model, region] tokens/s that ``x`` adds
-    surplus: Any  # [model] tokens/s beyond the joint demand; negative: short
+    surplus_tps: Any  # [model] tokens/s beyond the joint demand; negative: short
 
 
 class Move(NamedTuple):
@@ -69,12 +69,12 @@ def repair_plan(cells: Cells, priced: PricedCells) -> IntArray | None:
     plan = np.ascontiguousarray(priced.x, dtype=np.int64).copy()
     # The repair checks capacities and joint demand itself, so only caps have a price.
     arrays = cells.arrays(replace(cells.zero_prices, caps=priced.prices.caps))
-    problem = RepairProblem(arrays, cells.size, cells.rows, cells.joint)
-    plan_by_cell, all_cells = plan.reshape(cells.need.size, -1), np.arange(cells.need.size)
-    served_tps = cells.served_tps(plan_by_cell, all_cells).reshape(cells.need.shape)
-    gpus_by_column = np.einsum("lrg,lg->rg", plan, cells.size)  # GPUs of all models
+    problem = RepairProblem(arrays, cells.gpus_each, cells.rows, cells.joint_tps)
+    plan_by_cell, all_cells = plan.reshape(cells.need_tps.size, -1), np.arange(cells.need_tps.size)
+    served_tps = cells.served_tps(plan_by_cell, all_cells).reshape(cells.need_tps.shape)
+    gpus_by_column = np.einsum("lrg,lg->rg", plan, cells.gpus_each)  # GPUs of all models
     free = cells.free_gpus - cells.by_row(gpus_by_column)
-    state = PlanState(plan, free, served_tps, surplus=served_tps.sum(axis=1) - cells.joint)
+    state = PlanState(plan, free, served_tps, surplus_tps=served_tps.sum(axis=1) - cells.joint_tps)
     if not repair_instances(problem, state):  # changes ``plan`` in place
         return None
     cap_use = cells.cap_use(plan_by_cell.astype(np.int32), all_cells).sum(axis=0)
@@ -94,173 +94,177 @@ def _cost_change(cell: Any, gpu: int, count: int, more: int) -> Any:
 
 
 @kernel
-def _fewest_additional(cell: Any, gpu: int, count: int, missing: float, largest: int) -> int:
-    """Return the fewest instances beyond ``count`` of column ``gpu`` that add ``missing`` tokens/s.
+def _fewest_additional(cell: Any, gpu: int, count: int, missing_tps: float, largest: int) -> int:
+    """Return the fewest instances beyond ``count`` of column ``gpu`` that add ``missing_tps``.
 
     A result above ``largest`` means that ``largest`` instances do not suffice.
     """
-    more = max(1, int(np.ceil(missing / cell.steepest_tps[gpu] - SHARE)))  # no fewer suffice
-    while more <= largest and added_tps(cell, gpu, count, more) < missing:
+    more = max(1, int(np.ceil(missing_tps / cell.steepest_tps[gpu] - SHARE)))  # no fewer suffice
+    while more <= largest and added_tps(cell, gpu, count, more) < missing_tps:
         more += 1
     return more
 
 
 @kernel
 def _best_replacement(
-    problem: Any, now: Any, cell: Any, place: Any, removal: Any, missing: float
+    problem: Any, plan: Any, cell: Any, place: Any, removal: Any, missing: float
 ) -> Any:
     """Return the best ``Move`` that replaces removed instances by those of another GPU column.
 
-    ``place`` is (model, region, row) as in ``_best_move``. ``removal`` is (GPU column, instances,
-    change in cost, freed GPUs). The fewest instances that cover ``missing`` tokens/s are added.
+    ``place`` is (model, region, capacity row) as in ``_best_move``. ``removal`` is (GPU column,
+    instances, change in cost, freed GPUs). The fewest instances that cover ``missing`` tokens/s are
+    added.
     """
-    (model, region, row), (gpu, removed, usd, freed) = place, removal
-    x, size, rows = now.x[model, region], problem.size[model], problem.rows
+    (model, region, capacity_row), (gpu, removed, removal_usd, freed_gpus) = place, removal
+    counts, capacity_rows = plan.x[model, region], problem.capacity_rows
+    gpus_each = problem.gpus_each[model]
     best = Move(np.inf, -1, 0, -1, 0)
-    for other in range(x.size):
-        takes_same_gpus = row != ANY_ROW and rows[other] == row
-        if other == gpu or cell.theta_tps[other] <= 0.0 or takes_same_gpus:
+    for added_gpu in range(counts.size):
+        takes_same_gpus = capacity_row != ANY_ROW and capacity_rows[added_gpu] == capacity_row
+        if added_gpu == gpu or cell.theta_tps[added_gpu] <= 0.0 or takes_same_gpus:
             continue
-        free_gpus = now.free[region, rows[other]]
-        if rows[other] == rows[gpu]:
-            free_gpus += freed
-        largest = min(cell.max_extra[other] - x[other], free_gpus // size[other])
-        count = _fewest_additional(cell, other, x[other], missing, largest)
+        free_gpus = plan.free_gpus[region, capacity_rows[added_gpu]]
+        if capacity_rows[added_gpu] == capacity_rows[gpu]:
+            free_gpus += freed_gpus
+        fit = free_gpus // gpus_each[added_gpu]
+        largest = min(cell.max_extra[added_gpu] - counts[added_gpu], fit)
+        count = _fewest_additional(cell, added_gpu, counts[added_gpu], missing, largest)
         if count > largest:
             continue
-        total_usd = usd + _cost_change(cell, other, x[other], count)
-        key = total_usd if row == ANY_ROW else total_usd / freed
-        if key < best.key:
-            best = Move(key, gpu, removed, other, count)
+        total_usd = removal_usd + _cost_change(cell, added_gpu, counts[added_gpu], count)
+        move_key = total_usd if capacity_row == ANY_ROW else total_usd / freed_gpus
+        if move_key < best.key:
+            best = Move(move_key, gpu, removed, added_gpu, count)
     return best
 
 
 @kernel
-def _best_move(problem: Any, now: Any, model: int, region: int, row: int) -> Any:
+def _best_move(problem: Any, plan: Any, model: int, region: int, capacity_row: int) -> Any:
     """Return the best ``Move`` of a cell: of ``model`` in ``region``.
 
     A move removes up to ``AT_ONCE`` instances of one GPU column. If demand would then be uncovered,
     it adds the fewest instances of another column that cover it.
 
-    With ANY_ROW for ``row``, the best move changes the cost least. With a capacity row, moves must
-    free its GPUs, and the best move changes the cost least per freed GPU.
+    With ANY_ROW for ``capacity_row``, the best move changes the cost least. With a capacity row,
+    moves must free its GPUs, and the best move changes the cost least per freed GPU.
     """
-    cell, x = one_cell(problem.cells, model, region), now.x[model, region]
+    cell, counts = one_cell(problem.cells, model, region), plan.x[model, region]
     best = Move(np.inf, -1, 0, -1, 0)
     # Tokens/s that the cell may lose, by its own need and by the joint demand.
-    slack = now.served_tps[model, region] - cell.need_tps
-    spare = min(slack, max(0.0, now.surplus[model])) + SHARE * max(0.0, cell.need_tps)
-    for gpu in range(x.size):
-        if x[gpu] == 0 or (row != ANY_ROW and problem.rows[gpu] != row):
+    own_surplus = plan.served_tps[model, region] - cell.need_tps
+    rounding_tps = SHARE * max(0.0, cell.need_tps)
+    spare_tps = min(own_surplus, max(0.0, plan.surplus_tps[model])) + rounding_tps
+    for gpu in range(counts.size):
+        frees_other_gpus = capacity_row != ANY_ROW and problem.capacity_rows[gpu] != capacity_row
+        if counts[gpu] == 0 or frees_other_gpus:
             continue
-        for removed in range(1, min(x[gpu], AT_ONCE) + 1):
-            missing = -added_tps(cell, gpu, x[gpu], -removed) - spare
-            usd, freed = (
-                _cost_change(cell, gpu, x[gpu], -removed),
-                removed * problem.size[model, gpu],
-            )
-            if missing <= 0.0:
-                move = Move(usd if row == ANY_ROW else usd / freed, gpu, removed, -1, 0)
+        for removed in range(1, min(counts[gpu], AT_ONCE) + 1):
+            missing_tps = -added_tps(cell, gpu, counts[gpu], -removed) - spare_tps
+            removal_usd = _cost_change(cell, gpu, counts[gpu], -removed)
+            freed_gpus = removed * problem.gpus_each[model, gpu]
+            if missing_tps <= 0.0:
+                key = removal_usd if capacity_row == ANY_ROW else removal_usd / freed_gpus
+                move = Move(key, gpu, removed, -1, 0)
             else:
-                removal = gpu, removed, usd, freed
-                place = model, region, row
-                move = _best_replacement(problem, now, cell, place, removal, missing)
+                removal = gpu, removed, removal_usd, freed_gpus
+                place = model, region, capacity_row
+                move = _best_replacement(problem, plan, cell, place, removal, missing_tps)
             if move.key < best.key:
                 best = move
     return best
 
 
 @kernel
-def _apply_change(problem: Any, now: Any, model: int, region: int, gpu: int, more: int) -> None:
-    """Add ``more`` instances of GPU column ``gpu`` (negative: remove) to the plan ``now``.
+def _apply_change(problem: Any, plan: Any, model: int, region: int, gpu: int, more: int) -> None:
+    """Add ``more`` instances of GPU column ``gpu`` (negative: remove) to the plan ``plan``.
 
-    The free GPUs and served tokens/s of ``now`` change too.
+    The free GPUs and served tokens/s of ``plan`` change too.
     """
     cell = one_cell(problem.cells, model, region)
-    added = added_tps(cell, gpu, now.x[model, region, gpu], more)
-    now.x[model, region, gpu] += more
-    now.free[region, problem.rows[gpu]] -= more * problem.size[model, gpu]
-    now.served_tps[model, region] += added
-    now.surplus[model] += added
+    added = added_tps(cell, gpu, plan.x[model, region, gpu], more)
+    plan.x[model, region, gpu] += more
+    plan.free_gpus[region, problem.capacity_rows[gpu]] -= more * problem.gpus_each[model, gpu]
+    plan.served_tps[model, region] += added
+    plan.surplus_tps[model] += added
 
 
 @kernel
-def _move_pass(problem: Any, now: Any, region: int, row: int, keys: Any) -> float:
+def _move_pass(problem: Any, plan: Any, region: int, capacity_row: int, keys: Any) -> float:
     """Apply the best move of each model in a region, the best moves first; return the saving.
 
-    With a capacity row for ``row``, stop when its GPUs suffice. With ANY_ROW, take only moves that
-    save cost. ``keys [model]`` is a work array.
+    With a capacity row for ``capacity_row``, stop when its GPUs suffice. With ANY_ROW, take only
+    moves that save cost. ``keys [model]`` is a work array.
     """
     saved = 0.0
     for model in range(keys.size):
-        keys[model] = _best_move(problem, now, model, region, row).key
+        keys[model] = _best_move(problem, plan, model, region, capacity_row).key
     for model in np.argsort(keys):
-        if keys[model] == np.inf or (row == ANY_ROW and keys[model] >= 0.0):
+        if keys[model] == np.inf or (capacity_row == ANY_ROW and keys[model] >= 0.0):
             break
-        if row != ANY_ROW and now.free[region, row] >= 0:
+        if capacity_row != ANY_ROW and plan.free_gpus[region, capacity_row] >= 0:
             break
         # Moves of the models before may have taken its GPUs, so search again.
-        move = _best_move(problem, now, model, region, row)
-        if move.key == np.inf or (row == ANY_ROW and move.key >= -SHARE):
+        move = _best_move(problem, plan, model, region, capacity_row)
+        if move.key == np.inf or (capacity_row == ANY_ROW and move.key >= -SHARE):
             continue
-        _apply_change(problem, now, model, region, move.remove_type, -move.remove_count)
+        _apply_change(problem, plan, model, region, move.remove_type, -move.remove_count)
         if move.add_type >= 0:
-            _apply_change(problem, now, model, region, move.add_type, move.add_count)
+            _apply_change(problem, plan, model, region, move.add_type, move.add_count)
         saved -= move.key
     return saved
 
 
 @kernel
-def _add_cheapest(problem: Any, now: Any, model: int) -> bool:
+def _add_cheapest(problem: Any, plan: Any, model: int) -> bool:
     """Add the instance of ``model`` with the least cost per token/s of unserved joint demand.
 
     Returns False if no instance fits.
     """
-    best, best_region, best_type = np.inf, -1, -1
-    for region in range(now.x.shape[1]):
-        cell, x = one_cell(problem.cells, model, region), now.x[model, region]
-        for gpu in range(x.size):
-            if cell.theta_tps[gpu] <= 0.0 or x[gpu] >= cell.max_extra[gpu]:
+    best_usd_per_tps, best_region, best_type = np.inf, -1, -1
+    for region in range(plan.x.shape[1]):
+        cell, counts = one_cell(problem.cells, model, region), plan.x[model, region]
+        for gpu in range(counts.size):
+            if cell.theta_tps[gpu] <= 0.0 or counts[gpu] >= cell.max_extra[gpu]:
                 continue
-            if now.free[region, problem.rows[gpu]] < problem.size[model, gpu]:
+            if plan.free_gpus[region, problem.capacity_rows[gpu]] < problem.gpus_each[model, gpu]:
                 continue
-            added = added_tps(cell, gpu, x[gpu], 1)
+            added = added_tps(cell, gpu, counts[gpu], 1)
             if added <= 0.0:
                 continue
-            useful_tps = min(added, -now.surplus[model])
-            usd_per_tps = _cost_change(cell, gpu, x[gpu], 1) / useful_tps
-            if usd_per_tps < best:
-                best, best_region, best_type = usd_per_tps, region, gpu
+            useful_tps = min(added, -plan.surplus_tps[model])
+            usd_per_tps = _cost_change(cell, gpu, counts[gpu], 1) / useful_tps
+            if usd_per_tps < best_usd_per_tps:
+                best_usd_per_tps, best_region, best_type = usd_per_tps, region, gpu
     if best_region < 0:
         return False
-    _apply_change(problem, now, model, best_region, best_type, 1)
+    _apply_change(problem, plan, model, best_region, best_type, 1)
     return True
 
 
 @cached_kernel
-def repair_instances(problem: Any, now: Any) -> bool:
-    """Change the plan in ``now`` until capacities and joint demands are met, then reduce the cost.
+def repair_instances(problem: Any, plan: Any) -> bool:
+    """Change the plan in ``plan`` until capacities and joint demands are met, then reduce the cost.
 
     Returns False if a capacity or a joint demand is still violated at the end.
     """
-    joint, free, surplus = problem.joint, now.free, now.surplus
-    models, regions = now.served_tps.shape
+    joint, free, surplus = problem.joint_tps, plan.free_gpus, plan.surplus_tps
+    models, regions = plan.served_tps.shape
     keys, types = np.empty(models), free.shape[1]
     # First capacities, then joint demands, which need the freed GPUs, and last the cost.
     for _ in range(PASSES):
         for region in range(regions):
-            for row in range(types):
-                if free[region, row] < 0:
-                    _move_pass(problem, now, region, row, keys)
+            for capacity_row in range(types):
+                if free[region, capacity_row] < 0:
+                    _move_pass(problem, plan, region, capacity_row, keys)
     steps = 0
     for model in range(models):
         while surplus[model] < -SHARE * joint[model] and steps < STEPS:
             steps += 1
-            if not _add_cheapest(problem, now, model):
+            if not _add_cheapest(problem, plan, model):
                 break
     for region in range(regions):
         for _ in range(PASSES):
-            if _move_pass(problem, now, region, ANY_ROW, keys) <= SHARE:
+            if _move_pass(problem, plan, region, ANY_ROW, keys) <= SHARE:
                 break
     return bool(free.min() >= 0 and np.all(surplus >= -SHARE * np.maximum(1.0, joint)))
 

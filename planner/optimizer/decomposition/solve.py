@@ -12,7 +12,7 @@ from time import perf_counter
 
 import numpy as np
 
-from planner.optimizer.decomposition.ascent import FIRST_LEAP, ascend, polish
+from planner.optimizer.decomposition.ascent import FIRST_OVERSHOOT, ascend, polish
 from planner.optimizer.decomposition.cells import Cells, PricedCells
 from planner.optimizer.decomposition.master import (
     Band,
@@ -60,7 +60,7 @@ def decompose(
     # A bound above the cost of every possible plan proves infeasibility, here and below.
     if best.bound >= cells.ceiling_usd:
         return Outcome(INFEASIBLE, target=None, bound=0.0)
-    if cells.need.size >= MANY_CELLS:
+    if cells.need_tps.size >= MANY_CELLS:
         return _ascend_and_repair(cells, best, gap, until, check)
     best = _generate_columns(cells, best, gap, until - (1 - PRICING_SHARE) * time_limit_s, check)
     if best.bound >= cells.ceiling_usd:
@@ -109,8 +109,8 @@ def _improve_prices(
     cells: Cells, best: PricedCells, cost: float, end: float, check: Callable[[], None]
 ) -> PricedCells:
     """Return the cells at better prices, found until ``end``; they aim at the plan's ``cost``."""
-    relative_gap = min(FIRST_LEAP, 1.0 - best.bound / cost)
-    for improve in (partial(ascend, leap=relative_gap), polish):
+    relative_gap = min(FIRST_OVERSHOOT, 1.0 - best.bound / cost)
+    for improve in (partial(ascend, overshoot=relative_gap), polish):
         half_time = end - (end - perf_counter()) / 2
         improved = improve(cells, begin=best.prices, until=half_time, check=check)
         best = max(best, improved, key=attrgetter("bound"))
@@ -130,8 +130,8 @@ def _generate_columns(
     band_near = partial(
         widest_band,
         cells,
-        at_most=BAND * best.bound / cells.need.size,
-        max_columns=FEW * cells.need.size + 1000,
+        at_most=BAND * best.bound / cells.need_tps.size,
+        max_columns=FEW * cells.need_tps.size + 1000,
     )
     kept_columns = cheapest_columns(best)
     columns, penalty_factor = band_near(best).columns.union(kept_columns), 1.0
@@ -177,7 +177,7 @@ class _BandSearch:
         check: Callable[[], None],
     ) -> None:
         self.cells, self.best, self.gap, self.until, self.check = cells, best, gap, until, check
-        size = cells.need.size
+        size = cells.need_tps.size
         self.mean_cost = max(best.bound, 1.0) / size
         # HiGHS solves a small program without curves faster as a whole than with very many columns.
         self.is_small = size < WHOLE_BELOW and cells.is_linear
@@ -187,16 +187,22 @@ class _BandSearch:
 
     def run(self) -> Outcome | None:
         """Return the best plan and the bound found; None: solve the whole program instead."""
-        band = self._first_band()
-        master: WholePlan | None = None
-        while (seconds_left := self.until - perf_counter()) > 0:
+        # At first few columns, or a narrow band with more: prices may leave many equally good.
+        band = self._band(BAND * self.mean_cost, FEW * self.cells.need_tps.size + 1000)
+        if band.width < NARROW * self.mean_cost:
+            band = self._band(NARROW * self.mean_cost, self.max_columns)
+        whole_plan: WholePlan | None = None
+        while True:
+            seconds_left = self.until - perf_counter()
+            if seconds_left <= 0:
+                break
             self.check()
-            if master is None:
-                master = self._combine(band, ON_TIME * seconds_left)
-            self.bound = max(self.bound, min(master.bound, self.best.bound + band.width))
+            if whole_plan is None:
+                whole_plan = self._combine(band, ON_TIME * seconds_left)
+            self.bound = max(self.bound, min(whole_plan.bound, self.best.bound + band.width))
             if self.bound >= self.cells.ceiling_usd:
                 return Outcome(INFEASIBLE, target=None, bound=0.0)
-            if _is_proven(self.cost, self.bound, self.gap) or not master.finished:
+            if _is_proven(self.cost, self.bound, self.gap) or not whole_plan.finished:
                 break
             # A column further than this from its cell's cheapest is in no plan below ``cost``.
             max_width = self.cost - self.best.bound
@@ -207,22 +213,14 @@ class _BandSearch:
             if wider_band.width <= band.width:
                 return self._with_too_many_columns()
             if len(wider_band.columns) > len(band.columns):
-                master = None  # else the proof for the old band covers the wider one too
+                whole_plan = None  # else the proof for the old band covers the wider one too
             band = wider_band
-        died = "" if master is None else master.died
+        died = "" if whole_plan is None else whole_plan.died
         return _outcome(self.cells, self.plan, self.bound, self.gap, died)
 
     def _band(self, width: float, max_columns: int) -> Band:
         """Return the widest band up to ``width`` with ``max_columns`` or fewer."""
         return widest_band(self.cells, self.best, at_most=width, max_columns=max_columns)
-
-    def _first_band(self) -> Band:
-        """Return a band with few columns, or a narrow one with more."""
-        band = self._band(BAND * self.mean_cost, FEW * self.cells.need.size + 1000)
-        if band.width >= NARROW * self.mean_cost:
-            return band
-        # Prices leave many columns equally good, so allow more.
-        return self._band(NARROW * self.mean_cost, self.max_columns)
 
     def _combine(self, band: Band, seconds: float) -> WholePlan:
         """Return the best plan of the columns in ``band``, and keep it if it is the cheapest."""

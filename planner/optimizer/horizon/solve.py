@@ -63,15 +63,15 @@ def solve_horizon(
     """
     for window in problem.windows:
         validate(window)
-    ask = throttled(check) if check else lambda: None
-    effort = Effort(solver, gap, time_limit_s, stable, ask)
+    throttled_check = throttled(check) if check else lambda: None
+    effort = Effort(solver, gap, time_limit_s, stable, throttled_check)
     if check:
         check()
     began = perf_counter()
     search = Search.from_problem(problem, effort)
-    built = perf_counter()
+    built_at = perf_counter()
     solved = search.best(_start_plan(search))
-    seconds = built - began, perf_counter() - built
+    seconds = built_at - began, perf_counter() - built_at
     return _plan_of_solution(search.draft, solved, solver, seconds)
 
 
@@ -87,8 +87,8 @@ def _start_plan(search: Search) -> FloatArray | None:
         if search.program.is_feasible(values):
             return values
     # A plan period by period knows neither limits on cross-region traffic nor unserved demand.
-    unfit = problem.reroute is not None or problem.priority is not None
-    if unfit or len(search.program.cost) < BEGIN_FROM:
+    cannot_begin = problem.reroute is not None or problem.priority is not None
+    if cannot_begin or len(search.program.cost) < BEGIN_FROM:
         return None
     target = period_by_period(
         problem, time_limit_s=BEGIN_SHARE * search.effort.time_limit_s, check=search.effort.check
@@ -107,6 +107,7 @@ def _plan_of_solution(
     ``seconds`` is (time to build, time to solve) the program.
     """
     problem, values = draft.problem, solved.values
+    build_s, solve_s = seconds
     if values is None:
         target = greedy_plan(problem)
         lent = np.zeros_like(target)
@@ -116,7 +117,14 @@ def _plan_of_solution(
         unserved = _unserved_tps(draft, values)
     conflict = _conflict_words(problem, solved)
     objective, fleet = costs(problem, target, lent)
-    bound = 0.0 if values is None else min(objective, _cost_bound(problem, solved.bound, fleet))
+    if values is None:
+        bound = 0.0
+    elif problem.lend_usd is not None or problem.reserved_usd is not None:
+        # Income from lending is no part of the fleet's cost, so ``true_bound`` does not apply. The
+        # program's objective exceeds the true cost by at most the share STICKINESS of the fleet.
+        bound = min(objective, solved.bound - STICKINESS * fleet)
+    else:
+        bound = min(objective, true_bound(problem.windows, solved.bound))
     target.setflags(write=False)
     lent.setflags(write=False)
     return HorizonPlan(
@@ -131,8 +139,8 @@ def _plan_of_solution(
         bound=bound,
         gap=(objective - bound) / fleet if fleet > 0 else 0.0,
         solver=solver,
-        build_seconds=seconds[0],
-        solve_seconds=seconds[1],
+        build_seconds=build_s,
+        solve_seconds=solve_s,
         totals=totals(problem, target, lent),
         binding=() if conflict else _binding_constraints(problem, target, lent),
         conflict=conflict,
@@ -152,25 +160,14 @@ def _conflict_words(problem: HorizonProblem, solved: Solution) -> str:
     )
 
 
-def _cost_bound(problem: HorizonProblem, program_bound: float, fleet: float) -> float:
-    """Return a lower bound on the true cost of any plan from one on the program's objective.
-
-    The objective exceeds the true cost by at most the share ``STICKINESS`` of the ``fleet`` cost.
-    """
-    if problem.lend_usd is not None or problem.reserved_usd is not None:
-        # Income from lending is no part of the fleet's cost, so ``true_bound`` does not apply.
-        return program_bound - STICKINESS * fleet
-    return true_bound(problem.windows, program_bound)
-
-
 def _unserved_tps(draft: Draft, values: FloatArray) -> FloatArray:
     """Return the unserved tokens/s by period, tier and model, ``[period, tier, model]``."""
     demand = draft.problem.demand
     periods, tiers, models = len(draft.x), len(demand), len(draft.problem.first.models)
     if draft.problem.priority is None:
         return np.zeros((periods, tiers, models))
-    of_regions = values[draft.unserved_local].reshape(tiers, periods, models, -1).sum(axis=3)
-    unserved: FloatArray = (of_regions + values[draft.unserved_joint]).transpose(1, 0, 2)
+    local_unserved = values[draft.unserved_local].reshape(tiers, periods, models, -1).sum(axis=3)
+    unserved: FloatArray = (local_unserved + values[draft.unserved_joint]).transpose(1, 0, 2)
     # Less than the solver's tolerance is no unserved demand.
     return np.where(unserved > 1e-6 * max(1.0, float(demand.max())), unserved, 0.0)
 
@@ -182,9 +179,9 @@ def _unserved_by_greedy_plan(problem: HorizonProblem, target: IntArray) -> Float
     """
     unserved = np.zeros((len(target), len(problem.demand), len(problem.first.models)))
     for period, window in enumerate(problem.windows):
-        served = carried_tps(window, target[period]).min(axis=0).sum(axis=1)
+        served_tps = carried_tps(window, target[period]).min(axis=0).sum(axis=1)
         # Within the solver's tolerance, all is served.
-        unserved[period, -1] = np.maximum(0.0, global_need_tps(window) * (1 - 1e-6) - served)
+        unserved[period, -1] = np.maximum(0.0, global_need_tps(window) * (1 - 1e-6) - served_tps)
     return unserved
 
 
@@ -197,16 +194,17 @@ def _binding_constraints(
     region, GPU column]``.
     """
     by_place: dict[tuple[str, str], list[Binding]] = defaultdict(list)
-    before = np.concatenate([problem.first.current[None], target[:-1]])
+    fleet_before = np.concatenate([problem.first.current[None], target[:-1]])
     for period, window in enumerate(problem.windows):
-        serving = replace(window, current=before[period])
+        serving = replace(window, current=fleet_before[period])
         for binding in binding_constraints(serving, target[period] - lent[period]):
             by_place[binding.family, binding.where].append(binding)
     periods = len(problem.windows)
     bindings = []
-    for same in by_place.values():
-        count = f" ({len(same)} of {periods} periods)" if periods > 1 else ""
-        bindings.append(replace(same[0], sentence=same[0].sentence + count))
+    for same_place in by_place.values():
+        first = same_place[0]
+        count = f" ({len(same_place)} of {periods} periods)" if periods > 1 else ""
+        bindings.append(replace(first, sentence=first.sentence + count))
     return *bindings, *_binding_horizon_limits(problem, totals(problem, target, lent))
 
 
@@ -219,15 +217,15 @@ def _binding_horizon_limits(
     lowest_usd = min((use.usd for use in by_period), default=0.0)
     # A limit is binding if less than 2% of it is left, or less than ``slack``: 2% of the cheapest
     # period, 1 kg or 1 change.
-    for family, limit, used, form, slack in (
+    for family, limit, used, template, slack in (
         ("budget", problem.budget_usd, usd, "${:,.2f}", lowest_usd * 0.02),
         ("carbon", problem.carbon_kg, kg, "{:,.2f} kg CO2e", 1.0),
         ("churn", problem.churn, changes, "{:,.0f} changes", 1.0),
     ):
         if np.isfinite(limit) and used > limit - max(slack, 0.02 * limit):
             sentence = (
-                f"The plan takes {form.format(used)} of {form.format(limit)} allowed over all "
-                "periods."
+                f"The plan takes {template.format(used)} of {template.format(limit)} allowed over "
+                "all periods."
             )
             yield Binding(family, "all periods", sentence)
 

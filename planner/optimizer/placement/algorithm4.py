@@ -42,15 +42,16 @@ def run_algorithm4(problem: PlacementProblem, current: Placement | None = None) 
     rows: list[Row] = []
     unplaced: list[UnplacedUnits] = []
     remaining = placed
-    for s in by_priority(problem.services):
-        service = problem.services[s]
-        present = placed_replicas(placed, s, len(service.roles))
+    for service_id in by_priority(problem.services):
+        service = problem.services[service_id]
+        present = placed_replicas(placed, service_id, len(service.roles))
         change = np.array(service.wanted) - present  # replicas by role
         if (change < 0).any():
-            remaining = scale_in(problem, remaining, s, tuple(np.maximum(0, -change).tolist()))
+            removed = tuple(np.maximum(0, -change).tolist())
+            remaining = scale_in(problem, remaining, service_id, removed)
         if (change > 0).any():
-            more = tuple(np.maximum(0, change).tolist())
-            new_rows, gaps = _scale_out(problem, ledger, remaining, s, more)
+            added = tuple(np.maximum(0, change).tolist())
+            new_rows, gaps = _scale_out(problem, ledger, remaining, service_id, added)
             rows += new_rows
             unplaced += gaps
     return join_placements(remaining, Placement.from_rows(rows, tuple(unplaced)))
@@ -58,52 +59,60 @@ def run_algorithm4(problem: PlacementProblem, current: Placement | None = None) 
 
 def by_priority(services: Sequence[Service]) -> list[int]:
     """Return the indices of services, the highest priority first."""
-    return sorted(range(len(services)), key=lambda s: -services[s].priority)
+    return sorted(range(len(services)), key=lambda index: -services[index].priority)
 
 
 def _scale_out(
-    problem: PlacementProblem, ledger: Ledger, placed: Placement, s: int, more: tuple[int, ...]
+    problem: PlacementProblem,
+    ledger: Ledger,
+    placed: Placement,
+    service_id: int,
+    added: tuple[int, ...],
 ) -> RowsAndGaps:
-    """Place ``more`` replicas of service ``s``, by role, and deduct their GPUs from ``ledger``.
+    """Place ``added`` replicas of a service, by role, and deduct their GPUs from ``ledger``.
 
     If only some roles grow, their replicas join existing units. Otherwise new units are placed one
     by one.
     """
-    service = problem.services[s]
-    present = placed.rows(placed.service == s)
-    if len(service.roles) > 1 and not all(more):
-        return _add_to_groups(problem, ledger, present, s, more)
+    service = problem.services[service_id]
+    present = placed.rows(placed.service == service_id)
+    if len(service.roles) > 1 and not all(added):
+        return _add_to_groups(problem, ledger, present, service_id, added)
     rows: list[Row] = []
     gaps: list[UnplacedUnits] = []
     unit = int(present.unit.max(initial=-1)) + 1
-    for shape, number in split_units(more, service.ratio):
-        to_place = number
-        for blocks, domain in _tries(problem, ledger, present, s, shape):
-            while to_place and (unit_rows := ledger.place_unit(s, unit, blocks, domain)):
+    for shape, count in split_units(added, service.ratio):
+        to_place = count
+        for blocks, domain in _tries(problem, ledger, present, service_id, shape):
+            while to_place and (unit_rows := ledger.place_unit(service_id, unit, blocks, domain)):
                 rows += unit_rows
                 unit, to_place = unit + 1, to_place - 1
             if not to_place:
                 break
         if to_place:
-            reason = no_room_reason(problem, ledger, s, shape)
-            gaps.append(UnplacedUnits(s, shape, to_place, reason))
+            reason = no_room_reason(problem, ledger, service_id, shape)
+            gaps.append(UnplacedUnits(service_id, shape, to_place, reason))
     return rows, gaps
 
 
 def _tries(
-    problem: PlacementProblem, ledger: Ledger, present: Placement, s: int, shape: tuple[int, ...]
+    problem: PlacementProblem,
+    ledger: Ledger,
+    present: Placement,
+    service_id: int,
+    shape: tuple[int, ...],
 ) -> Iterator[tuple[list[Block], Domain]]:
     """Yield the ways to place a unit: its replicas on a set of GPU types, and a domain with room.
 
     First come those that meet an affinity to one S1 switch, and GPU types before their fallbacks.
     Even without affinity, a unit lies in one subgroup.
     """
-    service = problem.services[s]
+    service = problem.services[service_id]
     prefers_one_s1 = service.affinity == "s1" and len(service.roles) > 1
     for one_s1 in (True, False) if prefers_one_s1 else (False,):
         for alternative in service.alternatives:
             blocks = unit_blocks(service, shape, alternative)
-            for domain in candidate_domains(problem, ledger, present, s, one_s1, blocks):
+            for domain in candidate_domains(problem, ledger, present, service_id, one_s1, blocks):
                 yield blocks, domain
 
 
@@ -111,17 +120,17 @@ def candidate_domains(
     problem: PlacementProblem,
     ledger: Ledger,
     present: Placement,
-    s: int,
+    service_id: int,
     one_s1: bool,
     blocks: Sequence[Block],
 ) -> list[Domain]:
-    """Return the domains with room for a unit of service ``s``, in the order of Algorithm 4.
+    """Return the domains with room for a unit of a service, in the order of Algorithm 4.
 
     A domain is one S1 switch if ``one_s1``, else the S1 switches of a subgroup. Domains of low
     priority come first, then those that the service already uses, then the fullest. ``present`` are
     the placed instances of the service, ``blocks`` the replicas of the unit.
     """
-    centre = problem.services[s].centre
+    centre = problem.services[service_id].centre
     switches = np.flatnonzero(problem.centre_of_s1 == centre)
     domain_numbers = switches if one_s1 else problem.subgroup[switches]
     domains = [
@@ -132,8 +141,10 @@ def candidate_domains(
 
     def rank(domain: Domain) -> tuple[int, bool, int, int]:
         """Return priority, whether the service is absent, free GPUs, and a number to break ties."""
-        free = int(ledger.free_s1[np.ix_(domain, types)].sum())
-        return int(problem.tiers[domain[0]]), switches_in_use.isdisjoint(domain), free, domain[0]
+        first_switch = domain[0]
+        free_gpus = int(ledger.free_s1[np.ix_(domain, types)].sum())
+        is_unused = switches_in_use.isdisjoint(domain)
+        return int(problem.tiers[first_switch]), is_unused, free_gpus, first_switch
 
     return sorted((domain for domain in domains if ledger.has_room(blocks, domain)), key=rank)
 
@@ -148,33 +159,39 @@ class _Group:
 
 
 def _add_to_groups(
-    problem: PlacementProblem, ledger: Ledger, present: Placement, s: int, more: tuple[int, ...]
+    problem: PlacementProblem,
+    ledger: Ledger,
+    present: Placement,
+    service_id: int,
+    added: tuple[int, ...],
 ) -> RowsAndGaps:
-    """Add ``more`` replicas by role to the existing units of service ``s``.
+    """Add ``added`` replicas by role to the existing units of service ``service_id``.
 
     ``present`` are the placed instances of the service. ``ledger`` has the free GPUs and is
     updated.
     """
-    service = problem.services[s]
-    groups = [_group(problem, present, s, unit) for unit in np.unique(present.unit).tolist()]
+    service = problem.services[service_id]
+    units = np.unique(present.unit).tolist()
+    groups = [_group(problem, present, service_id, unit) for unit in units]
     rows: list[Row] = []
     gaps: list[UnplacedUnits] = []
-    for r, count in enumerate(more):
+    for role, count in enumerate(added):
         for placed_count in range(count):
-            new_rows = _add_replica(problem, ledger, s, r, groups)
+            new_rows = _add_replica(problem, ledger, service_id, role, groups)
             rows += new_rows
             if not new_rows:
-                shape = _one_replica(service, r)
-                reason = f"none of its groups has room for another {service.roles[r].name} replica"
-                gaps.append(UnplacedUnits(s, shape, count - placed_count, reason))
+                shape = _one_replica(service, role)
+                name = service.roles[role].name
+                reason = f"none of its groups has room for another {name} replica"
+                gaps.append(UnplacedUnits(service_id, shape, count - placed_count, reason))
                 break
     return rows, gaps
 
 
-def _group(problem: PlacementProblem, present: Placement, s: int, unit: int) -> _Group:
-    """Return a unit of service ``s`` with the switches that may get more of its replicas."""
-    service, rows = problem.services[s], present.rows(present.unit == unit)
-    replicas = list(placed_replicas(rows, s, len(service.roles)))
+def _group(problem: PlacementProblem, present: Placement, service_id: int, unit: int) -> _Group:
+    """Return a unit of a service with the switches that may get more of its replicas."""
+    service, rows = problem.services[service_id], present.rows(present.unit == unit)
+    replicas = list(placed_replicas(rows, service_id, len(service.roles)))
     s1 = int(problem.topology.s1[rows.node[0]])
     if service.affinity == "s1":
         return _Group(unit, replicas, (s1,))
@@ -183,37 +200,37 @@ def _group(problem: PlacementProblem, present: Placement, s: int, unit: int) -> 
 
 
 def _add_replica(
-    problem: PlacementProblem, ledger: Ledger, s: int, r: int, groups: list[_Group]
+    problem: PlacementProblem, ledger: Ledger, service_id: int, role: int, groups: list[_Group]
 ) -> list[Row]:
-    """Add a replica of role ``r`` to the smallest group with room; return its rows, [] without."""
-    service = problem.services[s]
-    fewest_first = sorted(groups, key=lambda group: (group.replicas[r], group.unit))
+    """Add a replica of ``role`` to the smallest group with room; return its rows, [] without."""
+    service = problem.services[service_id]
+    fewest_first = sorted(groups, key=lambda group: (group.replicas[role], group.unit))
     for group, alternative in product(fewest_first, service.alternatives):
-        block = unit_blocks(service, _one_replica(service, r), alternative)[0]
-        block = Block(r, group.replicas[r], block.instances)
-        rows = ledger.place_unit(s, group.unit, [block], group.domain)
+        block = unit_blocks(service, _one_replica(service, role), alternative)[0]
+        block = Block(role, group.replicas[role], block.instances)
+        rows = ledger.place_unit(service_id, group.unit, [block], group.domain)
         if rows:
-            group.replicas[r] += 1
+            group.replicas[role] += 1
             return rows
     return []
 
 
-def _one_replica(service: Service, r: int) -> tuple[int, ...]:
-    """Return the shape (replicas by role) with one replica of role ``r``."""
-    return tuple(int(i == r) for i in range(len(service.roles)))
+def _one_replica(service: Service, role: int) -> tuple[int, ...]:
+    """Return the shape (replicas by role) with one replica of role ``role``."""
+    return tuple(int(other == role) for other in range(len(service.roles)))
 
 
 def no_room_reason(
-    problem: PlacementProblem, ledger: Ledger, s: int, shape: tuple[int, ...]
+    problem: PlacementProblem, ledger: Ledger, service_id: int, shape: tuple[int, ...]
 ) -> str:
-    """Return why a unit of service ``s`` finds no room, from the free GPUs of ``ledger``.
+    """Return why a unit of a service finds no room, from the free GPUs of ``ledger``.
 
     ``shape`` is the unit's replicas by role.
     """
-    service = problem.services[s]
-    s1s = np.flatnonzero(problem.centre_of_s1 == service.centre).tolist()
+    service = problem.services[service_id]
+    switches = np.flatnonzero(problem.centre_of_s1 == service.centre).tolist()
     for alternative in service.alternatives:
-        if ledger.has_room(unit_blocks(service, shape, alternative), s1s):
+        if ledger.has_room(unit_blocks(service, shape, alternative), switches):
             if len(service.roles) > 1:
                 return (
                     "enough GPUs are free, but no one subgroup has room for all replicas of a unit"
@@ -223,9 +240,9 @@ def no_room_reason(
     for block in unit_blocks(service, shape, service.alternatives[0]):
         for _, gpu, size in block.instances:
             needed[gpu] += size
-    free, names = ledger.free_s1[s1s].sum(axis=0), problem.topology.gpu_types
-    short = "; ".join(
+    free, names = ledger.free_s1[switches].sum(axis=0), problem.topology.gpu_types
+    shortage = "; ".join(
         f"{count:,} {names[gpu]} needed and {free[gpu]:,} free"
         for gpu, count in sorted(needed.items())
     )
-    return short + (", nor enough of its fallbacks" if len(service.alternatives) > 1 else "")
+    return shortage + (", nor enough of its fallbacks" if len(service.alternatives) > 1 else "")

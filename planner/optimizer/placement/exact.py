@@ -95,12 +95,12 @@ def placement_of(problem: PlacementProblem, counts: dict[Key, int]) -> Placement
     ledger = Ledger(problem)
     rows_of_unit: dict[_Unit, list[tuple[int, ...]]] = defaultdict(list)
     failed: set[_Unit] = set()
-    for i, (unit, gpus, block, part, gpu, switch) in enumerate(instances):
-        taken = ledger.take(ledger.nodes(switch, gpu), gpus)  # GPUs by node
-        if not taken:
+    for instance_number, (unit, gpus, block, part, gpu, switch) in enumerate(instances):
+        gpus_by_node = ledger.take(ledger.nodes(switch, gpu), gpus)
+        if not gpus_by_node:
             failed.add(unit)
-        instance = unit.service, unit.number, block.role, block.replica, part, i
-        rows_of_unit[unit] += [(*instance, node, node_gpus) for node, node_gpus in taken]
+        instance = unit.service, unit.number, block.role, block.replica, part, instance_number
+        rows_of_unit[unit] += [(*instance, node, node_gpus) for node, node_gpus in gpus_by_node]
     placed = [row for unit, rows in rows_of_unit.items() if unit not in failed for row in rows]
     failed_units = [unit for unit in units if unit in failed]
     return Placement.from_rows(placed, _unplaced_units(problem, counts, failed_units))
@@ -165,22 +165,23 @@ def _switches_of_parts(counts: dict[Key, int]) -> dict[tuple[int, int, int, int]
     The key is service, role, alternative (set of GPU types) and subgroup. Each switch occurs once
     per replica, in rising order.
     """
-    switches_of: dict[tuple[int, int, int, int], list[int]] = {}
+    switches_by_part: dict[tuple[int, int, int, int], list[int]] = {}
     for (kind, service, role, alternative, switch, subgroup), replicas in counts.items():
         if kind == "part":
             key = (service, role, alternative, subgroup)
-            switches_of.setdefault(key, []).extend([switch] * replicas)
-    return {key: sorted(switches) for key, switches in switches_of.items()}
+            switches_by_part.setdefault(key, []).extend([switch] * replicas)
+    return {key: sorted(switches) for key, switches in switches_by_part.items()}
 
 
 def _unplaced_units(
     problem: PlacementProblem, counts: dict[Key, int], failed: Sequence[_Unit]
 ) -> tuple[UnplacedUnits, ...]:
     """Return the units that ``counts`` leaves without a place, and the ``failed`` ones."""
-    lost = [(key.service, key.shape, count) for key, count in counts.items() if key.kind == "none"]
-    lost += [(unit.service, unit.shape, 1) for unit in failed]
+    absent = [(key, count) for key, count in counts.items() if key.kind == "none"]
+    unplaced = [(key.service, key.shape, count) for key, count in absent]
+    unplaced += [(unit.service, unit.shape, 1) for unit in failed]
     reason = "no placement of all services together has room for it"
     return tuple(
         UnplacedUnits(service, problem.services[service].shapes[shape][0], count, reason)
-        for service, shape, count in lost
+        for service, shape, count in unplaced
     )

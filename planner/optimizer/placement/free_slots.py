@@ -42,30 +42,30 @@ class FreeSlots:
         entries = _instance_sizes(problem)
         free = tree.gpus - problem.taken
         slots = np.zeros((len(problem.tiers), len(entries)), np.int64)
-        for (gpu, size), of_entry in zip(entries, slots.T, strict=True):
+        for (gpu, slot_gpus), entry_slots in zip(entries, slots.T, strict=True):
             nodes, largest_node = np.flatnonzero(tree.gpu == gpu), int(node_gpus[gpu])
-            if size <= largest_node:
-                np.add.at(of_entry, tree.s1[nodes], free[nodes] // size)
+            if slot_gpus <= largest_node:
+                np.add.at(entry_slots, tree.s1[nodes], free[nodes] // slot_gpus)
             else:
                 # A larger instance takes whole free nodes.
                 is_free = (free[nodes] == largest_node) & (tree.gpus[nodes] == largest_node)
-                np.add.at(of_entry, tree.s1[nodes[is_free]], 1)
-                of_entry //= _nodes_of_instance(size, largest_node)
+                np.add.at(entry_slots, tree.s1[nodes[is_free]], 1)
+                entry_slots //= _nodes_of_instance(slot_gpus, largest_node)
         return cls(entries, slots, node_gpus)
 
     def used_by(self, blocks: Sequence[Block]) -> IntArray:
         """Return the slots of each entry that the instances of all ``blocks`` use, ``[entry]``."""
         total = np.zeros(len(self.entries), np.int64)
         instances = [instance for block in blocks for instance in block.instances]
-        for index, (slot_gpu, slot_size) in enumerate(self.entries):
-            node = max(1, int(self.node_gpus[slot_gpu]))
-            for size in [size for _, gpu, size in instances if gpu == slot_gpu]:
-                if slot_size > node:
-                    slot_nodes = _nodes_of_instance(slot_size, node)
-                    total[index] += _nodes_of_instance(size, node) // slot_nodes
+        for index, (slot_gpu, slot_gpus) in enumerate(self.entries):
+            node_gpus = max(1, int(self.node_gpus[slot_gpu]))
+            for instance_gpus in [gpus for _, gpu, gpus in instances if gpu == slot_gpu]:
+                if slot_gpus > node_gpus:
+                    slot_nodes = _nodes_of_instance(slot_gpus, node_gpus)
+                    total[index] += _nodes_of_instance(instance_gpus, node_gpus) // slot_nodes
                 else:
-                    full_nodes, rest = divmod(size, node)
-                    total[index] += full_nodes * (node // slot_size) + rest // slot_size
+                    full_nodes, rest_gpus = divmod(instance_gpus, node_gpus)
+                    total[index] += full_nodes * (node_gpus // slot_gpus) + rest_gpus // slot_gpus
         return total
 
 
@@ -81,9 +81,9 @@ def _instance_sizes(problem: PlacementProblem) -> tuple[tuple[int, int], ...]:
             for part in role.parts:
                 for gpu in part.types:
                     sizes[gpu].add(part.gpus)
-    for of_type in sizes.values():
-        if any(larger % size for size, larger in pairwise(sorted(of_type))):
-            of_type.add(1)
+    for type_sizes in sizes.values():
+        if any(larger % size for size, larger in pairwise(sorted(type_sizes))):
+            type_sizes.add(1)
     return tuple((gpu, size) for gpu in sorted(sizes) for size in sorted(sizes[gpu]))
 
 

@@ -13,6 +13,7 @@ from planner.optimizer.placement.problem import Placement, PlacementProblem, Ser
 from simulation.arrays import IntArray
 
 Row = tuple[int, ...]  # an instance on a node: values of Placement.COLUMNS
+GPUS = 2  # index in the tuples of ``Block.instances``
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +37,18 @@ def unit_blocks(
 
     ``shape`` is the number of replicas by role. ``alternative[role][part]`` is the GPU type to use.
     """
-    replicas = []
-    for r, (count, role, types) in enumerate(zip(shape, service.roles, alternative, strict=True)):
+    blocks = []
+    for role_index, (count, role, types) in enumerate(
+        zip(shape, service.roles, alternative, strict=True)
+    ):
         instances = [
-            (p, gpu, part.gpus)
-            for p, (part, gpu) in enumerate(zip(role.parts, types, strict=True))
+            (part_index, gpu, part.gpus)
+            for part_index, (part, gpu) in enumerate(zip(role.parts, types, strict=True))
             for _ in range(part.count)
         ]
-        ordered = tuple(sorted(instances, key=lambda instance: -instance[2]))
-        replicas += [Block(r, i, ordered) for i in range(count)]
-    return sorted(replicas, key=lambda block: -block.gpus)
+        largest_first = tuple(sorted(instances, key=lambda instance: -instance[GPUS]))
+        blocks += [Block(role_index, replica, largest_first) for replica in range(count)]
+    return sorted(blocks, key=lambda block: -block.gpus)
 
 
 # An instance on a node: replica, part, number of the instance in the replica, node, GPUs
@@ -87,18 +90,20 @@ class Ledger:
         It goes to the fullest of ``nodes`` with room. An instance larger than a node takes whole
         free nodes.
         """
-        free, largest = self.free[nodes], int(self.size[nodes].max(initial=0))
-        if size <= largest:
+        free_gpus, largest_node = self.free[nodes], int(self.size[nodes].max(initial=0))
+        if size <= largest_node:
             # The fullest node with room has the fewest free GPUs. Nodes without room come last.
-            rank = np.where(free >= size, free, largest + 1)
-            best = int(np.argmin(rank))
-            return self._deduct([(int(nodes[best]), size)]) if rank[best] <= largest else []
-        empty = nodes[(free == self.size[nodes]) & (free == largest)]
-        count = math.ceil(size / largest) if largest else 1
-        if len(empty) < count:
+            rank = np.where(free_gpus >= size, free_gpus, largest_node + 1)
+            fullest = int(np.argmin(rank))
+            has_room = rank[fullest] <= largest_node
+            return self._deduct([(int(nodes[fullest]), size)]) if has_room else []
+        is_free = (free_gpus == self.size[nodes]) & (free_gpus == largest_node)
+        node_count = math.ceil(size / largest_node) if largest_node else 1
+        taken = nodes[is_free][:node_count].tolist()
+        if len(taken) < node_count:
             return []
-        gpus = [largest] * (count - 1) + [size - largest * (count - 1)]
-        return self._deduct(list(zip(empty[:count].tolist(), gpus, strict=True)))
+        gpus = [largest_node] * (node_count - 1) + [size - largest_node * (node_count - 1)]
+        return self._deduct(list(zip(taken, gpus, strict=True)))
 
     def give_back(self, allocated: Sequence[tuple[int, int]]) -> None:
         """Free ``allocated``, the pairs (node, GPUs) that ``take`` returned."""
@@ -136,30 +141,30 @@ class Ledger:
         if not self.has_room(blocks, s1s):
             return []
         placed: list[PlacedRow] = []
-        used: list[int] = []
+        used_switches: list[int] = []
         for block in blocks:
-            for s1 in self._switches_to_try(block, s1s, used):
+            for s1 in self._switches_to_try(block, s1s, used_switches):
                 rows = self.place_block(block, s1)
                 if rows:
                     placed += rows
-                    if s1 not in used:
-                        used.append(s1)
+                    if s1 not in used_switches:
+                        used_switches.append(s1)
                     break
             else:
                 self.give_back([(node, gpus) for *_, node, gpus in placed])
                 return []
         return list(self._rows(service, unit, placed))
 
-    def has_room(self, blocks: Sequence[Block], s1s: Sequence[int]) -> bool:
-        """Return True if the S1 switches ``s1s`` have enough free GPUs of each type for ``blocks``.
+    def has_room(self, blocks: Sequence[Block], switches: Sequence[int]) -> bool:
+        """Return True if S1 ``switches`` have enough free GPUs of each type for ``blocks``.
 
         Nodes are not considered, so placing the blocks may still fail.
         """
-        need = np.zeros(self.free_s1.shape[1], np.int64)
+        needed_gpus = np.zeros(self.free_s1.shape[1], np.int64)
         for block in blocks:
-            for _, gpu, size in block.instances:
-                need[gpu] += size
-        return bool((self.free_s1[list(s1s)].sum(axis=0) >= need).all())
+            for _, gpu, gpus in block.instances:
+                needed_gpus[gpu] += gpus
+        return bool((self.free_s1[list(switches)].sum(axis=0) >= needed_gpus).all())
 
     def _switches_to_try(self, block: Block, s1s: Sequence[int], used: list[int]) -> list[int]:
         """Return the switches of ``s1s`` to try for a replica.

@@ -3,7 +3,7 @@
 ``placement.problem`` explains unit, subgroup, S1 and S2.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,51 +78,47 @@ def measure_placement(
     share of bandwidth at each level of switches.
     """
     units = measure_units(problem, placement, shares)
-    used = problem.taken + placement.used_gpus(len(problem.topology))
-    free = problem.topology.gpus - used
-    fragments = int(free[(used > 0) & (free > 0)].sum())
-    high = problem.tiers[problem.topology.s1] == HIGH
+    used_gpus = problem.taken + placement.used_gpus(len(problem.topology))
+    free_gpus = problem.topology.gpus - used_gpus
+    fragment_gpus = int(free_gpus[(used_gpus > 0) & (free_gpus > 0)].sum())
+    is_high = problem.tiers[problem.topology.s1] == HIGH
     # Only units with several roles exchange KV caches.
-    several_roles = np.array([len(service.roles) > 1 for service in problem.services], bool)
-    communicates = several_roles[units.service]
-    honoured = float(units.honoured[communicates].mean()) if communicates.any() else None
+    has_several_roles = np.array([len(service.roles) > 1 for service in problem.services], bool)
+    sends_kv = has_several_roles[units.service]
+    kv_gpus = units.gpus * sends_kv
+    honoured = float(units.honoured[sends_kv].mean()) if sends_kv.any() else None
     return Measures(
-        points=_unit_points(problem, placement, units) + POINTS.fragment * fragments,
+        points=_unit_points(problem, placement, units) + POINTS.fragment * fragment_gpus,
         units=len(units.unit),
         gpus=int(units.gpus.sum()),
         unplaced_units=sum(gap.number for gap in placement.unplaced),
         affinity_honoured=honoured,
         affinity_missed=int((~units.honoured).sum()),
         split_units=int(units.split.sum()),
-        bandwidth_lost=_bandwidth_lost(units.gpus * communicates, units.share),
+        bandwidth_lost=float((kv_gpus * (1 - units.share)).sum() / max(1, kv_gpus.sum())),
         fallback_gpus=int(units.fallback_gpus.sum()),
         dear_gpus=int(units.dear_gpus.sum()),
-        high_free_gpus=int(free[high].sum()),
-        high_gpus=int(problem.topology.gpus[high].sum()),
-        fragmented_gpus=fragments,
+        high_free_gpus=int(free_gpus[is_high].sum()),
+        high_gpus=int(problem.topology.gpus[is_high].sum()),
+        fragmented_gpus=fragment_gpus,
     )
-
-
-def _bandwidth_lost(gpus: IntArray, share: FloatArray) -> float:
-    """Return the share of bandwidth that units lose, weighted by ``gpus [unit]``; 0 without any."""
-    return float((gpus * (1 - share)).sum() / max(1, gpus.sum()))
 
 
 def _unit_points(problem: PlacementProblem, placement: Placement, units: Units) -> float:
     """Return the penalty points of all units of ``placement``, without those of fragments."""
-    weight = np.array([1.0 + service.priority for service in problem.services])
+    service_weight = np.array([1.0 + service.priority for service in problem.services])
     points: float = POINTS.unplaced * sum(
-        weight[gap.service] * gap.number * problem.services[gap.service].gpus(gap.shape)
+        service_weight[gap.service] * gap.number * problem.services[gap.service].gpus(gap.shape)
         for gap in placement.unplaced
     )
     # A split unit counts as unplaced, and earns nothing for filling fragments.
-    per_gpu = POINTS.unplaced * weight[units.service] + POINTS.fragment
-    points += float((per_gpu * units.gpus)[units.split].sum())
-    unsplit = ~units.split
-    points += POINTS.missed * float(units.gpus[unsplit & ~units.honoured].sum())
-    points += POINTS.bandwidth * float((units.gpus * (1 - units.share))[unsplit].sum())
-    points += POINTS.fallback * float(units.fallback_gpus[unsplit].sum())
-    return points + POINTS.tier * float(units.dear_gpus[unsplit].sum())
+    points_per_gpu = POINTS.unplaced * service_weight[units.service] + POINTS.fragment
+    points += float((points_per_gpu * units.gpus)[units.split].sum())
+    is_whole = ~units.split
+    points += POINTS.missed * float(units.gpus[is_whole & ~units.honoured].sum())
+    points += POINTS.bandwidth * float((units.gpus * (1 - units.share))[is_whole].sum())
+    points += POINTS.fallback * float(units.fallback_gpus[is_whole].sum())
+    return points + POINTS.tier * float(units.dear_gpus[is_whole].sum())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,44 +164,31 @@ def measure_units(
     service, number = units  # of each unit
     by_unit = _Groups(unit.reshape(-1), len(number))
     s1 = tree.s1[placement.node]  # of each row
-    several_roles = np.array([len(spec.roles) > 1 for spec in services], bool)[service]
-    level = _lowest_level(tree.above, placement.node, by_unit)
+    has_several_roles = np.array([len(spec.roles) > 1 for spec in services], bool)[service]
+    # The lowest level at which all nodes of a unit have one parent: tried downwards.
+    level = np.full(by_unit.count, CENTRE, np.int64)
+    for tried in (CENTRE, S2, S1, RACK, NODE):
+        level[by_unit.are_equal(tree.above(tried)[placement.node])] = tried
     # The highest network level that the affinity of each service allows.
-    reach = np.array([{"s1": S1, "s2": S2, "none": CENTRE}[spec.affinity] for spec in services])
-    is_near = ~several_roles | (level <= reach[service])
-    preferred = _preferred_types(problem)[placement.service, placement.role, placement.part]
-    on_other_type = tree.gpu[placement.node] != preferred
+    levels = {"s1": S1, "s2": S2, "none": CENTRE}
+    allowed_level = np.array([levels[spec.affinity] for spec in services])
+    is_near = ~has_several_roles | (level <= allowed_level[service])
+    preferred_type = _preferred_types(problem)[placement.service, placement.role, placement.part]
+    needed_tier = np.array([spec.lowest_priority for spec in services], np.int64)
+    steps_above = np.maximum(0, problem.tiers[s1] - needed_tier[placement.service])  # of each row
+    on_other_type = tree.gpu[placement.node] != preferred_type
     return Units(
         service=service,
         unit=number,
         gpus=by_unit.sums(placement.gpus),
         level=level,
         honoured=is_near & ~_has_broken_replica(problem, placement, by_unit),
-        split=several_roles & ~by_unit.are_equal(problem.subgroup[s1]),
-        share=np.where(several_roles, np.asarray(shares, float)[level], 1.0),
+        split=has_several_roles & ~by_unit.are_equal(problem.subgroup[s1]),
+        share=np.where(has_several_roles, np.asarray(shares, float)[level], 1.0),
         fallback_gpus=by_unit.sums(placement.gpus * on_other_type),
-        dear_gpus=by_unit.sums(placement.gpus * _steps_above(problem, placement)),
+        dear_gpus=by_unit.sums(placement.gpus * steps_above),
         tier=by_unit.largest(problem.tiers[s1]),
     )
-
-
-def _steps_above(problem: PlacementProblem, placement: Placement) -> IntArray:
-    """Return the steps of priority that a row's subgroup is above the need of its service."""
-    needed_tier = np.array([service.lowest_priority for service in problem.services], np.int64)
-    tier = problem.tiers[problem.topology.s1[placement.node]]
-    return np.asarray(np.maximum(0, tier - needed_tier[placement.service]))
-
-
-def _lowest_level(above: Callable[[int], IntArray], node: IntArray, by_unit: _Groups) -> IntArray:
-    """Return the lowest network level at which all nodes of a unit have one parent, ``[unit]``.
-
-    Each row puts GPUs on ``node [row]``. ``above(level)[n]`` is the parent of node n at a level of
-    ``Topology``.
-    """
-    lowest = np.full(by_unit.count, CENTRE, np.int64)
-    for level in (CENTRE, S2, S1, RACK, NODE):  # downwards, so that the lowest remains
-        lowest[by_unit.are_equal(above(level)[node])] = level
-    return lowest
 
 
 def _has_broken_replica(
@@ -221,19 +204,21 @@ def _has_broken_replica(
     )
     by_replica = _Groups(replica_of_row.reshape(-1), replicas.shape[1])
     under_one_switch = by_replica.are_equal(problem.topology.s1[placement.node])
-    has_parts = [any(len(role.parts) > 1 for role in spec.roles) for spec in problem.services]
-    counts = np.array(has_parts, bool)[placement.service]
-    broken = ~under_one_switch[by_replica.of_row] & counts  # of each row
+    services_with_parts = [
+        any(len(role.parts) > 1 for role in spec.roles) for spec in problem.services
+    ]
+    has_several_parts = np.array(services_with_parts, bool)[placement.service]
+    broken = ~under_one_switch[by_replica.of_row] & has_several_parts  # of each row
     return by_unit.sums(broken) > 0
 
 
-def service_share(units: Units, s: int) -> tuple[float, float] | None:
-    """Return the mean and the worst share of bandwidth for the KV transfers of service ``s``.
+def service_share(units: Units, service_id: int) -> tuple[float, float] | None:
+    """Return the mean and the worst share of bandwidth for the KV transfers of a service.
 
     The mean is harmonic over the service's units, weighted by GPUs, so it gives the mean transfer
     time. None: the service has no units.
     """
-    of_service = units.service == s
+    of_service = units.service == service_id
     if not of_service.any():
         return None
     gpus, share = units.gpus[of_service], np.maximum(units.share[of_service], 1e-9)
@@ -246,8 +231,8 @@ def _preferred_types(problem: PlacementProblem) -> IntArray:
     roles = max((len(service.roles) for service in services), default=0)
     parts = max((len(role.parts) for service in services for role in service.roles), default=0)
     types = np.zeros((len(services), roles, parts), np.int64)
-    for s, service in enumerate(services):
-        for r, role in enumerate(service.roles):
-            for p, part in enumerate(role.parts):
-                types[s, r, p] = part.types[0]
+    for service_id, service in enumerate(services):
+        for role_index, role in enumerate(service.roles):
+            for part_index, part in enumerate(role.parts):
+                types[service_id, role_index, part_index] = part.types[0]
     return types

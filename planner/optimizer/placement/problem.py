@@ -89,16 +89,17 @@ class Service:
         by_preference = sorted(all_ranks, key=lambda ranks: (sum(ranks), ranks))
         alternatives = []
         for ranks in by_preference[:MOST_ALTERNATIVES]:
-            # One type for each part, dealt out to the roles in order.
-            chosen = iter(types[rank] for types, rank in zip(type_lists, ranks, strict=True))
-            alternatives.append(
-                tuple(tuple(next(chosen) for _ in role.parts) for role in self.roles)
-            )
+            chosen = [types[rank] for types, rank in zip(type_lists, ranks, strict=True)]
+            by_role, first_part = [], 0  # one type for each part of a role
+            for role in self.roles:
+                by_role.append(tuple(chosen[first_part : first_part + len(role.parts)]))
+                first_part += len(role.parts)
+            alternatives.append(tuple(by_role))
         return tuple(alternatives)
 
     def gpus(self, shape: tuple[int, ...]) -> int:
         """Return the GPUs of one unit of ``shape`` (replicas by role)."""
-        return sum(n * role.gpus for n, role in zip(shape, self.roles, strict=True))
+        return sum(count * role.gpus for count, role in zip(shape, self.roles, strict=True))
 
     def fallback_gpus(
         self, shape: tuple[int, ...], alternative: tuple[tuple[int, ...], ...]
@@ -108,8 +109,8 @@ class Service:
         ``alternative`` has the GPU type of each part, by role.
         """
         return sum(
-            n * part.gpus * part.count
-            for n, role, types in zip(shape, self.roles, alternative, strict=True)
+            replicas * part.gpus * part.count
+            for replicas, role, types in zip(shape, self.roles, alternative, strict=True)
             for part, gpu in zip(role.parts, types, strict=True)
             if gpu != part.types[0]
         )
@@ -139,12 +140,15 @@ def split_units(
     if not any(replicas):
         return ()
     per_unit = ratio or (1,) * len(replicas)
-    number = max(1, min(n // k for n, k in zip(replicas, per_unit, strict=True)))
-    if len(replicas) > 1 and not all(replicas):
-        number = 1
+    unit_count = min(count // each for count, each in zip(replicas, per_unit, strict=True))
+    if unit_count < 1 or (len(replicas) > 1 and not all(replicas)):
+        unit_count = 1
     # By role, the replicas in each unit: the first units get one more if it does not divide.
-    by_role = [[n // number + (i < n % number) for i in range(number)] for n in replicas]
-    shapes = list(zip(*by_role, strict=True))
+    counts_by_role = []
+    for count in replicas:
+        each, left_over = divmod(count, unit_count)
+        counts_by_role.append([each + (unit < left_over) for unit in range(unit_count)])
+    shapes = list(zip(*counts_by_role, strict=True))
     return tuple((shape, shapes.count(shape)) for shape in dict.fromkeys(shapes))
 
 
@@ -237,14 +241,14 @@ class PlacementProblem:
         otherwise.
         """
         tree = self.topology
-        count = int(tree.s1.max(initial=-1)) + 1
-        mixed = {above: _has_several_types(tree, above) for above in (S1, S2)}
-        tier = np.full(count, LOW, np.int64)
+        switch_count = int(tree.s1.max(initial=-1)) + 1
+        is_mixed = {above: _has_several_types(tree, above) for above in (S1, S2)}
+        tiers = np.full(switch_count, LOW, np.int64)
         # By node: ``tree.s1`` is the switch above it.
-        under_mixed_s2, under_mixed_s1 = mixed[S2][tree.s2], mixed[S1][tree.s1]
-        tier[tree.s1[under_mixed_s2]] = MEDIUM
-        tier[tree.s1[under_mixed_s1]] = HIGH
-        return tier
+        under_mixed_s2, under_mixed_s1 = is_mixed[S2][tree.s2], is_mixed[S1][tree.s1]
+        tiers[tree.s1[under_mixed_s2]] = MEDIUM
+        tiers[tree.s1[under_mixed_s1]] = HIGH
+        return tiers
 
     @cached_property
     def subgroup(self) -> IntArray:

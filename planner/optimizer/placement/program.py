@@ -113,30 +113,25 @@ def build_program(problem: PlacementProblem, free: FreeSlots, shares: Sequence[f
     node_rows = _node_rows(program, problem, switches)
     for number, service in enumerate(problem.services):
         if service.shapes:
+            demand_rows = []
+            for shape, (replicas, units) in enumerate(service.shapes):
+                row = program.row(units, units)
+                demand_rows.append(row)
+                points = POINTS.unplaced * (1 + service.priority) * service.gpus(replicas)
+                program.column(Key("none", number, shape), points, units, [(row, 1.0)])
             columns = _ServiceColumns(
                 program=program,
                 problem=problem,
                 free=free,
                 number=number,
                 switches=[s1 for s1 in switches if problem.centre_of_s1[s1] == service.centre],
-                demand_rows=_demand_rows(program, number, service),
+                demand_rows=demand_rows,
                 slot_rows=slot_rows,
                 node_rows=node_rows,
                 bandwidth=(max(shares[: S1 + 1]), shares[S2]),
             )
             columns.add_placed_units()
     return program
-
-
-def _demand_rows(program: Program, number: int, service: Service) -> list[int]:
-    """Add a row and the variable "none" for each shape of service ``number``; return the rows."""
-    rows = []
-    for shape, (replicas, units) in enumerate(service.shapes):
-        row = program.row(units, units)
-        rows.append(row)
-        points = POINTS.unplaced * (1 + service.priority) * service.gpus(replicas)
-        program.column(Key("none", number, shape), points, units, [(row, 1.0)])
-    return rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,16 +171,16 @@ class _ServiceColumns:
         """Add the variables "unit": units of a shape under each S1 switch."""
         replicas, units = self.service.shapes[shape]
         blocks = unit_blocks(self.service, replicas, self.service.alternatives[alternative])
-        need = self.free.used_by(blocks)
+        slots_per_unit = self.free.used_by(blocks)
         for s1 in self.switches:
-            fit = _units_that_fit(self.free.slots[s1], need)
-            if fit:
-                nodes, saved = _node_entries(self.node_rows, s1, blocks)
-                uses = _slot_entries(self.slot_rows[s1], need)
-                cost = self._points(alternative, replicas, s1, self.bandwidth[0]) - saved
-                entries = [(self.demand_rows[shape], 1.0), *uses, *nodes]
+            units_that_fit = _units_that_fit(self.free.slots[s1], slots_per_unit)
+            if units_that_fit:
+                node_entries, saved_points = _node_entries(self.node_rows, s1, blocks)
+                slot_entries = _slot_entries(self.slot_rows[s1], slots_per_unit)
+                cost = self._points(alternative, replicas, s1, self.bandwidth[0]) - saved_points
+                entries = [(self.demand_rows[shape], 1.0), *slot_entries, *node_entries]
                 key = Key("unit", self.number, shape, alternative, s1)
-                self.program.column(key, cost, float(min(units, fit)), entries)
+                self.program.column(key, cost, float(min(units, units_that_fit)), entries)
 
     def add_wide_units(
         self, alternative: int, shape: int, part_rows: dict[tuple[int, int], int]
@@ -197,16 +192,16 @@ class _ServiceColumns:
         """
         replicas, units = self.service.shapes[shape]
         blocks = unit_blocks(self.service, replicas, self.service.alternatives[alternative])
-        need = self.free.used_by(blocks)
-        missed = self.service.gpus(replicas) if self.service.affinity == "s1" else 0  # GPUs
+        slots_per_unit = self.free.used_by(blocks)
+        missed_gpus = self.service.gpus(replicas) if self.service.affinity == "s1" else 0
         by_subgroup: dict[int, list[int]] = defaultdict(list)
         for s1 in self.switches:
             by_subgroup[int(self.problem.subgroup[s1])].append(s1)
-        for subgroup, members in sorted(by_subgroup.items()):
-            if (self.free.slots[members].sum(axis=0) < need).any():
+        for subgroup, subgroup_switches in sorted(by_subgroup.items()):
+            if (self.free.slots[subgroup_switches].sum(axis=0) < slots_per_unit).any():
                 continue
-            cost = self._points(alternative, replicas, members[0], self.bandwidth[1])
-            cost += POINTS.missed * missed
+            cost = self._points(alternative, replicas, subgroup_switches[0], self.bandwidth[1])
+            cost += POINTS.missed * missed_gpus
             entries = [(self.demand_rows[shape], 1.0)]
             for role, count in enumerate(replicas):
                 if (role, subgroup) not in part_rows:
@@ -223,15 +218,17 @@ class _ServiceColumns:
         for (role, subgroup), row in part_rows.items():
             one_replica = [int(other == role) for other in range(len(self.service.roles))]
             blocks = unit_blocks(self.service, one_replica, self.service.alternatives[alternative])
-            need = self.free.used_by(blocks)
-            most = sum(replicas[role] * units for replicas, units in self.service.shapes)
+            slots_per_replica = self.free.used_by(blocks)
+            max_replicas = sum(replicas[role] * units for replicas, units in self.service.shapes)
             for s1 in self.switches:
-                fit = _units_that_fit(self.free.slots[s1], need)
-                if fit and self.problem.subgroup[s1] == subgroup:
-                    nodes, saved = _node_entries(self.node_rows, s1, blocks)
-                    entries = [(row, 1.0), *_slot_entries(self.slot_rows[s1], need), *nodes]
+                replicas_that_fit = _units_that_fit(self.free.slots[s1], slots_per_replica)
+                if replicas_that_fit and self.problem.subgroup[s1] == subgroup:
+                    node_entries, saved_points = _node_entries(self.node_rows, s1, blocks)
+                    slot_entries = _slot_entries(self.slot_rows[s1], slots_per_replica)
+                    entries = [(row, 1.0), *slot_entries, *node_entries]
                     key = Key("part", self.number, role, alternative, s1, subgroup)
-                    self.program.column(key, -saved, float(min(most, fit)), entries)
+                    upper = float(min(max_replicas, replicas_that_fit))
+                    self.program.column(key, -saved_points, upper, entries)
 
     def _points(
         self, alternative: int, replicas: tuple[int, ...], s1: int, bandwidth: float
@@ -243,21 +240,22 @@ class _ServiceColumns:
         """
         service, gpus = self.service, self.service.gpus(replicas)
         types = service.alternatives[alternative]
-        fallback = POINTS.fallback * service.fallback_gpus(replicas, types)
+        fallback_points = POINTS.fallback * service.fallback_gpus(replicas, types)
         lost_share = 1 - bandwidth if len(service.roles) > 1 else 0.0
         tiers_above = max(0, int(self.problem.tiers[s1]) - service.lowest_priority)
-        return fallback + POINTS.bandwidth * gpus * lost_share + POINTS.tier * gpus * tiers_above
+        bandwidth_points = POINTS.bandwidth * gpus * lost_share
+        return fallback_points + bandwidth_points + POINTS.tier * gpus * tiers_above
 
 
-def _units_that_fit(slots: IntArray, need: IntArray) -> int:
-    """Return how many units, each with the slots ``need [entry]``, fit into ``slots [entry]``."""
-    used = need > 0
-    return int((slots[used] // need[used]).min()) if used.any() else 0
+def _units_that_fit(slots: IntArray, slots_per_unit: IntArray) -> int:
+    """Return how many units, of ``slots_per_unit [entry]`` each, fit into ``slots [entry]``."""
+    is_used = slots_per_unit > 0
+    return int((slots[is_used] // slots_per_unit[is_used]).min()) if is_used.any() else 0
 
 
-def _slot_entries(rows: Sequence[int], need: IntArray) -> list[tuple[int, float]]:
-    """Return the (row, coefficient) entries of a variable that uses ``need [i]`` slots of row i."""
-    return [(row, float(n)) for row, n in zip(rows, need, strict=True)]
+def _slot_entries(rows: Sequence[int], slots_per_unit: IntArray) -> list[tuple[int, float]]:
+    """Return (row, coefficient) entries of a variable that uses ``slots_per_unit`` of each row."""
+    return [(row, float(slots)) for row, slots in zip(rows, slots_per_unit, strict=True)]
 
 
 def _node_rows(
@@ -270,18 +268,19 @@ def _node_rows(
     tree = problem.topology
     rows = {}
     for s1 in switches:
-        under = tree.s1 == s1
-        for gpu in np.unique(tree.gpu[under]).tolist():
-            nodes = under & (tree.gpu == gpu)
-            size = int(tree.gpus[nodes].max())
-            if size != tree.gpus[nodes].min():
+        is_under = tree.s1 == s1
+        for gpu in np.unique(tree.gpu[is_under]).tolist():
+            nodes = is_under & (tree.gpu == gpu)
+            node_gpus = int(tree.gpus[nodes].max())
+            if node_gpus != tree.gpus[nodes].min():
                 # Nodes of several sizes: fragments are not charged. The bound stays valid.
                 continue
             taken_gpus = int(problem.taken[nodes].sum())
             row = rows[s1, gpu] = program.row(float(taken_gpus), INF)
             program.fixed -= POINTS.fragment * taken_gpus
             key = Key("open", 0, 0, alternative=gpu, place=s1)
-            program.column(key, POINTS.fragment * size, int(nodes.sum()), [(row, float(size))])
+            entries = [(row, float(node_gpus))]
+            program.column(key, POINTS.fragment * node_gpus, int(nodes.sum()), entries)
     return rows
 
 
@@ -293,10 +292,10 @@ def _node_entries(
     ``node_rows`` are by switch and GPU type. A used node is charged for all its GPUs, as if all
     were fragments. The GPUs that ``blocks`` occupy are no fragments, so their points are taken off.
     """
-    used = Counter[int]()  # GPUs by row
+    gpus_by_row = Counter[int]()  # GPUs by row
     for block in blocks:
         for _, gpu, gpus in block.instances:
             if (s1, gpu) in node_rows:
-                used[node_rows[s1, gpu]] += gpus
-    entries = [(row, -float(gpus)) for row, gpus in used.items()]
-    return entries, POINTS.fragment * used.total()
+                gpus_by_row[node_rows[s1, gpu]] += gpus
+    entries = [(row, -float(gpus)) for row, gpus in gpus_by_row.items()]
+    return entries, POINTS.fragment * gpus_by_row.total()

@@ -5,30 +5,38 @@ import numpy as np
 from planner.optimizer.placement.problem import Placement, PlacementProblem
 
 
-def placed_replicas(placed: Placement, s: int, roles: int) -> tuple[int, ...]:
-    """Return the number of placed replicas of service ``s``, by role; ``roles`` is their number."""
-    of_service = placed.service == s
-    keys = np.unique(np.stack([placed.role, placed.unit, placed.replica])[:, of_service], axis=1)
-    return tuple(int((keys[0] == r).sum()) for r in range(roles))
+def placed_replicas(placed: Placement, service_id: int, roles: int) -> tuple[int, ...]:
+    """Return the number of placed replicas of a service for each of its ``roles`` roles."""
+    of_service = placed.service == service_id
+    columns = np.stack([placed.role, placed.unit, placed.replica])[:, of_service]
+    role_of_replica = np.unique(columns, axis=1)[0]
+    return tuple(int((role_of_replica == role).sum()) for role in range(roles))
 
 
 def scale_in(
-    problem: PlacementProblem, placed: Placement, s: int, less: tuple[int, ...]
+    problem: PlacementProblem,
+    placed: Placement,
+    service_id: int,
+    to_remove_by_role: tuple[int, ...],
 ) -> Placement:
-    """Return ``placed`` with ``less[role]`` fewer replicas of service ``s``.
+    """Return ``placed`` with ``to_remove_by_role[role]`` fewer replicas of a service.
 
     Whole units are removed first, as long as no more replicas are removed than asked for. Units on
     subgroups of the highest priority go first, then the newest units. Further replicas come from
     single units in the same order, which keep one replica of each role. The last replicas go only
     if the service ends.
     """
-    roles = len(problem.services[s].roles)
-    to_remove = np.array(less)  # replicas by role
+    roles = len(problem.services[service_id].roles)
+    to_remove = np.array(to_remove_by_role)  # replicas by role
     removed = np.zeros(len(placed), bool)
     kept_units = []
-    for unit in _removal_order(problem, placed, s):
-        of_unit = (placed.service == s) & (placed.unit == unit)
-        replicas = np.array(placed_replicas(placed.rows(of_unit), s, roles))
+    rows = placed.rows(placed.service == service_id)
+    tier = problem.tiers[problem.topology.s1[rows.node]]
+    units = np.unique(rows.unit).tolist()
+    units.sort(key=lambda unit: (-int(tier[rows.unit == unit].max()), -unit))
+    for unit in units:
+        of_unit = (placed.service == service_id) & (placed.unit == unit)
+        replicas = np.array(placed_replicas(placed.rows(of_unit), service_id, roles))
         if (replicas <= to_remove).all():
             to_remove -= replicas
             removed |= of_unit
@@ -45,11 +53,3 @@ def scale_in(
                 removed |= members & np.isin(placed.replica, newest)
                 to_remove[role] -= len(newest)
     return placed.rows(~removed)
-
-
-def _removal_order(problem: PlacementProblem, placed: Placement, s: int) -> list[int]:
-    """Return the units of service ``s``, those to remove first at the front."""
-    rows = placed.rows(placed.service == s)
-    priority = problem.tiers[problem.topology.s1[rows.node]]
-    units = np.unique(rows.unit).tolist()
-    return sorted(units, key=lambda unit: (-int(priority[rows.unit == unit].max()), -unit))

@@ -21,17 +21,19 @@ def place_blind(problem: PlacementProblem, seed: int = 0) -> Placement:
     shuffled = np.random.default_rng(seed).permutation(len(tree))
     rows: list[Row] = []
     unplaced: list[UnplacedUnits] = []
-    for index in by_priority(problem.services):
-        service = problem.services[index]
-        pool = shuffled[tree.centre[shuffled] == service.centre]
-        nodes_of = {gpu: pool[tree.gpu[pool] == gpu] for gpu in range(len(tree.gpu_types))}
+    for service_id in by_priority(problem.services):
+        service = problem.services[service_id]
+        centre_nodes = shuffled[tree.centre[shuffled] == service.centre]
+        nodes_by_type = {
+            gpu: centre_nodes[tree.gpu[centre_nodes] == gpu] for gpu in range(len(tree.gpu_types))
+        }
         unit = 0
         for shape, number in service.shapes:
             for placed_units in range(number):
-                unit_rows = _place_unit(service, index, unit, shape, ledger, nodes_of)
+                unit_rows = _place_unit(service, service_id, unit, shape, ledger, nodes_by_type)
                 if not unit_rows:
-                    reason = no_room_reason(problem, ledger, index, shape)
-                    unplaced.append(UnplacedUnits(index, shape, number - placed_units, reason))
+                    reason = no_room_reason(problem, ledger, service_id, shape)
+                    unplaced.append(UnplacedUnits(service_id, shape, number - placed_units, reason))
                     break
                 rows += unit_rows
                 unit += 1
@@ -40,7 +42,7 @@ def place_blind(problem: PlacementProblem, seed: int = 0) -> Placement:
 
 def _place_unit(
     service: Service,
-    index: int,
+    service_id: int,
     unit: int,
     shape: tuple[int, ...],
     ledger: Ledger,
@@ -48,36 +50,36 @@ def _place_unit(
 ) -> list[Row]:
     """Place unit number ``unit`` of a service; return its rows, [] if an instance does not fit.
 
-    ``index`` is that of the service. ``shape`` is the unit's replicas by role. Each instance goes
-    to the freest node of its most preferred GPU type with room. ``nodes_of`` has the nodes of each
-    GPU type.
+    ``service_id`` is that of the service. ``shape`` is the unit's replicas by role. Each
+    instance goes to the freest node of its most preferred GPU type with room. ``nodes_of`` has the
+    nodes of each GPU type.
     """
     rows: list[Row] = []
     first_instance = ledger.next_instance
     for block in unit_blocks(service, shape, service.alternatives[0]):
         for part, _, size in block.instances:
-            taken: list[tuple[int, int]] = []  # GPUs by node
+            gpus_by_node: list[tuple[int, int]] = []
             for gpu in service.roles[block.role].parts[part].types:
-                taken = taken or _take_on_freest_node(ledger, nodes_of[gpu], size)
-            if not taken:
+                gpus_by_node = gpus_by_node or _take_on_freest_node(ledger, nodes_of[gpu], size)
+            if not gpus_by_node:
                 ledger.give_back([(node, gpus) for *_, node, gpus in rows])
                 ledger.next_instance = first_instance
                 return []
-            replica = index, unit, block.role, block.replica, part, ledger.next_instance
-            rows += [(*replica, node, gpus) for node, gpus in taken]
+            replica = service_id, unit, block.role, block.replica, part, ledger.next_instance
+            rows += [(*replica, node, gpus) for node, gpus in gpus_by_node]
             ledger.next_instance += 1
     return rows
 
 
-def _take_on_freest_node(ledger: Ledger, nodes: np.ndarray, size: int) -> list[tuple[int, int]]:
-    """Allocate ``size`` GPUs on the node with the most free GPUs; return (node, GPUs) pairs.
+def _take_on_freest_node(ledger: Ledger, nodes: np.ndarray, gpus: int) -> list[tuple[int, int]]:
+    """Allocate ``gpus`` GPUs on the node with the most free GPUs; return (node, GPUs) pairs.
 
     The result is [] if no node has room. Instances larger than a node take whole free nodes.
     """
-    largest = int(ledger.size[nodes].max(initial=0))
-    if size > largest:
-        return ledger.take(nodes, size)
+    largest_node = int(ledger.size[nodes].max(initial=0))
+    if gpus > largest_node:
+        return ledger.take(nodes, gpus)
     if not len(nodes):
         return []
-    best = int(nodes[np.argmax(ledger.free[nodes])])
-    return ledger.take(np.array([best]), size) if ledger.free[best] >= size else []
+    freest = int(nodes[np.argmax(ledger.free[nodes])])
+    return ledger.take(np.array([freest]), gpus) if ledger.free[freest] >= gpus else []

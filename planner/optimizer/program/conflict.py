@@ -38,7 +38,7 @@ def conflicting_set(problem: HorizonProblem) -> str:
     """
     draft = draft_program(problem, cuts=False)
     program = draft.builder.program()
-    family_of = {
+    family_by_row = {
         row: family
         for family in draft.builder.families
         if family.words is not None
@@ -46,38 +46,32 @@ def conflicting_set(problem: HorizonProblem) -> str:
     }
     # Rows are tried in this order: limits before demands, and late periods before early ones. Joint
     # demands are left out first of all, so that the set names a region if it can.
-    order = sorted(family_of, reverse=True)
-    without_joint = [row for row in order if family_of[row].name != "global"]
-    infeasible = _SwitchableRows(program, order, relaxed=True).infeasible
+    rows_in_order = sorted(family_by_row, reverse=True)
+    without_joint = [row for row in rows_in_order if family_by_row[row].name != "global"]
+    infeasible = _SwitchableRows(program, rows_in_order, relaxed=True).infeasible
     budget_s, integral = LP_BUDGET_S, ""
-    if not infeasible(order):
-        infeasible = _SwitchableRows(program, order, relaxed=False).infeasible
+    if not infeasible(rows_in_order):
+        infeasible = _SwitchableRows(program, rows_in_order, relaxed=False).infeasible
         budget_s, integral = WHOLE_BUDGET_S, " with whole replicas (fractional replicas would fit)"
-    candidates = without_joint if infeasible(without_joint) else order
+    candidates = without_joint if infeasible(without_joint) else rows_in_order
+    periods = "a period" if problem.lead == 1 else f"{problem.lead} periods"
+    lead_words = f", as a replica serves {periods} after its start" if problem.lead else ""
     members = minimal_rows(candidates, infeasible, budget_s)
     return (
-        f"These cannot all hold{integral}{_lead_words(problem.lead)}: "
-        f"{_row_words(members, family_of)}. Relax any one of "
+        f"These cannot all hold{integral}{lead_words}: "
+        f"{_row_words(members, family_by_row)}. Relax any one of "
         "them: add GPUs, plan for less demand, lower epsilon, or change the limits named."
     )
 
 
-def _row_words(rows: Iterable[int], family_of: dict[int, RowFamily]) -> str:
-    """Return the limits and demands of ``rows`` in words; ``family_of`` is by row."""
+def _row_words(rows: Iterable[int], family_by_row: dict[int, RowFamily]) -> str:
+    """Return the limits and demands of ``rows`` in words; ``family_by_row`` is by row."""
     sentences = []
     for row in sorted(rows):
-        family = family_of[row]
+        family = family_by_row[row]
         assert family.words is not None
         sentences.append(family.words(row - family.first))
     return first_names(sentences)
-
-
-def _lead_words(lead: int) -> str:
-    """Return how many periods after its start a replica serves, in words; "" for none."""
-    if not lead:
-        return ""
-    periods = "a period" if lead == 1 else f"{lead} periods"
-    return f", as a replica serves {periods} after its start"
 
 
 def minimal_rows(
@@ -89,20 +83,20 @@ def minimal_rows(
     minimal only if ``budget_s`` seconds suffice. ``infeasible`` must be monotone: a superset of an
     infeasible set is infeasible.
     """
-    needed, block, began = list(rows), max(1, len(rows) // 2), perf_counter()
+    needed, block_size, began = list(rows), max(1, len(rows) // 2), perf_counter()
     while True:
-        kept = 0  # rows at the start of ``needed`` that blocks of this size cannot leave out
-        while kept < len(needed):
+        kept_count = 0  # rows at the start of ``needed`` that blocks of this size cannot leave out
+        while kept_count < len(needed):
             if perf_counter() - began > budget_s:
                 return needed
-            trial = needed[:kept] + needed[kept + block :]
+            trial = needed[:kept_count] + needed[kept_count + block_size :]
             if infeasible(trial):
                 needed = trial
             else:
-                kept += block
-        if block == 1:
+                kept_count += block_size
+        if block_size == 1:
             return needed
-        block //= 2
+        block_size //= 2
 
 
 class _SwitchableRows:

@@ -59,63 +59,66 @@ def _add_facets(
     region: int | None,
     columns: IntArray,
     lost: IntArray,
-    need: float,
+    need_tps: float,
 ) -> None:
-    """Add rows that whole instances must satisfy to serve ``need`` tokens/s of a model in a period.
+    """Add rows that whole instances must satisfy to serve ``need_tps`` of a model in a period.
 
     They are the facets of ``cover_facets`` over GPU ``columns [c]``. ``lost [c]`` instances of each
     are assumed gone. ``region`` None: all regions serve the demand together.
     """
-    facet_rows = cover_facets(draft.problem.first, model, columns, lost, need)
+    facet_rows = cover_facets(draft.problem.first, model, columns, lost, need_tps)
     if not len(facet_rows):
         return
-    inside = (draft.model == model) & np.isin(draft.column, columns)
+    is_covered = (draft.model == model) & np.isin(draft.column, columns)
     if region is not None:
-        inside &= draft.region == region
-    cells = np.flatnonzero(inside)
-    row = np.arange(len(facet_rows))[:, None]
+        is_covered &= draft.region == region
+    cells = np.flatnonzero(is_covered)
+    row_index = np.arange(len(facet_rows))[:, None]
     coefficients = facet_rows[:, np.searchsorted(columns, draft.column[cells])]
-    entries = draft.serving_instances(period, row, coefficients, cells)
+    entries = draft.serving_instances(period, row_index, coefficients, cells)
     draft.builder.add("whole", entries, facet_rows[:, -1], INF, len(facet_rows))
 
 
 def cover_facets(
-    problem: PlanningProblem, model: int, columns: IntArray, lost: IntArray, need: float
+    problem: PlanningProblem, model: int, columns: IntArray, lost: IntArray, need_tps: float
 ) -> FloatArray:
-    """Return inequalities a x >= b that all instance counts x with capacity for ``need`` satisfy.
+    """Return inequalities a x >= b that all instance counts x that serve ``need_tps`` satisfy.
 
-    ``need`` is in tokens/s. x counts the instances of GPU ``columns [c]``, of which ``lost [c]``
-    are assumed gone. The result is ``[facet, c + 1]``: the coefficients a, then b. It has no rows
-    if there are too many columns or points to list.
+    ``need_tps`` is in tokens/s. x counts the instances of GPU ``columns [c]``, of which ``lost
+    [c]`` are assumed gone. The result is ``[facet, c + 1]``: the coefficients a, then b. It has no
+    rows if there are too many columns or points to list.
     """
     no_rows = np.empty((0, len(columns) + 1))
-    if need <= 0 or not 0 < len(columns) <= COLUMNS:
+    if need_tps <= 0 or not 0 < len(columns) <= COLUMNS:
         return no_rows
-    enough = float(need * (1 - TOLERANCE))
+    enough_tps = float(need_tps * (1 - TOLERANCE))
     curves: tuple[tuple[float, ...], ...] = ()
     if lost.any() or is_nonlinear(problem)[model, columns].any():
-        curves = _capacity_curves(problem, model, columns, lost, enough)
+        curves = _capacity_curves(problem, model, columns, lost, enough_tps)
         if not curves:
             return no_rows
-    theta = problem.theta_tps[model, columns]
-    rows = facets(tuple(theta.tolist()), enough, curves).copy()
+    tps_each = problem.theta_tps[model, columns]
+    inequalities = facets(tuple(tps_each.tolist()), enough_tps, curves).copy()
     # CBC reads rounded decimals. A plan exactly on a facet could otherwise fall below it.
-    rows[:, -1] *= 1 - LOOSE
-    return rows
+    inequalities[:, -1] *= 1 - LOOSE
+    return inequalities
 
 
 def _capacity_curves(
-    problem: PlanningProblem, model: int, columns: IntArray, lost: IntArray, need: float
+    problem: PlanningProblem, model: int, columns: IntArray, lost: IntArray, need_tps: float
 ) -> tuple[tuple[float, ...], ...]:
     """Return the tokens/s of 0, 1, ... instances of each column; () with too many points."""
-    pools = list(zip(columns.tolist(), lost.tolist(), strict=True))
-    counts = [fewest_instances(problem, model, column, need, gone) for column, gone in pools]
+    columns_and_lost = list(zip(columns.tolist(), lost.tolist(), strict=True))
+    counts = [
+        fewest_instances(problem, model, column, need_tps, lost_count)
+        for column, lost_count in columns_and_lost
+    ]
     # The longest axis is computed from the others, so it adds no points.
     if np.prod(np.array(sorted(counts)[:-1], float) + 1) > POINTS:
         return ()
     return tuple(
-        tuple(capacity_curve(problem, model, column, count, gone).tolist())
-        for (column, gone), count in zip(pools, counts, strict=True)
+        tuple(capacity_curve(problem, model, column, count, lost_count).tolist())
+        for (column, lost_count), count in zip(columns_and_lost, counts, strict=True)
     )
 
 
@@ -131,21 +134,19 @@ def facets(
     that suffices alone. All are in tokens/s. The result is ``[facet, column + 1]``: a >= 0, then b,
     scaled to b = 1. Inequalities with b = 0 are omitted. Too large a problem has no rows.
     """
-    tables = [np.array(curve) for curve in curves] or _linear_curves(theta, need)
+    tables = [np.array(curve) for curve in curves]
+    if not tables:
+        counts = np.ceil(need / np.array(theta) - EDGE).astype(int)
+        tables = [tps * np.arange(count + 1) for tps, count in zip(theta, counts, strict=True)]
     max_counts = np.array([len(table) - 1 for table in tables])
     if len(tables) == 1:
-        most = max_counts[0]
-        return np.array([[1.0 / most, 1.0]]) if most > 0 else np.empty((0, 2))
+        max_count = max_counts[0]
+        return np.array([[1.0 / max_count, 1.0]]) if max_count > 0 else np.empty((0, 2))
     # The longest axis is computed from the others, not listed.
-    order = np.argsort(max_counts)[::-1]
-    rows = _facets_of_curves([tables[g] for g in order], max_counts[order], need)
-    return rows[:, [*np.argsort(order), len(order)]]
-
-
-def _linear_curves(theta: tuple[float, ...], need: float) -> list[FloatArray]:
-    """Return the capacity of 0, 1, ... instances, each of ``theta[g]``, up to ``need``."""
-    counts = np.ceil(need / np.array(theta) - EDGE).astype(int)
-    return [capacity * np.arange(n + 1) for capacity, n in zip(theta, counts, strict=True)]
+    longest_first = np.argsort(max_counts)[::-1]
+    sorted_tables = [tables[column] for column in longest_first]
+    rows = _facets_of_curves(sorted_tables, max_counts[longest_first], need)
+    return rows[:, [*np.argsort(longest_first), len(longest_first)]]
 
 
 def _facets_of_curves(curves: list[FloatArray], max_counts: IntArray, need: float) -> FloatArray:
@@ -173,17 +174,19 @@ def _minimal_covers(curves: list[FloatArray], need: float) -> FloatArray:
     carries ``need`` alone.
     """
     other_counts = itertools.product(*(range(len(curve)) for curve in curves[1:]))
-    others = np.array(list(other_counts))
-    carried = sum(curve[n] for curve, n in zip(curves[1:], others.T, strict=True))
+    other_rows = np.array(list(other_counts))
+    others_tps = sum(curve[counts] for curve, counts in zip(curves[1:], other_rows.T, strict=True))
     # The fewest instances of the first column that carry the rest.
-    rest = need - carried - EDGE * need
-    first = np.searchsorted(curves[0], rest).clip(0, len(curves[0]) - 1)
-    points = np.column_stack([first, others])
-    spare = carried + curves[0][first] - need
+    rest_tps = need - others_tps - EDGE * need
+    first_counts = np.searchsorted(curves[0], rest_tps).clip(0, len(curves[0]) - 1)
+    points = np.column_stack([first_counts, other_rows])
+    spare_tps = others_tps + curves[0][first_counts] - need
     # Capacity that each count's last instance adds.
-    added = [np.diff(curve, prepend=curve[:1]) for curve in curves]
-    lost_with_one = np.column_stack([a[n] for a, n in zip(added, points.T, strict=True)])
-    is_minimal = (points == 0) | (spare[:, None] < lost_with_one - EDGE * need)
+    added_tps = [np.diff(curve, prepend=curve[:1]) for curve in curves]
+    lost_with_one = np.column_stack(
+        [tps[counts] for tps, counts in zip(added_tps, points.T, strict=True)]
+    )
+    is_minimal = (points == 0) | (spare_tps[:, None] < lost_with_one - EDGE * need)
     minimal: FloatArray = points[is_minimal.all(axis=1)].astype(float)
     return minimal
 

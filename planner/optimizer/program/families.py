@@ -89,11 +89,11 @@ def add_local_coverage(draft: Draft) -> None:
     """
     all_pairs = np.arange(draft.pairs)
     for period, window in enumerate(draft.problem.windows):
-        need = local_need_tps(window).ravel()
+        need_tps = local_need_tps(window).ravel()
         entries = draft.served_tps(period, all_pairs)
         entries += [(all_pairs, tier[period], 1.0) for tier in draft.unserved_local]
         words = partial(_own_words, window, draft.problem.period_suffix(period))
-        draft.builder.add("local", entries, need, INF, draft.pairs, words)
+        draft.builder.add("local", entries, need_tps, INF, draft.pairs, words)
 
 
 def add_global_coverage(draft: Draft) -> None:
@@ -122,14 +122,14 @@ def add_region_loss(draft: Draft) -> None:
     models, model = np.arange(len(problem.first.models)), draft.model_of_pair
     region = np.arange(draft.pairs) % len(problem.first.regions)
     for period, window in enumerate(problem.windows):
-        need = global_need_tps(window)
-        for lost, name in enumerate(window.regions):
-            remains = (region != lost).astype(float)
-            entries = draft.served_tps(period, model, remains)
+        need_tps = global_need_tps(window)
+        for lost_region, name in enumerate(window.regions):
+            is_left = (region != lost_region).astype(float)
+            entries = draft.served_tps(period, model, is_left)
             entries += [(model, tier[period], 1.0) for tier in draft.unserved_local]
             entries += [(models, tier[period], 1.0) for tier in draft.unserved_joint]
             words = partial(_joint_words, window, f" but {name}{problem.period_suffix(period)}")
-            draft.builder.add("regions", entries, need, INF, len(models), words)
+            draft.builder.add("regions", entries, need_tps, INF, len(models), words)
 
 
 def add_capacity(draft: Draft) -> None:
@@ -139,10 +139,10 @@ def add_capacity(draft: Draft) -> None:
     rows are not in the source.
     """
     for period, window in enumerate(draft.problem.windows):
-        row = draft.region * window.capacity_gpus.shape[1] + window.rows[draft.column]
-        size = window.gpus_per_instance[draft.model, draft.column]
-        entries: list[Entry] = [(row, draft.x[period], size)]
-        entries += draft.starting_instances(period, row, size)
+        capacity_row = draft.region * window.capacity_gpus.shape[1] + window.rows[draft.column]
+        gpus_each = window.gpus_per_instance[draft.model, draft.column]
+        entries: list[Entry] = [(capacity_row, draft.x[period], gpus_each)]
+        entries += draft.starting_instances(period, capacity_row, gpus_each)
         gpus = window.capacity_gpus
         words = partial(_capacity_words, window, draft.problem.period_suffix(period))
         draft.builder.add("capacity", entries, -INF, gpus.ravel(), gpus.size, words)
@@ -157,14 +157,14 @@ def add_reservations(draft: Draft) -> None:
     if draft.reserved is None or draft.used is None:
         return
     window, rows = draft.problem.first, np.arange(len(draft.reserved))
-    row = draft.region * window.capacity_gpus.shape[1] + window.rows[draft.column]
-    size = window.gpus_per_instance[draft.model, draft.column]
-    for period, used in enumerate(draft.used):
-        less_used = (rows, used, -1.0)
+    capacity_row = draft.region * window.capacity_gpus.shape[1] + window.rows[draft.column]
+    gpus_each = window.gpus_per_instance[draft.model, draft.column]
+    for period, used_variables in enumerate(draft.used):
+        less_used = (rows, used_variables, -1.0)
         reserved: list[Entry] = [(rows, draft.reserved, 1.0), less_used]
         draft.builder.add("reserved", reserved, 0.0, INF, len(rows))
-        starting = draft.starting_instances(period, row, size)
-        occupied = [(row, draft.x[period], size), *starting, less_used]
+        starting = draft.starting_instances(period, capacity_row, gpus_each)
+        occupied = [(capacity_row, draft.x[period], gpus_each), *starting, less_used]
         draft.builder.add("reserved", occupied, 0.0, INF, len(rows))
 
 
@@ -183,9 +183,9 @@ def add_power(draft: Draft) -> None:
             kw = np.where((draft.region == region) & counted, window.kw[draft.cell], 0.0)
             entries.append((row, draft.x[period], kw))
             entries += draft.starting_instances(period, row, kw)
-        most = window.power_kw[tuple(limits.T)]
+        limit_kw = window.power_kw[tuple(limits.T)]
         words = partial(_power_words, window, limits, draft.problem.period_suffix(period))
-        draft.builder.add(POWER, entries, -INF, most, len(limits), words)
+        draft.builder.add(POWER, entries, -INF, limit_kw, len(limits), words)
 
 
 def add_lending(draft: Draft) -> None:
@@ -262,35 +262,37 @@ def add_rerouting(draft: Draft) -> None:
 
 
 def _add_flows(
-    draft: Draft, allowed_shares: FloatArray, lost: int | None = None, words_before: str = ""
+    draft: Draft, allowed_shares: FloatArray, lost_region: int | None = None, words_before: str = ""
 ) -> None:
     """Add variables and rows for the traffic between regions at each model's joint peak.
 
     A flow is the demand of a model and home region that a serving region takes, in tokens/s. It is
     at most the share ``allowed_shares [home region, serving region]`` of the demand. Flows out of a
     home region must cover its demand. The capacity of a region must cover the flows into it, and
-    region ``lost`` takes none (None: no region is lost). ``words_before`` tells of the loss in
-    explanations of a conflict.
+    region ``lost_region`` takes none (None: no region is lost). ``words_before`` tells of the loss
+    in explanations of a conflict.
     """
     problem = draft.problem
     regions = len(problem.first.regions)
     pair, model = np.arange(draft.pairs), draft.model_of_pair
     region = pair % regions
     # A region may serve all of its own demand. Shares are by pair and serving region.
-    shares = np.minimum(1.0, allowed_shares[region] + np.eye(regions)[region])  # [l * r, r]
-    if lost is not None:
-        shares[:, lost] = 0.0
+    max_shares = np.minimum(1.0, allowed_shares[region] + np.eye(regions)[region])  # [l * r, r]
+    if lost_region is not None:
+        max_shares[:, lost_region] = 0.0
     for period, window in enumerate(problem.windows):
-        rho = _demand_at_peak(window)
-        flow = draft.builder.grid(shares.shape, upper=shares * rho[:, None])
-        entries: list[Entry] = [(pair[:, None], flow, 1.0)]
+        demand_tps = _demand_at_peak(window)
+        flows = draft.builder.grid(max_shares.shape, upper=max_shares * demand_tps[:, None])
+        entries: list[Entry] = [(pair[:, None], flows, 1.0)]
         entries += [(pair, tier[period], 1.0) for tier in draft.unserved_local]
         entries += [(pair, tier[period][model], 1.0) for tier in draft.unserved_joint]
-        words = partial(_home_words, window, words_before + problem.period_suffix(period), rho)
-        draft.builder.add("reroute", entries, rho, INF, draft.pairs, words)
+        words = partial(
+            _home_words, window, words_before + problem.period_suffix(period), demand_tps
+        )
+        draft.builder.add("reroute", entries, demand_tps, INF, draft.pairs, words)
         # What each region serves must be at least the flows into it.
         serving_pair = model[:, None] * regions + np.arange(regions)
-        entries = [(serving_pair, flow, -1.0), *draft.served_tps(period, pair)]
+        entries = [(serving_pair, flows, -1.0), *draft.served_tps(period, pair)]
         draft.builder.add("side", entries, 0.0, INF, draft.pairs)
 
 
@@ -317,11 +319,15 @@ def add_caps(draft: Draft) -> None:
 
 
 def _add_cap(
-    draft: Draft, family: str, field: str, uses: list[tuple[list[Entry], float]], hours: float
+    draft: Draft,
+    family: str,
+    field: str,
+    uses_by_period: list[tuple[list[Entry], float]],
+    hours: float,
 ) -> None:
     """Add the limits ``field`` on the uses (entries, offset) of each period and on their sum."""
     problem = draft.problem
-    for period, (entries, offset) in enumerate(uses):
+    for period, (entries, offset) in enumerate(uses_by_period):
         limit = getattr(problem.windows[period], field)
         if np.isfinite(limit):
             words = partial(_cap_words, family, limit, problem.period_suffix(period))
@@ -330,12 +336,12 @@ def _add_cap(
     if np.isfinite(total):
         all_entries: list[Entry] = [
             (row, column, np.asarray(coefficient, float) * hours)
-            for entries, _ in uses
+            for entries, _ in uses_by_period
             for row, column, coefficient in entries
         ]
-        rest = total - sum(offset for _, offset in uses)
+        limit_left = total - sum(offset for _, offset in uses_by_period)
         draft.builder.add(
-            family, all_entries, -INF, rest, 1, partial(_overall_words, family, total)
+            family, all_entries, -INF, limit_left, 1, partial(_overall_words, family, total)
         )
 
 

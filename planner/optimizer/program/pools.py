@@ -62,14 +62,15 @@ class Pools:
         """
         plain = np.zeros(len(max_counts))
         curved: list[tuple[int, LinearPieces]] = []
-        for n, pieces in enumerate(_pieces_of_cells(window, cell, max_counts, lost)):
+        for cell_index, pieces in enumerate(_pieces_of_cells(window, cell, max_counts, lost)):
             if len(pieces.slope) == 1:
-                plain[n] = pieces.slope[0]
+                plain[cell_index] = pieces.slope[0]
             elif len(pieces.slope):
-                curved.append((n, pieces))
+                curved.append((cell_index, pieces))
         if not curved:
             return cls.linear(plain)
-        cells = np.repeat([n for n, _ in curved], [len(pieces.slope) for _, pieces in curved])
+        piece_counts = [len(pieces.slope) for _, pieces in curved]
+        cells = np.repeat([cell_index for cell_index, _ in curved], piece_counts)
         first, length, slope, group = (
             np.concatenate([getattr(pieces, name) for _, pieces in curved])
             for name in ("first", "length", "slope", "group")
@@ -113,26 +114,27 @@ class Pools:
         ``values`` has all variables of the program. Instances serve if they are up and not lent.
         The binary of a group is 1 if any instance serves in it.
         """
-        inside = np.clip(serving[self.cell] - self.first, 0, self.length)
-        values[self.serving] = inside
+        count_in_piece = np.clip(serving[self.cell] - self.first, 0, self.length)
+        values[self.serving] = count_in_piece
         has_binary = self.opens != NONE
         values[self.opens[has_binary]] = 0.0
-        np.maximum.at(values, self.opens[has_binary], (inside[has_binary] > 0).astype(float))
+        is_used = (count_in_piece[has_binary] > 0).astype(float)
+        np.maximum.at(values, self.opens[has_binary], is_used)
 
 
 def _pieces_of_cells(
     window: PlanningProblem, cell: Cell, max_counts: IntArray, lost: int
 ) -> Iterator[LinearPieces]:
     """Yield the linear pieces of the capacity curve of each cell; see ``Pools.from_curves``."""
-    needs = global_need_tps(window).tolist()
-    known: dict[tuple[int, int, int], LinearPieces] = {}  # regions often have equal pools
+    need_by_model = global_need_tps(window).tolist()
+    known_pieces: dict[tuple[int, int, int], LinearPieces] = {}  # regions often have equal pools
     models, _, columns = cell
-    for model, column, most in np.column_stack([models, columns, max_counts]).tolist():
-        enough = fewest_instances(window, model, column, needs[model], lost)
-        key = (model, column, min(most, enough))
-        if key not in known:
-            known[key] = _pieces(window, *key, needs[model], lost)
-        yield known[key]
+    for model, column, max_count in np.column_stack([models, columns, max_counts]).tolist():
+        enough = fewest_instances(window, model, column, need_by_model[model], lost)
+        key = (model, column, min(max_count, enough))
+        if key not in known_pieces:
+            known_pieces[key] = _pieces(window, *key, need_by_model[model], lost)
+        yield known_pieces[key]
 
 
 def _group_binaries(
@@ -152,13 +154,15 @@ def _group_binaries(
 
 
 def _pieces(
-    window: PlanningProblem, model: int, column: int, max_count: int, need: float, lost: int
+    window: PlanningProblem, model: int, column: int, max_count: int, need_tps: float, lost: int
 ) -> LinearPieces:
     """Return the linear pieces of the tokens/s of 0 to ``max_count`` instances of a pool.
 
-    ``lost`` instances are assumed gone. The curve ends at ``need`` tokens/s, unless it is linear:
-    then it stays in one piece.
+    ``lost`` instances are assumed gone. The curve ends at ``need_tps`` tokens/s, unless it is
+    linear: then it stays in one piece.
     """
-    carried = capacity_curve(window, model, column, max_count, lost)
-    full_curve = linear_pieces(carried, need=np.inf)
-    return full_curve if len(full_curve.slope) == 1 else linear_pieces(carried, need=need)
+    capacity_tps = capacity_curve(window, model, column, max_count, lost)
+    full_curve = linear_pieces(capacity_tps, need_tps=np.inf)
+    if len(full_curve.slope) == 1:
+        return full_curve
+    return linear_pieces(capacity_tps, need_tps=need_tps)

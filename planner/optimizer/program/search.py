@@ -95,24 +95,24 @@ class Search:
         """
         values = solved.values
         left_s = min(self._remaining_s, STABLE_SHARE * self.effort.time_limit_s)
-        changes, present = self._starts_and_stops()
+        changes, constant = self._starts_and_stops()
         if values is None or left_s <= 0 or not self.effort.gap > 0:
             return solved
         # No start or stop at all: nothing to improve.
-        if float(changes @ values) + present < 0.5:
+        if float(changes @ values) + constant < 0.5:
             return solved
-        allowed = cost_within_gap(solved, float(self.program.cost @ values), self.effort.gap)
+        max_cost = cost_within_gap(solved, float(self.program.cost @ values), self.effort.gap)
         # Changes are whole numbers and the scaled cost is at most about 1, so the number of
         # changes decides before the cost.
-        scale = max(1e-12, abs(allowed))
+        scale = max(1e-12, abs(max_cost))
         scaled_cost = self.program.cost / scale
-        cost_limit = allowed / scale * (1 + 1e-9)
+        cost_limit = max_cost / scale * (1 + 1e-9)
         objective = scaled_cost + changes
         within_gap = replace(self.program.with_row(scaled_cost, cost_limit), cost=objective)
-        found = self._solve(within_gap, values, left_s).values
-        if found is None or float(objective @ found) >= float(objective @ values):
+        new_values = self._solve(within_gap, values, left_s).values
+        if new_values is None or float(objective @ new_values) >= float(objective @ values):
             return solved
-        return replace(solved, values=found)
+        return replace(solved, values=new_values)
 
     def _cheapest(self, start: FloatArray | None) -> Solution:
         """Return the cheapest solution found in the time left, or ``start`` if none was found."""
@@ -131,31 +131,34 @@ class Search:
         # Solver tolerances are absolute, so bring the objective to a known size.
         unserved_value = unserved_value / max(1e-12, float(unserved_value @ max_unserved) / 1e4)
         # Half the time: the other half is for the cost.
-        first = self._solve(replace(self.program, cost=unserved_value), None, self._remaining_s / 2)
-        if first.values is None:
-            return self, first
-        lowest_value = float(unserved_value @ first.values)
-        limit = lowest_value + VALUE_SLACK * max(1.0, lowest_value)
-        restricted = replace(self, program=self.program.with_row(unserved_value, limit))
-        second = restricted._solve(restricted.program, first.values, self._remaining_s)
-        values = first.values if second.values is None else second.values
-        is_proven = first.status == OPTIMAL and second.status == OPTIMAL
+        valued = replace(self.program, cost=unserved_value)
+        least_unserved = self._solve(valued, None, self._remaining_s / 2)
+        if least_unserved.values is None:
+            return self, least_unserved
+        lowest_value = float(unserved_value @ least_unserved.values)
+        max_unserved_value = lowest_value + VALUE_SLACK * max(1.0, lowest_value)
+        program = self.program.with_row(unserved_value, max_unserved_value)
+        restricted = replace(self, program=program)
+        cheapest = restricted._solve(restricted.program, least_unserved.values, self._remaining_s)
+        values = least_unserved.values if cheapest.values is None else cheapest.values
+        is_proven = least_unserved.status == OPTIMAL and cheapest.status == OPTIMAL
         status = OPTIMAL if is_proven else FEASIBLE
-        return restricted, Solution(status, values, second.bound, second.died)
+        return restricted, Solution(status, values, cheapest.bound, cheapest.died)
 
     def _minimise_cost_and_unserved(self) -> Solution:
         """Return the solution with the lowest sum of cost and unserved value.
 
         Its bound is on the cost alone, at the same unserved value.
         """
-        value = self._unserved_value()
-        search = replace(self, program=replace(self.program, cost=self.program.cost + value))
+        unserved_value = self._unserved_value()
+        program = replace(self.program, cost=self.program.cost + unserved_value)
+        search = replace(self, program=program)
         solved = search._cheapest(None)
         if solved.values is not None and self.effort.stable:
             solved = search.fewer_changes(solved)
         if solved.values is None:
             return solved
-        return replace(solved, bound=solved.bound - float(value @ solved.values))
+        return replace(solved, bound=solved.bound - float(unserved_value @ solved.values))
 
     def _unserved_value(self) -> FloatArray:
         """Return the value lost per unit of each variable, ``[n]``.

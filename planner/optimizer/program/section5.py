@@ -60,7 +60,16 @@ def window_program(problem: PlanningProblem) -> WindowProgram:
     Both have the same optimum, and the gap is then a share of the fleet's cost.
     """
     program = pulp.LpProblem("plan", pulp.LpMinimize)
-    fleet = _fleet_variables(program, problem)
+    # The replicas n + delta of each cell, whole and never below 0 (so delta >= -n).
+    gpus_each = np.maximum(1, problem.gpus_per_instance)[:, None, :]  # [i, 1, k]
+    max_replicas = np.minimum(problem.maximum, problem.usable_gpus // gpus_each)  # [i, j, k]
+    fleet = {
+        (i, j, k): program.add_variable(
+            _name("fleet", i, j, k), 0, int(max_replicas[i, j, k]), pulp.LpInteger
+        )
+        for i, j, k in np.ndindex(max_replicas.shape)
+        if problem.theta_tps[i, k] > 0
+    }
     # Starts are max(0, delta), which a whole fleet makes whole. They are declared whole because
     # the presolve of HiGHS 1.15.1 may otherwise lose the optimum (problem 19 of
     # bench/field/power.py).
@@ -83,21 +92,6 @@ def window_program(problem: PlanningProblem) -> WindowProgram:
     _add_facets(program, problem, fleet)
     changes = pulp.lpSum(2 * starts[cell] - fleet[cell] for cell in fleet)
     return WindowProgram(program, fleet, changes, problem.current.shape)
-
-
-def _fleet_variables(
-    program: pulp.LpProblem, problem: PlanningProblem
-) -> dict[Cell, pulp.LpVariable]:
-    """Add the replicas n + delta of each cell, whole and never below 0 (so delta >= -n)."""
-    sizes = np.maximum(1, problem.gpus_per_instance)[:, None, :]  # GPUs of a replica, [i, 1, k]
-    most = np.minimum(problem.maximum, problem.usable_gpus // sizes)  # [i, j, k]
-    return {
-        (i, j, k): program.add_variable(
-            _name("fleet", i, j, k), 0, int(most[i, j, k]), pulp.LpInteger
-        )
-        for i, j, k in np.ndindex(most.shape)
-        if problem.theta_tps[i, k] > 0
-    }
 
 
 def _add_caps(
@@ -139,13 +133,13 @@ def _add_fleet_limits(
     for cell, variable in fleet.items():
         if problem.minimum[cell] > 0:
             program += variable >= int(problem.minimum[cell]), _name("minimum", *cell)
-    for (j, t), gpus in np.ndenumerate(problem.capacity_gpus):
+    for (region_index, capacity_row), gpus in np.ndenumerate(problem.capacity_gpus):
         used = pulp.lpSum(
             int(problem.gpus_per_instance[i, k]) * variable
             for (i, region, k), variable in fleet.items()
-            if region == j and problem.rows[k] == t
+            if region == region_index and problem.rows[k] == capacity_row
         )
-        program += used <= int(gpus), _name("capacity", j, t)
+        program += used <= int(gpus), _name("capacity", region_index, capacity_row)
 
 
 def _served_tps(
@@ -168,15 +162,19 @@ def _served_tps(
 
     def capacity(pair: tuple[int, int], side: Side) -> Expression:
         """Return the tokens/s of all pools of a model in a region that belong to ``side``."""
-        columns = [k for k in np.flatnonzero(side.columns).tolist() if (*pair, k) in fleet]
-        return pulp.lpSum(pool_tps((*pair, k), int(side.lost[k])) for k in columns)
+        side_columns = np.flatnonzero(side.columns).tolist()
+        columns = [column for column in side_columns if (*pair, column) in fleet]
+        return pulp.lpSum(pool_tps((*pair, column), int(side.lost[column])) for column in columns)
 
     if len(sides) == 1:
         return {pair: capacity(pair, sides[0]) for pair in pairs}
     served = {pair: program.add_variable(_name("served", *pair), 0) for pair in pairs}
-    for s, side in enumerate(sides):
+    for side_index, side in enumerate(sides):
         for pair in pairs:
-            program += side.share * served[pair] <= capacity(pair, side), _name(f"side_{s}", *pair)
+            program += (
+                side.share * served[pair] <= capacity(pair, side),
+                _name(f"side_{side_index}", *pair),
+            )
     return served
 
 
@@ -192,29 +190,23 @@ def _pool_capacity(
     the pool's replicas. The expression is linear in ``fleet``, or a sum over the linear pieces of
     the capacity curve.
     """
-    i, _, k, lost = key
-    need = float(global_need_tps(problem)[i])
-    enough = min(int(fleet.upBound), fewest_instances(problem, i, k, need, lost))
-    curve = capacity_curve(problem, i, k, enough, lost)
+    model, _, column, lost = key
+    need = float(global_need_tps(problem)[model])
+    enough = min(int(fleet.upBound), fewest_instances(problem, model, column, need, lost))
+    curve = capacity_curve(problem, model, column, enough, lost)
     slopes = linear_pieces(curve, np.inf).slope.tolist()
     if len(slopes) <= 1:
         return pulp.lpSum(slope * fleet for slope in slopes)
     pieces = linear_pieces(curve, need)
-    filled = _filled_pieces(program, pieces, key)
+    # The replicas that serve in each piece of the curve.
+    filled = [
+        program.add_variable(_name("filled", *key, piece), 0, length)
+        for piece, length in enumerate(pieces.length.tolist())
+    ]
     program += pulp.lpSum(filled) <= fleet, _name("pool", *key)
     _add_filling_order(program, pieces, filled, key)
     slopes = pieces.slope.tolist()
     return pulp.lpSum(slope * count for slope, count in zip(slopes, filled, strict=True))
-
-
-def _filled_pieces(
-    program: pulp.LpProblem, pieces: LinearPieces, key: tuple[int, int, int, int]
-) -> list[pulp.LpVariable]:
-    """Add a variable for each piece of the capacity curve: the replicas that serve in it."""
-    return [
-        program.add_variable(_name("filled", *key, s), 0, length)
-        for s, length in enumerate(pieces.length.tolist())
-    ]
 
 
 def _add_filling_order(
@@ -229,18 +221,18 @@ def _add_filling_order(
         group: program.add_variable(_name("opened", *key, group), cat=pulp.LpBinary)
         for group in sorted(set(groups) - {0})
     }
-    for s, (length, group) in enumerate(zip(lengths, groups, strict=True)):
+    for piece, (length, group) in enumerate(zip(lengths, groups, strict=True)):
         if group in opened:
-            program += filled[s] <= length * opened[group], _name("open", *key, s)
+            program += filled[piece] <= length * opened[group], _name("open", *key, piece)
         if group + 1 in opened:
-            program += filled[s] >= length * opened[group + 1], _name("full", *key, s)
+            program += filled[piece] >= length * opened[group + 1], _name("full", *key, piece)
 
 
 def _add_facets(
     program: pulp.LpProblem, problem: PlanningProblem, fleet: dict[Cell, pulp.LpVariable]
 ) -> None:
     """Add cuts for each demand: inequalities that exclude only fractional solutions."""
-    for s, side in enumerate(role_sides(problem)):
+    for side_index, side in enumerate(role_sides(problem)):
         for i in range(len(problem.models)):
             columns = np.flatnonzero((problem.theta_tps[i] > 0) & side.columns)
             lost = side.lost[columns]
@@ -252,7 +244,7 @@ def _add_facets(
                         for coefficient, k in zip(coefficients, columns.tolist(), strict=True)
                         for j in regions
                     )
-                    program += covered >= bound, _name(f"facet_{s}", i, number, row)
+                    program += covered >= bound, _name(f"facet_{side_index}", i, number, row)
 
 
 def _demands(problem: PlanningProblem, model: int) -> list[tuple[list[int], float]]:
@@ -317,15 +309,15 @@ def _with_fewer_changes(
     if first_program.changes.value() + int(problem.current.sum()) < 0.5:  # no start, no stop
         return target
     cost = program.objective
-    allowed = max(1e-12, cost_within_gap(solved, float(cost.value()), effort.gap))
+    max_cost = max(1e-12, cost_within_gap(solved, float(cost.value()), effort.gap))
     # Changes are whole numbers and the scaled cost is at most about 1, so changes decide first.
-    scaled = cost * (1 / allowed)
-    program += scaled <= 1 + 1e-9, "cost_within_gap"
-    program.setObjective(scaled + first_program.changes)
-    before = float(program.objective.value())
-    again = _solve(program, effort, min(left_s, STABLE_SHARE * effort.time_limit_s))
-    better = again.values is not None and float(program.objective.value()) < before
-    return first_program.target() if better else target
+    scaled_cost = cost * (1 / max_cost)
+    program += scaled_cost <= 1 + 1e-9, "cost_within_gap"
+    program.setObjective(scaled_cost + first_program.changes)
+    objective_before = float(program.objective.value())
+    second = _solve(program, effort, min(left_s, STABLE_SHARE * effort.time_limit_s))
+    is_better = second.values is not None and float(program.objective.value()) < objective_before
+    return first_program.target() if is_better else target
 
 
 def _solve(program: pulp.LpProblem, effort: Effort, time_limit_s: float) -> Solution:

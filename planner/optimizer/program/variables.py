@@ -60,8 +60,10 @@ class Draft:
         """
         builder, cell, hours = Builder(), _possible_cells(problem.first), problem.hours
         hourly_cost = np.stack([price(window)[cell] for window in problem.windows])
-        sizes = np.maximum(1, problem.first.gpus_per_instance)[:, None, :]
-        max_counts = np.stack([(w.usable_gpus[None] // sizes)[cell] for w in problem.windows])
+        gpus_each = np.maximum(1, problem.first.gpus_per_instance)[:, None, :]
+        max_counts = np.stack(
+            [(window.usable_gpus[None] // gpus_each)[cell] for window in problem.windows]
+        )
         shape = hourly_cost.shape
         x = builder.grid(shape, cost=hourly_cost * hours, upper=max_counts, integral=True)
         starts = _start_variables(builder, problem, cell, hourly_cost)
@@ -181,10 +183,10 @@ class Draft:
         reserved_usd, on_demand_usd = self.problem.reserved_usd, self.problem.on_demand_usd
         assert reserved_usd is not None
         assert on_demand_usd is not None
-        paid = np.where(np.isfinite(reserved_usd), reserved_usd, 0.0)
+        paid_usd = np.where(np.isfinite(reserved_usd), reserved_usd, 0.0)
         # Prices on demand are for all periods, or by period.
-        saved = on_demand_usd if on_demand_usd.ndim == paid.ndim else on_demand_usd[period]
-        return [(0, self.reserved, paid.ravel()), (0, self.used[period], -saved.ravel())]
+        saved_usd = on_demand_usd if on_demand_usd.ndim == paid_usd.ndim else on_demand_usd[period]
+        return [(0, self.reserved, paid_usd.ravel()), (0, self.used[period], -saved_usd.ravel())]
 
     def starts_and_stops(self, period: int) -> tuple[list[Entry], float]:
         """Return the starts and stops of a period: entries in row 0, and the constant to add.
@@ -205,10 +207,10 @@ class Draft:
         ``variables [period, cell]`` are those to read. The result is ``[period, model, region, GPU
         column]``. Counts without a variable are 0; None: all are 0.
         """
-        out = np.zeros((len(self.x), *self.problem.first.current.shape), np.int64)
+        counts = np.zeros((len(self.x), *self.problem.first.current.shape), np.int64)
         if variables is not None:
-            out[(slice(None), *self.cell)] = np.rint(values[variables])
-        return out
+            counts[(slice(None), *self.cell)] = np.rint(values[variables])
+        return counts
 
     def values_of(self, target: IntArray, lent: IntArray | None = None) -> FloatArray:
         """Return the values of all variables of the program at a given plan.
@@ -246,8 +248,10 @@ class Draft:
 def _possible_cells(window: PlanningProblem) -> Cell:
     """Return model, region and GPU column of every cell whose GPU can run the model."""
     models_and_columns = np.flatnonzero(window.theta_tps > 0)
-    runs, region = np.meshgrid(models_and_columns, np.arange(len(window.regions)), indexing="ij")
-    model, column = np.divmod(runs.ravel(), len(window.gpus))
+    model_and_column, region = np.meshgrid(
+        models_and_columns, np.arange(len(window.regions)), indexing="ij"
+    )
+    model, column = np.divmod(model_and_column.ravel(), len(window.gpus))
     return model, region.ravel(), column
 
 

@@ -68,13 +68,12 @@ class LinearProgram:
             (self._by_row(terms), self.row_lower, self.row_upper, rounding),
             (x, self.lower, self.upper, np.zeros(len(x))),
         )
-        return all(
-            bool(
-                np.all(value >= low - _tolerance(low) - extra)
-                and np.all(value <= high + _tolerance(high) + extra)
-            )
-            for value, low, high, extra in checks
-        )
+        for values, lower, upper, extra in checks:
+            above = np.all(values >= lower - _tolerance(lower) - extra)
+            below = np.all(values <= upper + _tolerance(upper) + extra)
+            if not (above and below):
+                return False
+        return True
 
     def activity(self, x: FloatArray) -> FloatArray:
         """Return the left side of every row at the values ``x``, ``A x [m]``."""
@@ -115,7 +114,9 @@ class Builder:
 
         ``integral`` variables take whole numbers only.
         """
-        costs, limits = (np.broadcast_to(np.asarray(a, float), count) for a in (cost, upper))
+        costs, limits = (
+            np.broadcast_to(np.asarray(value, float), count) for value in (cost, upper)
+        )
         self._variables.append((costs, limits, np.full(count, integral)))
         self.count += count
         return np.arange(self.count - count, self.count)
@@ -133,7 +134,9 @@ class Builder:
         ``cost`` and ``upper`` broadcast to the shape. ``integral`` variables take whole numbers
         only.
         """
-        costs, limits = (np.broadcast_to(np.asarray(a, float), shape) for a in (cost, upper))
+        costs, limits = (
+            np.broadcast_to(np.asarray(value, float), shape) for value in (cost, upper)
+        )
         variables = self.variables(
             costs.size, cost=costs.ravel(), upper=limits.ravel(), integral=integral
         )
@@ -164,20 +167,24 @@ class Builder:
     def program(self) -> LinearProgram:
         """Return the program built so far; entries of the same row and column are summed."""
         cost, upper, integral = map(np.concatenate, zip(*self._variables, strict=True))
-        row, column, value = self._summed_entries()
+        no_entries = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+        entries = self._entries or [no_entries]
+        row, column, value = map(np.concatenate, zip(*entries, strict=True))
+        # Number each place in the matrix by rows, and add up the values of each.
+        columns = max(1, self.count)
+        place, place_of_entry = np.unique(row * columns + column, return_inverse=True)
+        total = np.bincount(place_of_entry, value, len(place))
+        row, column = np.divmod(place[total != 0], columns)
         begins = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=self.rows))])
         row_lower, row_upper = map(np.concatenate, zip(*self._bounds, strict=True))
         return LinearProgram(
-            cost, np.zeros(self.count), upper, integral, begins, column, value, row_lower, row_upper
+            cost,
+            np.zeros(self.count),
+            upper,
+            integral,
+            begins,
+            column,
+            total[total != 0],
+            row_lower,
+            row_upper,
         )
-
-    def _summed_entries(self) -> tuple[IntArray, IntArray, FloatArray]:
-        """Return row, column and value of the entries that are not 0, in order, each place once."""
-        columns = max(1, self.count)
-        none = np.empty(0, np.int64)
-        entries = self._entries or [(none, none, np.empty(0))]
-        row, column, value = map(np.concatenate, zip(*entries, strict=True))
-        position, inverse = np.unique(row * columns + column, return_inverse=True)
-        total = np.bincount(inverse, value, len(position))
-        row, column = np.divmod(position[total != 0], columns)
-        return row, column, total[total != 0]

@@ -63,7 +63,10 @@ def _read_solution(program: LinearProgram, answer: Path, log: str, died: str) ->
     status = lines[0].lower()  # such as "optimal - objective value 12.0"
     if "infeasible" in status:
         return Solution(INFEASIBLE, values=None, bound=np.inf)
-    values = _read_values(lines[1:], len(program.cost))
+    values = np.zeros(len(program.cost))
+    for line in lines[1:]:  # such as "3 c3 1.5 0"; variables without a line are 0
+        _, variable, value, _ = line.replace("**", "").split()
+        values[int(variable[1:])] = float(value)
     fractions = np.abs(values - np.rint(values))[program.whole]
     # Out of time, CBC may print the solution of the relaxation.
     if not program.is_feasible(values) or np.any(fractions > BOUND_TOLERANCE):
@@ -72,12 +75,3 @@ def _read_solution(program: LinearProgram, answer: Path, log: str, died: str) ->
         objective = float(program.cost @ values)
         return Solution(OPTIMAL, values, bound if bounds else objective)
     return Solution(FEASIBLE, values, bound, died)
-
-
-def _read_values(lines: list[str], count: int) -> FloatArray:
-    """Return the values of ``count`` variables from lines such as ``3 x3 1.5 0``; others are 0."""
-    values = np.zeros(count)
-    for line in lines:
-        _, column, value, _ = line.replace("**", "").split()
-        values[int(column[1:])] = float(value)
-    return values

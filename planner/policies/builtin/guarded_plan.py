@@ -105,45 +105,40 @@ def guarded_by_load(
 
     For ``target_factor`` see ``Guarded``; ``fields`` are those of the rule, by default its own.
     """
-    tested = context.pressure_among_many()
+    pressure = context.pressure_among_many()
     # An instance of the largest pool has more capacity than in the test. Readings scale with it.
     large_tps = context.capacity_tps[:, -1] / context.capacity_tps.shape[1]
-    over_test = np.divide(
-        large_tps, tested.rate_tps, out=np.ones_like(large_tps), where=large_tps > 0
+    relative_rate = np.divide(
+        large_tps, pressure.rate_tps, out=np.ones_like(large_tps), where=large_tps > 0
     )
-    factor = np.where(np.isfinite(over_test), over_test, 1.0) * target_factor
-    in_flight = tested.metric_targets("concurrency") + _allowed_queue(context, tested)
+    factor = np.where(np.isfinite(relative_rate), relative_rate, 1.0) * target_factor
+    allowed_requests = pressure.metric_targets("concurrency") + _allowed_queue(context, pressure)
+    # Capacity per instance in pools of 1 to N instances, as a share of that in N; 1 without any.
+    per_instance = context.capacity_tps / np.arange(1, context.capacity_tps.shape[1] + 1)
+    in_largest = per_instance[:, -1:]
+    capacity_shares = np.divide(
+        per_instance, in_largest, out=np.ones_like(per_instance), where=in_largest > 0
+    )
     policy = Rule(
         schedule,
-        prefill_tps=tested.signal_targets("prefill-tps") * factor,
-        decode_tps=tested.signal_targets("decode-tps") * factor,
-        in_flight=in_flight * factor,
-        shares=_capacity_shares(context.capacity_tps),
+        prefill_tps=pressure.signal_targets("prefill-tps") * factor,
+        decode_tps=pressure.signal_targets("decode-tps") * factor,
+        in_flight=allowed_requests * factor,
+        shares=capacity_shares,
         name=key,
         **fields,
     )
     return replace(context.starting_from(policy, start), work_done=0.5, guard=policy)
 
 
-def _capacity_shares(capacity_tps: FloatArray) -> FloatArray:
-    """Return the capacity per instance in pools of 1 to N instances, as a share of that in N.
-
-    ``capacity_tps [pools, N]`` is the capacity of 1 to N instances together. The result has the
-    same shape, and is 1 for a pool without capacity.
-    """
-    per_instance = capacity_tps / np.arange(1, capacity_tps.shape[1] + 1)
-    in_largest = per_instance[:, -1:]
-    return np.divide(per_instance, in_largest, out=np.ones_like(per_instance), where=in_largest > 0)
-
-
-def _allowed_queue(context: PolicyContext, tested: Pressure) -> FloatArray:
+def _allowed_queue(context: PolicyContext, pressure: Pressure) -> FloatArray:
     """Return how many requests may queue at an instance and still meet the TTFT limit, ``[pools]``.
 
     It is the number of requests of mean length that an instance prefills within the model's
-    tightest limit, at the rate ``tested``. It is 0 for decode pools.
+    tightest limit, at the rate ``pressure``. It is 0 for decode pools.
     """
     fleet = context.fleet(context.today)
     limit_s = np.nan_to_num(context.tightest_s(TTFT))
-    prompts_per_s = tested.signal_targets("prefill-tps") / [isl for isl, _ in context.lengths]
-    decodes = np.array([pool.role == DECODE for pool in fleet.pools])
-    return np.where(decodes, 0.0, prompts_per_s * limit_s)
+    prompts_per_s = pressure.signal_targets("prefill-tps") / [isl for isl, _ in context.lengths]
+    is_decode = np.array([pool.role == DECODE for pool in fleet.pools])
+    return np.where(is_decode, 0.0, prompts_per_s * limit_s)

@@ -23,7 +23,9 @@ from simulation.performance.memory import MEMORY_SHARE, OVERHEAD_BYTES
 from simulation.policies.modules import ModuleScaling as Rule
 from simulation.provisioning.replay import MESSAGE_S
 
-MOST = 3  # devices that an instance may borrow; with its own: four copies, the source's largest
+MAX_BORROWED = (
+    3  # devices that an instance may borrow; with its own: four copies, the source's largest
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class ModuleLevel(Policy):
     reading: Literal["source", "split"] = "split"
     copies: bool = True  # whether layers are copied (Algorithm 1)
     moves: bool = True  # whether modules are moved (Algorithm 2)
-    devices: Annotated[int, Field(ge=1, le=16)] = MOST  # devices that a replica may borrow
+    devices: Annotated[int, Field(ge=1, le=16)] = MAX_BORROWED  # devices that a replica may borrow
     other_gpus: bool = True  # whether other GPU types may be borrowed
     shared_gpus: bool = True  # whether idle memory of GPUs that serve other pools may be used
     # Free share of a device that allows copies.
@@ -102,10 +104,11 @@ class ModuleLevel(Policy):
             kv_capacity_tokens = int(layout.max_kv_tokens())
             profile = adjust_profile(pools[p].profile, kv_capacity_tokens=kv_capacity_tokens)
             pools[p] = replace(pools[p], profile=profile)
-            for lender in [each for each in lenders if not each.serves]:
-                source = today.pools[lender.source]
-                pools.append(_lending_pool(source, today.pools[p], lender.count))
-                source_pools.append(lender.source)
+            for lender in lenders:
+                if not lender.serves:
+                    source = today.pools[lender.source]
+                    pools.append(_lending_pool(source, today.pools[p], lender.count))
+                    source_pools.append(lender.source)
         layouts += [None] * (len(pools) - len(layouts))
         policy = Rule(layouts, **self.fields_for(Rule), name=self.key)
         with_lenders = replace(fleet, pools=tuple(pools))
@@ -176,14 +179,16 @@ class ModuleLevel(Policy):
         ``counts [pools]`` are the instances. ``borrowers`` are the pools with instances, with the
         layers of their model.
         """
-        for q in borrowers:
-            other = today.pools[q]
+        for lending_pool in borrowers:
+            lending = today.pools[lending_pool]
             devices_left = self.devices - sum(lender.devices for lender in lenders)
-            same_size = other.gpus_per_instance == today.pools[p].gpus_per_instance
-            reachable = np.isfinite(borrowers[p].relative_speeds[q]) and not other.spot
-            if q != p and same_size and reachable and devices_left > 0:
-                devices = min(devices_left, -(-int(counts[q]) // int(counts[p])))
-                lenders.append(_Lender(q, int(counts[q]), devices, serves=True))
+            same_size = lending.gpus_per_instance == today.pools[p].gpus_per_instance
+            can_reach = np.isfinite(borrowers[p].relative_speeds[lending_pool]) and not lending.spot
+            if lending_pool != p and same_size and can_reach and devices_left > 0:
+                devices = min(devices_left, -(-int(counts[lending_pool]) // int(counts[p])))
+                lenders.append(
+                    _Lender(lending_pool, int(counts[lending_pool]), devices, serves=True)
+                )
 
     def _borrow(self, lenders: list[_Lender], source: int, count: int, instances: int) -> int:
         """Add a lender of up to ``count`` units of pool ``source``; return the units added.
@@ -251,14 +256,14 @@ def _reachable_types(
     The fastest type comes first. ``pool_modules`` are the layers of the pool's model.
     """
     reachable = []
-    for i, group in enumerate(groups):
-        first = group.pools[0]  # all pools of a group have the same GPU type
-        speed = float(pool_modules.relative_speeds[first])
-        same_market = today.pools[first].spot == today.pools[p].spot
+    for index, group in enumerate(groups):
+        first_pool = group.pools[0]  # all pools of a group have the same GPU type
+        speed = float(pool_modules.relative_speeds[first_pool])
+        same_market = today.pools[first_pool].spot == today.pools[p].spot
         can_run = np.isfinite(speed)  # NaN: the type cannot run the model
         if can_run and same_market and p not in group.pools:
-            reachable.append((speed, i))
-    return [groups[i] for _, i in sorted(reachable, reverse=True)]
+            reachable.append((speed, index))
+    return [groups[index] for _, index in sorted(reachable, reverse=True)]
 
 
 def _own_device(pool: Pool, pool_modules: Modules) -> _Device:
@@ -304,8 +309,8 @@ def _borrowed_devices(
 
 def _kv_bytes(pool: Pool, pool_modules: Modules) -> float:
     """Return the bytes of KV cache that an instance of ``pool`` can hold."""
-    per_token = pool_modules.kv_layer_token_bytes * pool_modules.layers
-    return pool.profile.kv_capacity_tokens * per_token
+    token_bytes = pool_modules.kv_layer_token_bytes * pool_modules.layers
+    return pool.profile.kv_capacity_tokens * token_bytes
 
 
 def _lending_pool(source: Pool, borrower: Pool, count: int) -> Pool:

@@ -66,7 +66,7 @@ def advanced(share, batch):
     before = int(state.instances[0]["running"])
     entry_points.limit(state.handle, np.array([batch]), np.array([share]), 1.25)
     entry_points.advance(state.handle, 1.75, 1 << 40)
-    after = state.instances[0]["running"], state.instances[0]["kv"]
+    after = state.instances[0]["running"], state.instances[0]["kv_tokens"]
     assert entry_points.advance(state.handle, 500.0, 1 << 40) and state.clock[0]["unfinished"] == 0
     return before, *after, state
 
@@ -76,13 +76,13 @@ def test_limits_hold_from_the_next_iteration_on():
     assert (before, running, int(state.pools[0]["preemptions"])) == (8, 8, 0)
     _, running, kv, state = advanced(0.25, 8)
     assert kv <= 512 and running < 8 and state.pools[0]["preemptions"] > 0
-    assert state.pools[0]["usable"] == 512
+    assert state.pools[0]["usable_kv_tokens"] == 512
     _, running, _, state = advanced(1.0, 2)
     assert (int(running), int(state.pools[0]["preemptions"])) == (8, 0)  # those running stay
 
 
 def test_memory_is_never_limited_below_the_largest_request():
     *_, state = advanced(0.0, 8)
-    assert state.pools[0]["usable"] == 164
+    assert state.pools[0]["usable_kv_tokens"] == 164
     *_, state = advanced(1.0, 1_000)
     assert state.pools[0]["max_batch"] == 8

@@ -56,7 +56,7 @@ def instance(
 
 def test_each_linear_profile_has_its_own_speeds() -> None:
     both = speeds_of([instance(alpha_ms=10.0), instance(alpha_ms=4.0)], WANTED)
-    assert both.decode[0, 0] > 2 * both.decode[1, 0]
+    assert both.decode_s[0, 0] > 2 * both.decode_s[1, 0]
 
 
 def test_points_of_a_front_are_those_that_nothing_beats() -> None:
