@@ -170,7 +170,7 @@ def _maximum_conflicts(problem: PlanningProblem) -> Iterator[str]:
         replicas = replica_words(int(largest[model].sum()))
         yield (
             f"{problem.models[model]} may grow to {replicas} over all regions{redundancy}, serving "
-            f"{served_tps[model].sum():,.0f} of its joint peak of "
+            f"{served_tps[model].sum():,.0f} of its combined peak of "
             f"{tokens_words(joint_need[model])}: raise a maximum or the capacity somewhere."
         )
 

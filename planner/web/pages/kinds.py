@@ -263,7 +263,7 @@ def pd_ratio_context(run: Run, params: QueryDict) -> TemplateContext:
         verdict, meaning = _against_best(split, service, compared)
         note = f"{verdict}run {planned.pk}"
         first, *others = report.facts
-        label, name = "Split in the plan, largest region", ratio_name(*split)
+        label, name = "Split in the largest region", ratio_name(*split)
         yours = Fact(label, name, note=note, meaning=meaning)
         context["report"] = replace(report, facts=(yours, first, *others))
     return context
