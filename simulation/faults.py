@@ -183,8 +183,10 @@ def fault_events(
             rows.append((fault.to_s, RESTORE, region, 0, 0.0, 1.0))
         elif isinstance(fault, RandomCrashes):
             rows += _random_crashes(fault, i, maxima, duration_s, seed)
-    in_window = [row for row in rows if row[0] < duration_s or row[1] in (RECOVER, RESTORE)]
-    return np.array(sorted(in_window), EVENT)
+    events = np.array(sorted(rows), EVENT)
+    # A fault that begins in the window also ends, even after it.
+    ends_fault = np.isin(events["kind"], (RECOVER, RESTORE))
+    return events[(events["time"] < duration_s) | ends_fault]
 
 
 def _random_crashes(

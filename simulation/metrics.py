@@ -233,7 +233,15 @@ def summarise(result: SimulationResult, *, brief: bool = False) -> Summary:
     tier_groups = requests.by_group(trace.tier, len(trace.tiers), () if brief else SPANS)
     total = requests.sum_of(tier_groups) if brief else requests.total
     tiers = dict(zip(trace.tiers, tier_groups, strict=True))
-    models = {} if brief else _by_model(requests, trace)
+    models: dict[str, dict[str, GroupSummary]] = {}
+    if not brief:
+        # A group for each model and region, numbered by model, then by region.
+        regions = len(trace.regions)
+        group = trace.model.astype(np.int64) * regions + trace.region
+        groups = requests.by_group(group, len(trace.models) * regions)
+        for number, name in enumerate(trace.models):
+            of_model = groups[number * regions : (number + 1) * regions]
+            models[name] = dict(zip(trace.regions, of_model, strict=True))
     tokens_in_time = sum(
         int(tokens[within_limits].sum(dtype=np.int64))
         for tokens in (trace.input_tokens, trace.output_tokens)
@@ -243,18 +251,6 @@ def summarise(result: SimulationResult, *, brief: bool = False) -> Summary:
     met_by_hour = _count_by_hour(trace, due & within_limits)
     hours = hourly_attainment(due_by_hour, met_by_hour, trace.tiers, result.fleet.tiers)
     return summary_of(result, total, tiers, models, hours, result.cells * tokens_in_time)
-
-
-def _by_model(requests: _Requests, trace: Trace) -> dict[str, dict[str, GroupSummary]]:
-    """Return summaries by model, and within each by home region."""
-    regions = len(trace.regions)
-    # A group for each model and region, numbered by model, then by region.
-    group = trace.model.astype(np.int64) * regions + trace.region
-    groups = requests.by_group(group, len(trace.models) * regions)
-    return {
-        model: dict(zip(trace.regions, groups[m * regions : (m + 1) * regions], strict=True))
-        for m, model in enumerate(trace.models)
-    }
 
 
 def summary_of(

@@ -163,7 +163,8 @@ def solve_moved(
     is computed here: it shows a value that is too small to save a whole instance.
     """
     if before is not None:
-        optimum, moved_optimum = (_relaxation_duals(each)[0] for each in (before, moved))
+        optimum, _, _ = _relaxation_duals(before)
+        moved_optimum, _, _ = _relaxation_duals(moved)
         relaxed = None
         if optimum is not None and moved_optimum is not None:
             relaxed = optimum - moved_optimum

@@ -186,7 +186,7 @@ def _checked_outcome(
     try:
         outcome = solve(problem, effort)
     except SolverFailed as failed:
-        reason = str(failed).rstrip(".").partition(":")[0]
+        reason, _, _ = str(failed).rstrip(".").partition(":")  # without the remedy
         died = f"gave no answer ({reason})"
         seconds = perf_counter() - began
         return Outcome(TIMEOUT, target=None, bound=0.0, died=died, solve_s=seconds)

@@ -134,11 +134,11 @@ def _pair_by_simulation(
 def _miss_ratios(run: SimulationResult, tier: Tier) -> tuple[float, float]:
     """Return the shares that miss TTFT and TBT, over the shares that each role may let miss."""
     missed, no_misses = miss_shares(run.requests, tier), (0.0, 0.0)
-    ttft_missed, tbt_missed = missed.get("ttft", no_misses)[0], missed.get("tbt", no_misses)[0]
+    ttft_missed, _ = missed.get("ttft", no_misses)
+    tbt_missed, _ = missed.get("tbt", no_misses)
     # Attainment targets of prefill and of decode; together they meet the tier.
-    prefill_target, decode_target = (
-        role_tier(tier, role).attainment for role in ("prefill", "decode")
-    )
+    prefill_target = role_tier(tier, "prefill").attainment
+    decode_target = role_tier(tier, "decode").attainment
     return ttft_missed / (1.0 - prefill_target), tbt_missed / (1.0 - decode_target)
 
 

@@ -135,7 +135,7 @@ def aggregated_loads(speeds: Speeds, requests: Requests) -> Loads:
     The rate is 0 if the queue would be too long.
     """
     deviations = _normal_quantile(requests)
-    # The number of sequences exceeds its mean n by ``exceeding`` at the tier's attainment.
+    # The number of sequences exceeds ``mean_n`` by ``exceeding`` at the tier's attainment.
     mean_n, exceeding = speeds.sequences, deviations * np.sqrt(SMOOTHED * speeds.sequences)
     gap_count = requests.osl - 1.0
     rate, gap_s = _rate_and_gap(speeds, gap_count)

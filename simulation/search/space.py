@@ -29,9 +29,10 @@ def arrangements(
     """
     node = max(gpu.gpus_per_node, 1)
     max_gpus = min(max(MOST_GPUS, node), WIDEST)
-    mixture = feed_forward_layers(shape)[0] > 0
-    for pp in STAGES[: 2 if mixture else 3]:
-        for dp in POWERS if mixture and pp == 1 else (1,):
+    expert_layers, _ = feed_forward_layers(shape)
+    is_mixture = expert_layers > 0
+    for pp in STAGES[: 2 if is_mixture else 3]:
+        for dp in POWERS if is_mixture and pp == 1 else (1,):
             for tp in TENSOR_PARALLEL:
                 if tp * dp * pp > max_gpus:
                     continue
@@ -54,7 +55,8 @@ def _experts(
     of its group. A dense model has one arrangement.
     """
     gpus = tp * dp
-    if not feed_forward_layers(shape)[0]:
+    expert_layers, _ = feed_forward_layers(shape)
+    if not expert_layers:
         yield Arrangement(tp, pp, dp, moe_tp=1, moe_ep=1, weights=weights, kv_cache=kv_cache)
         return
     for moe_ep in POWERS:

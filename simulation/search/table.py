@@ -158,7 +158,8 @@ def _aggregated_block(rps: FloatArray, gpus: IntArray) -> Block:
 def _block_of(pairs: RatioTable, group: IntArray) -> Block:
     """Return the columns of the pairs of a group of instances that fit."""
     fits = np.nonzero(pairs.rate > 0.0)
-    prefill, decode = group[fits[0]], group[fits[1]]
+    prefill_index, decode_index = fits
+    prefill, decode = group[prefill_index], group[decode_index]
     return (
         prefill, decode, pairs.prefills[fits], pairs.decodes[fits], pairs.rate[fits],
         pairs.gpus[fits],

@@ -117,19 +117,12 @@ class Tally(NamedTuple):
             return Percentiles(None, None, None, None)
         cumulative = np.cumsum(self.buckets[groups, latency].sum(axis=0))
         mean_ms = int(self.micros[groups, latency].sum()) / count / 1e3
-        return Percentiles(
-            mean_ms, *(_quantile_ms(cumulative, share) for share in (0.5, 0.95, 0.99))
-        )
-
-
-def _quantile_ms(cumulative: IntArray, quantile: float) -> float:
-    """Return the quantile at ``quantile`` in ms, linear between the two nearest ranks.
-
-    ``cumulative [bucket]`` are the cumulative counts of requests by latency bucket.
-    """
-    rank = quantile * (int(cumulative[-1]) - 1)
-    low_rank = int(rank)
-    high_rank = low_rank + (rank > low_rank)
-    # A rank is in the first bucket with more values up to its end.
-    low_s, high_s = _MIDDLES_S[np.searchsorted(cumulative, [low_rank, high_rank], side="right")]
-    return float(low_s + (high_s - low_s) * (rank - low_rank)) * 1e3
+        quantiles_ms = []
+        for share in (0.5, 0.95, 0.99):
+            # Linear between the two nearest ranks. A rank is in the first bucket with more values
+            # up to its end.
+            rank = share * (count - 1)
+            ranks = [int(rank), int(rank) + (rank > int(rank))]
+            low_s, high_s = _MIDDLES_S[np.searchsorted(cumulative, ranks, side="right")]
+            quantiles_ms.append(float(low_s + (high_s - low_s) * (rank - int(rank))) * 1e3)
+        return Percentiles(mean_ms, *quantiles_ms)

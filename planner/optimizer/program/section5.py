@@ -167,7 +167,8 @@ def _served_tps(
         return pulp.lpSum(pool_tps((*pair, column), int(side.lost[column])) for column in columns)
 
     if len(sides) == 1:
-        return {pair: capacity(pair, sides[0]) for pair in pairs}
+        (only_side,) = sides
+        return {pair: capacity(pair, only_side) for pair in pairs}
     served = {pair: program.add_variable(_name("served", *pair), 0) for pair in pairs}
     for side_index, side in enumerate(sides):
         for pair in pairs:

@@ -230,11 +230,6 @@ class Draft:
             values[self.reserved] = gpus.ravel()
             in_use = np.minimum(gpus, gpus_in_use(self.problem, target))
             values[self.used] = in_use.reshape(len(target), -1)
-        self._fill_capacity(values, serving)
-        return values
-
-    def _fill_capacity(self, values: FloatArray, serving: IntArray) -> None:
-        """Set the variables of capacity for the instances that serve, ``[period, *cells]``."""
         for period, by_lost in enumerate(self.pools):
             for pools in by_lost.values():
                 pools.fill(values, serving[period][self.cell])
@@ -243,6 +238,7 @@ class Draft:
                 # The side with the least capacity limits what is served.
                 by_side = carried_tps(self.problem.first, serving[period])
                 values[variables] = by_side.min(axis=0).ravel()
+        return values
 
 
 def _possible_cells(window: PlanningProblem) -> Cell:
@@ -316,7 +312,8 @@ def _capacity_variables(
     instances that the GPU capacity allows. Variables are added to ``builder`` where needed.
     """
     first = problem.first
-    linear = Pools.linear(first.theta_tps[cell[0], cell[2]])
+    models, _, columns = cell
+    linear = Pools.linear(first.theta_tps[models, columns])
     has_curves = is_nonlinear(first).any()
     losses = sorted({int(lost) for side in role_sides(first) for lost in side.lost})
     return tuple(
