@@ -47,12 +47,12 @@ def rolling_forecasts(
     ``series``.
     """
     forecasts: list[Forecast] = []
-    seen_s = series.start_s
+    known_until_s = series.start_s
     for origin_s in origins_s:
-        new = series.window(seen_s, origin_s)
-        forecaster = forecaster.update(new) if forecasts else forecaster.fit(new)
+        new_bins = series.window(known_until_s, origin_s)
+        forecaster = forecaster.update(new_bins) if forecasts else forecaster.fit(new_bins)
         forecasts.append(forecaster.predict(steps))
-        seen_s = new.end_s
+        known_until_s = new_bins.end_s
     return forecasts
 
 
@@ -60,6 +60,7 @@ def last_origins(series: DemandSeries, horizon_bins: int, origins: int, stride: 
     """Return the first forecast bin of each of the last ``origins`` forecasts, as indices.
 
     The last forecast of ``horizon_bins`` ends with the series. Origins are ``stride`` bins apart.
+    Raises SeriesTooShort if the first forecast would begin before the second bin.
     """
     first = series.bins - horizon_bins - (origins - 1) * stride
     if first < 1:
@@ -74,6 +75,7 @@ def evaluate(
     series: DemandSeries, origin_bins: IntArray, forecasts: Sequence[Forecast]
 ) -> Backtest:
     """Return the errors of ``forecasts`` that begin at the bins ``origin_bins`` of ``series``."""
+    # [origin, step] bins after each origin
     actual = series.values[origin_bins[:, None] + np.arange(forecasts[0].steps)]
     mean = np.stack([forecast.mean for forecast in forecasts])
     low, high = _quantiles(forecasts, 0.1), _quantiles(forecasts, 0.9)
@@ -100,20 +102,20 @@ def _quantiles(forecasts: Sequence[Forecast], level: float) -> FloatArray:
 
 def mean_absolute_error(actual: FloatArray, mean: FloatArray) -> float:
     """Return the mean absolute error over observed bins, in amounts per bin."""
-    seen = ~np.isnan(actual)
-    return _ratio(np.abs(actual - mean)[seen].sum(), seen.sum())
+    observed = ~np.isnan(actual)
+    return _ratio(np.abs(actual - mean)[observed].sum(), observed.sum())
 
 
 def wape(actual: FloatArray, mean: FloatArray) -> float:
     """Return the weighted absolute percentage error, ``sum |y - f| / sum y``, of observed bins."""
-    seen = ~np.isnan(actual)
-    return _ratio(np.abs(actual - mean)[seen].sum(), actual[seen].sum())
+    observed = ~np.isnan(actual)
+    return _ratio(np.abs(actual - mean)[observed].sum(), actual[observed].sum())
 
 
 def bias(actual: FloatArray, mean: FloatArray) -> float:
     """Return ``sum (f - y) / sum y`` over observed bins; above 0 if the forecast was too high."""
-    seen = ~np.isnan(actual)
-    return _ratio((mean - actual)[seen].sum(), actual[seen].sum())
+    observed = ~np.isnan(actual)
+    return _ratio((mean - actual)[observed].sum(), actual[observed].sum())
 
 
 def peak_wape(actual: FloatArray, mean: FloatArray) -> float:
@@ -122,10 +124,10 @@ def peak_wape(actual: FloatArray, mean: FloatArray) -> float:
     Each row of ``actual`` and ``mean`` is a forecast of several bins. Both maxima are taken over
     its observed bins. Rows without observed bins are ignored.
     """
-    seen = ~np.isnan(actual)
-    has_bins = seen.any(axis=1)
-    actual_peak = np.where(seen, actual, -np.inf).max(axis=1)[has_bins]
-    forecast_peak = np.where(seen, mean, -np.inf).max(axis=1)[has_bins]
+    observed = ~np.isnan(actual)
+    has_bins = observed.any(axis=1)
+    actual_peak = np.where(observed, actual, -np.inf).max(axis=1)[has_bins]
+    forecast_peak = np.where(observed, mean, -np.inf).max(axis=1)[has_bins]
     return _ratio(np.abs(actual_peak - forecast_peak).sum(), actual_peak.sum())
 
 
@@ -143,9 +145,9 @@ def mase(actual: FloatArray, mean: FloatArray, history: FloatArray) -> float:
 
 def coverage(actual: FloatArray, low: FloatArray, high: FloatArray) -> float:
     """Return the share of observed bins within ``[low, high]``."""
-    seen = ~np.isnan(actual)
+    observed = ~np.isnan(actual)
     inside = (low <= actual) & (actual <= high)
-    return _ratio(inside[seen].sum(), seen.sum())
+    return _ratio(inside[observed].sum(), observed.sum())
 
 
 def _ratio(numerator: float, denominator: float) -> float:

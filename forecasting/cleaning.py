@@ -14,12 +14,12 @@ import numpy as np
 from forecasting.arrays import BoolArray, FloatArray, IntArray
 from forecasting.outages import find_outages, find_runs, may_have_outages, outage_mask
 
-RARE = 0.05  # largest share of zero bins in a series in which zeros can be an outage
-BACKLOG = 2.0  # a bin after an outage above this multiple of the mean before is a backlog
+RARE_ZEROS = 0.05  # largest share of zero bins in a series in which zeros can be an outage
+BACKLOG_FACTOR = 2.0  # a bin after an outage above this multiple of the mean before is a backlog
 BINS_BEFORE = 8  # bins before an outage in that mean
-OUTLIER = 5.0  # an outlier is above this multiple of the next largest bin
-FEWEST = 48  # observed bins that a series needs for outliers and rare zeros
-SETTLED = 4  # bins that must follow an outlier
+OUTLIER_FACTOR = 5.0  # an outlier is above this multiple of the next largest bin
+MIN_OBSERVED = 48  # observed bins that a series needs for outliers and rare zeros
+SETTLED_BINS = 4  # bins that must follow an outlier
 
 
 class Reason(StrEnum):
@@ -72,7 +72,7 @@ def clean(values: FloatArray, bin_s: float) -> Cleaned:
 
     The result depends on the given bins only. To clean as of a moment, pass the bins up to it.
     """
-    has_enough_bins = (~np.isnan(values)).sum(axis=1) >= FEWEST
+    has_enough_bins = (~np.isnan(values)).sum(axis=1) >= MIN_OBSERVED
     outage, backlog = _outages_and_backlogs(values, bin_s, has_enough_bins)
     demand = np.where(outage | backlog, np.nan, values)
     outlier = _find_outliers(demand) & has_enough_bins[:, None]
@@ -85,14 +85,14 @@ def _outages_and_backlogs(
 ) -> tuple[BoolArray, BoolArray]:
     """Return the masks of outages and of the backlogs after them; rare zeros can be outages."""
     outage, backlog = np.zeros((2, *values.shape), bool)
-    zero = values == 0
-    zero_share = zero.sum(axis=1) / np.maximum((~np.isnan(values)).sum(axis=1), 1)
-    zeros_are_rare = has_enough_bins & (zero_share <= RARE)
+    is_zero = values == 0
+    zero_share = is_zero.sum(axis=1) / np.maximum((~np.isnan(values)).sum(axis=1), 1)
+    zeros_are_rare = has_enough_bins & (zero_share <= RARE_ZEROS)
     may_have_outage = may_have_outages(values)
     for row in np.flatnonzero(zero_share > 0):
         if may_have_outage[row]:
             outage[row] = outage_mask(find_outages(values[row], bin_s), values.shape[1])
-        _mark_backlogs(values[row], zero[row], zeros_are_rare[row], outage[row], backlog[row])
+        _mark_backlogs(values[row], is_zero[row], zeros_are_rare[row], outage[row], backlog[row])
     return outage, backlog
 
 
@@ -106,7 +106,7 @@ def newly_cleaned(values: FloatArray, bin_s: float, since: int) -> tuple[IntArra
     has_zero = (late[:, :-1] == 0).any(axis=1)
     largest_before = np.fmax.reduce(values[:, :since], axis=1, initial=0.0)
     largest_late = np.fmax.reduce(late, axis=1, initial=-1.0)
-    suspect_series = np.flatnonzero(has_zero | (largest_late > OUTLIER * largest_before))
+    suspect_series = np.flatnonzero(has_zero | (largest_late > OUTLIER_FACTOR * largest_before))
     suspect_values = values[suspect_series]
     removed = np.isnan(clean(suspect_values, bin_s).values) & ~np.isnan(suspect_values)
     row, bins = np.nonzero(removed)
@@ -114,18 +114,22 @@ def newly_cleaned(values: FloatArray, bin_s: float, since: int) -> tuple[IntArra
 
 
 def _mark_backlogs(
-    values: FloatArray, zero: BoolArray, rare: bool, outage: BoolArray, backlog: BoolArray
+    values: FloatArray,
+    is_zero: BoolArray,
+    zeros_are_rare: bool,
+    outage: BoolArray,
+    backlog: BoolArray,
 ) -> None:
     """Mark in ``backlog`` the bins of one series in which a backlog arrived after an outage.
 
-    ``zero`` and ``outage`` are masks ``[bins]``. If zeros are ``rare`` in the series, zeros before
-    a backlog are marked in ``outage``. Both masks are changed in place.
+    ``is_zero`` and ``outage`` are masks ``[bins]``. If ``zeros_are_rare`` in the series, zeros
+    before a backlog are marked in ``outage``. Both masks are changed in place.
     """
-    suspect = outage | zero if rare else outage
+    suspect = outage | is_zero if zeros_are_rare else outage
     for first, end in find_runs(suspect).tolist():
-        earlier = values[max(0, first - BINS_BEFORE) : first]
-        earlier = earlier[~np.isnan(earlier)]
-        if end < len(values) and earlier.size and values[end] > BACKLOG * earlier.mean():
+        before = values[max(0, first - BINS_BEFORE) : first]
+        before = before[~np.isnan(before)]
+        if end < len(values) and before.size and values[end] > BACKLOG_FACTOR * before.mean():
             outage[first:end] = True
             backlog[end] = True
 
@@ -133,19 +137,19 @@ def _mark_backlogs(
 def _find_outliers(values: FloatArray) -> BoolArray:
     """Return the mask of bins that are several times above every other bin of their series.
 
-    Each series, a row of ``values [series, bins]``, has at most one. The last ``SETTLED`` bins are
-    none, because they may begin a lasting change.
+    Each series, a row of ``values [series, bins]``, has at most one. The last ``SETTLED_BINS`` bins
+    are none, because they may begin a lasting change.
     """
     amounts = np.where(np.isnan(values), -np.inf, values)
     outlier = np.zeros(values.shape, bool)
-    if values.shape[1] <= SETTLED:
+    if values.shape[1] <= SETTLED_BINS:
         return outlier
     largest_bin = amounts.argmax(axis=1)
     rows = np.arange(len(values))
     largest = amounts[rows, largest_bin]
     amounts[rows, largest_bin] = -np.inf
     second = amounts.max(axis=1)
-    is_settled = largest_bin < values.shape[1] - SETTLED
-    is_outlier = (second > 0) & (largest > OUTLIER * second) & is_settled
+    is_settled = largest_bin < values.shape[1] - SETTLED_BINS
+    is_outlier = (second > 0) & (largest > OUTLIER_FACTOR * second) & is_settled
     outlier[rows[is_outlier], largest_bin[is_outlier]] = True
     return outlier

@@ -21,7 +21,7 @@ OFFSET = 0.1
 FAR_OFFSET = 0.7  # beyond the window, where errors depend less on the time of day
 # Forecasts whose amounts differ by more than this factor have errors of different kinds. Otherwise
 # the return from an outage, at ten times its forecast, would put the band of every busy hour there.
-COMPARABLE = 2.0
+COMPARABLE_FACTOR = 2.0
 LEVEL_STEP = 0.03  # change of a level per past forecast
 # Deviation of the logarithm of a day's demand over the day before's. Assumed: the median deviation
 # of 20 public series that the bench does not use (docs/forecasting.md) is 0.28, and the quantiles
@@ -36,8 +36,8 @@ DAY_SWING = 0.43
 # Days of history from which on methods are judged a day ahead: the second day repeats the first.
 RHYTHM_DAYS = 2.0
 PRIOR_DAYS = 7.0  # days of history from which on only the past gives quantiles
-MOST_PRIOR_SCORES = 500
-MOST_COMPARISONS = 1_000_000
+MAX_PRIOR_SCORES = 500
+MAX_COMPARISONS = 1_000_000
 FEWEST_SCORES = 20  # the outermost levels, 0.05 and 0.95, need one score in twenty beyond them
 
 
@@ -53,24 +53,24 @@ def log_ratio_scores(
 
 
 def comparable_scores(
-    past: FloatArray, past_forecasts: FloatArray, forecast: FloatArray, scale: FloatArray
+    past_scores: FloatArray, past_forecasts: FloatArray, forecast: FloatArray, scale: FloatArray
 ) -> FloatArray:
-    """Return the scores ``past`` of past forecasts that are near ``forecast``, NaN for others.
+    """Return the ``past_scores`` of forecasts that are near ``forecast``, NaN for others.
 
-    Near means within the factor COMPARABLE of ``forecast [series, column]``; a column is a step of
-    the forecast, or its peak. ``past_forecasts`` are the amounts that were forecast, and both are
-    ``[series, origin, column]``. A column with fewer than FEWEST_SCORES near forecasts keeps all
-    scores. ``scale [series, 1]`` is the mean amount of each series.
+    Near means within the factor COMPARABLE_FACTOR of ``forecast [series, column]``; a column is a
+    step of the forecast, or its peak. ``past_forecasts`` are the amounts that were forecast, and
+    both are ``[series, origin, column]``. A column with fewer than FEWEST_SCORES near forecasts
+    keeps all scores. ``scale [series, 1]`` is the mean amount of each series.
     """
     ratio = log_ratio_scores(forecast[:, None], past_forecasts, scale[:, :, None])
-    near = (np.abs(ratio) <= np.log(COMPARABLE)) & ~np.isnan(past)
+    near = (np.abs(ratio) <= np.log(COMPARABLE_FACTOR)) & ~np.isnan(past_scores)
     has_few = near.sum(axis=1, keepdims=True) < FEWEST_SCORES
-    return np.where(near | has_few, past, np.nan)
+    return np.where(near | has_few, past_scores, np.nan)
 
 
 def quantiles(
     forecast: FloatArray,
-    past: FloatArray,
+    past_scores: FloatArray,
     history: FloatArray,
     scale: FloatArray,
     levels: tuple[float, ...],
@@ -83,7 +83,7 @@ def quantiles(
     The result is ``[series, level, column]``. Columns are the steps of the forecast, or its peak.
     Quantiles rise with the level.
 
-    - ``past [series, origin, column]`` are the scores of past origins in order.
+    - ``past_scores [series, origin, column]`` are the scores of past origins in order.
     - ``history [series, bin]`` are the observed amounts. A column with fewer than FEWEST_SCORES
       scores also uses the log ratios of these amounts to their median.
     - ``scale [series, 1]`` is the mean amount of each series.
@@ -92,18 +92,22 @@ def quantiles(
       scores have FAR_OFFSET.
     """
     offset = OFFSET if adapt else FAR_OFFSET
-    if not past.shape[1]:
-        past = np.full((len(past), 1, past.shape[2]), np.nan)
-    read_levels = np.tile(np.array(levels)[:, None], (len(past), 1, past.shape[2]))
+    if not past_scores.shape[1]:
+        past_scores = np.full((len(past_scores), 1, past_scores.shape[2]), np.nan)
+    read_levels = np.tile(np.array(levels)[:, None], (len(past_scores), 1, past_scores.shape[2]))
     if adapt:
-        read_levels = _adapted_levels(past, np.array(levels))
-    scores = past
+        read_levels = _adapted_levels(past_scores, np.array(levels))
+    scores = past_scores
     if prior is not None:
-        scores = np.concatenate([past, _prior_scores(prior, forecast, scale, offset)], axis=1)
+        expected = forecast[:, None]
+        prior_scores = log_ratio_scores(
+            expected * np.exp(prior), expected, scale[:, :, None], offset
+        )
+        scores = np.concatenate([past_scores, prior_scores], axis=1)
     log_ratio = _sample_quantiles(scores, read_levels)
 
     # Columns with few past scores also use the spread of the observed amounts.
-    has_few = (~np.isnan(past)).sum(axis=1) < FEWEST_SCORES  # [series, column]
+    has_few = (~np.isnan(past_scores)).sum(axis=1) < FEWEST_SCORES  # [series, column]
     for row in np.flatnonzero(has_few.any(axis=1)):
         spread = _spread_scores(history[row], scale[row], offset)
         if spread.size:
@@ -113,14 +117,6 @@ def quantiles(
     # From log ratios back to amounts; see ``log_ratio_scores``.
     added = offset * scale[:, None]
     return np.maximum(0.0, (forecast[:, None] + added) * np.exp(log_ratio) - added)
-
-
-def _prior_scores(
-    prior: FloatArray, forecast: FloatArray, scale: FloatArray, offset: float
-) -> FloatArray:
-    """Return the assumed log ratios as scores with ``offset``, ``[series, sample, column]``."""
-    expected = forecast[:, None]
-    return log_ratio_scores(expected * np.exp(prior), expected, scale[:, :, None], offset)
 
 
 def _spread_scores(history: FloatArray, scale: FloatArray, offset: float) -> FloatArray:
@@ -145,7 +141,7 @@ def _quantiles_with_history(
     for n in np.unique(count):
         same_count = np.flatnonzero(count == n)
         # Columns of one call, limited to save memory.
-        columns_at_once = max(1, MOST_COMPARISONS // (int(n) + spread.size))
+        columns_at_once = max(1, MAX_COMPARISONS // (int(n) + spread.size))
         for begin in range(0, same_count.size, columns_at_once):
             columns = same_count[begin : begin + columns_at_once]
             repeated_spread = np.repeat(spread[:, None], columns.size, axis=1)
@@ -159,14 +155,14 @@ def prior_share(days: float) -> float:
     return max(0.0, 1.0 - days / PRIOR_DAYS)
 
 
-def day_growth(values: FloatArray, day: int) -> FloatArray:
+def day_growth(values: FloatArray, day_bins: int) -> FloatArray:
     """Return the standard deviation of the log growth of demand from day to day, ``[series]``.
 
-    ``values [series, bins]`` end with the last known bin. ``day`` is the number of bins of a day, 0
-    if a day is not whole. The assumption DAY_GROWTH counts as PRIOR_RATIOS observed ratios (an
-    inverse gamma prior).
+    ``values [series, bins]`` end with the last known bin. ``day_bins`` is the number of bins of a
+    day, 0 if a day is not whole. The assumption DAY_GROWTH counts as PRIOR_RATIOS observed ratios
+    (an inverse gamma prior).
     """
-    demand = _mean_of_days(values, day)
+    demand = _mean_of_days(values, day_bins)
     today, yesterday = demand[:, 1:], demand[:, :-1]
     known = (today > 0) & (yesterday > 0)
     log_growth = np.log(np.where(known, today, 1.0) / np.where(known, yesterday, 1.0))
@@ -175,75 +171,80 @@ def day_growth(values: FloatArray, day: int) -> FloatArray:
     return np.asarray(np.sqrt(squares / (PRIOR_RATIOS + known.sum(axis=1))))
 
 
-def _mean_of_days(values: FloatArray, day: int) -> FloatArray:
+def _mean_of_days(values: FloatArray, day_bins: int) -> FloatArray:
     """Return the mean of each whole day back from the end, ``[series, days]``; 0: unobserved."""
     series, bins = values.shape
-    days = bins // day if day else 0
-    by_day = values[:, bins - days * day :].reshape(series, days, max(day, 1))
+    days = bins // day_bins if day_bins else 0
+    by_day = values[:, bins - days * day_bins :].reshape(series, days, max(day_bins, 1))
     seen = ~np.isnan(by_day)
     return np.asarray(np.where(seen, by_day, 0.0).sum(axis=2) / np.maximum(seen.sum(axis=2), 1))
 
 
 def growth_prior(
-    days: float, count: int, growth: FloatArray, lead_days: FloatArray, swing: float
+    history_days: float,
+    past_count: int,
+    growth: FloatArray,
+    lead_days: FloatArray,
+    rhythm_swing: float,
 ) -> FloatArray | None:
     """Return assumed scores, as long as history is too short for scores of past forecasts.
 
     They are ``[series, sample, column]``: log ratios of actual to forecast amounts. Return None if
-    there are PRIOR_DAYS ``days`` of history or more. The ratios are quantiles of a normal
-    distribution with the standard deviation ``growth [series]`` of a day's log growth. A daily
-    rhythm of unknown phase with the log amplitude ``swing`` is added. ``lead_days [column]`` are
-    the days from the last known bin to each column. The number of samples rises with ``count``,
-    the number of past forecasts, and falls with ``days``.
+    there are PRIOR_DAYS ``history_days`` or more. The ratios are quantiles of a normal distribution
+    with the standard deviation ``growth [series]`` of a day's log growth. A daily rhythm of unknown
+    phase with the log amplitude ``rhythm_swing`` is added. ``lead_days [column]`` are the days from
+    the last known bin to each column. The number of samples rises with ``past_count``, the number
+    of past forecasts, and falls with ``history_days``.
     """
-    if days >= PRIOR_DAYS:
+    if history_days >= PRIOR_DAYS:
         return None
-    # So many samples that their weight among the ``count`` scores is ``prior_share``.
-    wanted = count * (PRIOR_DAYS - days) / max(days, 1e-9)
-    samples = int(np.clip(round(wanted), FEWEST_SCORES, MOST_PRIOR_SCORES))
+    # So many samples that their weight among the past scores is ``prior_share``.
+    wanted_samples = past_count * (PRIOR_DAYS - history_days) / max(history_days, 1e-9)
+    samples = int(np.clip(round(wanted_samples), FEWEST_SCORES, MAX_PRIOR_SCORES))
     standard_normal = scipy.special.ndtri((np.arange(samples) + 0.5) / samples)
     # The mean square change of a sinusoid of unknown phase.
-    rhythm_variance = swing**2 * (1.0 - np.cos(2.0 * np.pi * lead_days))
+    rhythm_variance = rhythm_swing**2 * (1.0 - np.cos(2.0 * np.pi * lead_days))
     deviation = np.sqrt(growth[:, None] ** 2 + rhythm_variance)  # [series, column]
     return np.asarray(deviation[:, None] * standard_normal[None, :, None], np.float64)
 
 
-def _adapted_levels(past: FloatArray, levels: FloatArray) -> FloatArray:
+def _adapted_levels(past_scores: FloatArray, levels: FloatArray) -> FloatArray:
     """Return the levels to read from past scores so that each quantile covers its share.
 
-    The result is ``[series, level, column]``. ``levels`` are the shares to cover. After each past
-    origin, a level moves up if the score of the origin exceeded the quantile, else down. A score
-    counts if enough earlier ones are known to rank it. ``past`` are scores ``[series, origin,
-    column]``; NaN: unknown.
+    The result is ``[series, level, column]``. ``levels`` are the shares to cover. After each
+    past origin, a level moves up if the score of the origin exceeded the quantile, else
+    down. A score counts if enough earlier ones are known to rank it. ``past_scores`` are scores
+    ``[series, origin, column]``; NaN: unknown.
     """
-    series, _, columns = past.shape
+    series, _, columns = past_scores.shape
     adapted = np.broadcast_to(levels[:, None], (series, len(levels), columns)).copy()
     # Origins first, so that each step reads contiguous memory.
-    past = np.ascontiguousarray(past.swapaxes(0, 1))
-    known = ~np.isnan(past)
+    past_scores = np.ascontiguousarray(past_scores.swapaxes(0, 1))
+    known = ~np.isnan(past_scores)
     earlier_count: IntArray = np.cumsum(known, axis=0) - known
     can_rank = known & (earlier_count >= FEWEST_SCORES)
-    share_below = _counts_below(past) / np.maximum(earlier_count, 1)
-    steps = LEVEL_STEP * can_rank[:, :, None]
-    for o in np.flatnonzero(can_rank.any(axis=(1, 2))):
+    share_below = _counts_below(past_scores) / np.maximum(earlier_count, 1)
+    level_change = LEVEL_STEP * can_rank[:, :, None]
+    for origin in np.flatnonzero(can_rank.any(axis=(1, 2))):
         # A little down if the score was below the quantile, else up (quantile tracking).
-        was_below = share_below[o][:, None] < adapted
-        adapted += steps[o] * (levels[:, None] - was_below)
+        was_below = share_below[origin][:, None] < adapted
+        adapted += level_change[origin] * (levels[:, None] - was_below)
     return np.clip(np.sort(adapted, axis=1), 0.0, 1.0)
 
 
-def _counts_below(past: FloatArray) -> IntArray:
+def _counts_below(past_scores: FloatArray) -> IntArray:
     """Return how many scores of earlier origins are smaller than each score.
 
-    ``past`` and the result are ``[origin, series, column]``.
+    ``past_scores`` and the result are ``[origin, series, column]``.
     """
-    origins = len(past)
-    if origins * past.size <= MOST_COMPARISONS:  # at once, which is faster for few series
+    origins = len(past_scores)
+    if origins * past_scores.size <= MAX_COMPARISONS:  # at once, which is faster for few series
         earlier = np.tri(origins, k=-1, dtype=bool)[:, :, None, None]
-        return np.asarray(((past[None] < past[:, None]) & earlier).sum(axis=1))
-    below = np.zeros(past.shape, np.int64)
-    for o in range(1, origins):
-        np.add.reduce(past[:o] < past[o], axis=0, out=below[o])
+        return np.asarray(((past_scores[None] < past_scores[:, None]) & earlier).sum(axis=1))
+    below = np.zeros(past_scores.shape, np.int64)
+    for origin in range(1, origins):
+        is_smaller = past_scores[:origin] < past_scores[origin]
+        np.add.reduce(is_smaller, axis=0, out=below[origin])
     return below
 
 

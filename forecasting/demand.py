@@ -159,7 +159,10 @@ def forward_fill(values: FloatArray, axis: int = 1) -> FloatArray:
 
 
 def windows_at(values: FloatArray, origins: IntArray, steps: int) -> FloatArray:
-    """Return the ``steps`` bins of ``values`` from each origin on, ``[series, origins, steps]``."""
+    """Return the ``steps`` bins of ``values [series, bins]`` from each origin on.
+
+    The shape is ``[series, origins, steps]``.
+    """
     return values[:, origins[:, None] + np.arange(steps)]
 
 
@@ -176,7 +179,7 @@ def same_phase_bins(origins: IntArray, steps: int, season: int) -> IntArray:
 def split_seasons(values: FloatArray, season: int) -> FloatArray:
     """Return ``values [series, bins]`` as ``[series, seasons, season]``, with NaN after the end."""
     series, bins = values.shape
-    seasons = -(-bins // season)
+    seasons = -(-bins // season)  # rounded up
     padded = np.full((series, seasons * season), np.nan)
     padded[:, :bins] = values
     return padded.reshape(series, seasons, season)

@@ -20,11 +20,11 @@ from forecasting.backtest import wape
 from forecasting.conformal import log_ratio_scores
 from forecasting.past_forecasts import PastPeaks
 
-ALARMS = 0.01  # share of false alarms for exchangeable errors
-REFERENCE = 0.5  # standard deviations: rises of twice as much are detected best
-RECENT = 1 / 8  # share of the windows that are recent
-WHOLE_DAYS = 1 / 3  # largest share of the windows that whole days may take
-FEWEST = 8  # recent windows; earlier ones must be three times as many
+FALSE_ALARM_SHARE = 0.01  # share of false alarms for exchangeable errors
+CUSUM_REFERENCE = 0.5  # standard deviations: rises of twice as much are detected best
+RECENT_SHARE = 1 / 8  # share of the windows that are recent
+MAX_WHOLE_DAYS_SHARE = 1 / 3  # largest share of the windows that whole days may take
+MIN_WINDOWS = 8  # recent windows; earlier ones must be three times as many
 DAY_S = 86_400.0
 
 
@@ -43,7 +43,7 @@ def detect_drift(past: PastPeaks) -> Drift:
     starts, actual, forecast = past.starts_s[seen], past.actual[seen], past.forecast[seen]
     is_recent = _recent_windows(starts)
     recent, earlier = int(is_recent.sum()), int((~is_recent).sum())
-    if recent < FEWEST or earlier < 3 * FEWEST:
+    if recent < MIN_WINDOWS or earlier < 3 * MIN_WINDOWS:
         return Drift(False, None, f"{len(starts)} past windows are too few to see a drift.")
     if not actual[is_recent].any() or not actual[~is_recent].any():
         return Drift(False, None, "Past windows without any demand show no drift.")
@@ -54,31 +54,26 @@ def detect_drift(past: PastPeaks) -> Drift:
         f"{earlier_wape:.1%}"
     )
     errors = np.abs(log_ratio_scores(actual, forecast, np.array(past.scale)))
-    begin = _begin_of_rise(errors[is_recent], errors[~is_recent])
-    if begin is None or recent_wape <= earlier_wape:
+    normal_scores = _normal_scores(errors[is_recent], errors[~is_recent])
+    cusum, begin = _cusum(normal_scores)
+    if cusum <= _alarm_limit(recent) or recent_wape <= earlier_wape:
         return Drift(False, None, f"{figures}. No drift.")
-    since = float(starts[earlier + begin])
-    return Drift(True, since, f"{figures}. Chance does not explain this rise.")
-
-
-def _begin_of_rise(errors: FloatArray, before: FloatArray) -> int | None:
-    """Return the index from which on ``errors`` exceed those ``before``; None within chance."""
-    cusum, begin = _cusum(_normal_scores(errors, before))
-    return begin if cusum > _alarm_limit(errors.size) else None
+    since_s = float(starts[earlier + begin])
+    return Drift(True, since_s, f"{figures}. Chance does not explain this rise.")
 
 
 def _recent_windows(starts: FloatArray) -> BoolArray:
     """Return the mask of the recent windows among those that begin at ``starts`` (epoch s).
 
     About the last eighth is recent. It is rounded up to whole days if these are at most the share
-    WHOLE_DAYS of all windows.
+    MAX_WHOLE_DAYS_SHARE of all windows.
     """
     count = len(starts)
-    recent_count = max(FEWEST, round(RECENT * count))
+    recent_count = max(MIN_WINDOWS, round(RECENT_SHARE * count))
     if count > 1:
         stride_s = float(np.median(np.diff(starts)))
         whole_days_s = np.ceil(recent_count * stride_s / DAY_S) * DAY_S
-        if whole_days_s <= WHOLE_DAYS * count * stride_s:
+        if whole_days_s <= MAX_WHOLE_DAYS_SHARE * count * stride_s:
             return np.asarray(starts > starts[-1] - whole_days_s)
     return np.arange(count) >= count - recent_count
 
@@ -92,25 +87,25 @@ def _normal_scores(errors: FloatArray, before: FloatArray) -> FloatArray:
     return np.asarray(scipy.special.ndtri(rank / (len(before) + 1)))
 
 
-def _cusum(normal: FloatArray) -> tuple[float, int]:
-    """Return the CUSUM of ``normal`` scores, and the index of the score at which it begins.
+def _cusum(normal_scores: FloatArray) -> tuple[float, int]:
+    """Return the CUSUM of ``normal_scores`` scores, and the index of the score at which it begins.
 
-    The CUSUM is the largest sum of consecutive scores, less REFERENCE each; at least 0.
+    The CUSUM is the largest sum of consecutive scores, less CUSUM_REFERENCE each; at least 0.
     """
-    sums = np.concatenate([[0.0], np.cumsum(normal - REFERENCE)])  # before each score
+    sums = np.concatenate([[0.0], np.cumsum(normal_scores - CUSUM_REFERENCE)])  # before each score
     rise = sums - np.minimum.accumulate(sums)  # largest sum of scores that ends here
     end = int(np.argmax(rise))
     return float(rise[end]), int(np.argmin(sums[: end + 1]))
 
 
 def _alarm_limit(windows: int) -> float:
-    """Return the limit that the CUSUM of ``windows`` scores exceeds by chance in a share of ALARMS.
+    """Return the limit that the CUSUM of ``windows`` scores exceeds by chance.
 
     Solves Siegmund's mean time to an alarm, ``(exp(2 k b) - 2 k b - 1) / (2 k^2)``, for ``b``,
-    which is the limit plus 1.166. ``k`` is REFERENCE.
+    which is the limit plus 1.166. ``k`` is CUSUM_REFERENCE.
     """
-    windows_per_alarm = windows / ALARMS
-    two_k = 2 * REFERENCE
+    windows_per_alarm = windows / FALSE_ALARM_SHARE
+    two_k = 2 * CUSUM_REFERENCE
     b = 1.0  # iterate b = log(...) / 2k, which converges from any start
     for _ in range(60):
         b = np.log1p(two_k * b + windows_per_alarm * two_k**2 / 2) / two_k

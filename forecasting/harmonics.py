@@ -73,7 +73,7 @@ def candidate_harmonics(
         most_weekly = min(max_weekly, 6)
     pairs = product(range(most_daily + 1), range(most_weekly + 1))
     options = [Harmonics(daily, weekly) for daily, weekly in pairs]
-    return tuple(sorted(options, key=lambda each: (each.daily + each.weekly, each.weekly)))
+    return tuple(sorted(options, key=lambda option: (option.daily + option.weekly, option.weekly)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,13 +148,13 @@ def _equations_with_lags(values: FloatArray, d: int, design: FloatArray) -> Norm
     A gap is no target. As a regressor, it has the value before it.
     """
     observed = ~np.isnan(values)
-    w = np.diff(carry_forward(values), n=d)
+    differenced = np.diff(carry_forward(values), n=d)
     is_target = observed[d:] & observed[: values.size - d]
     is_target[:AR_LAGS] = False
     rows = np.flatnonzero(is_target)
-    lags = np.column_stack([w[rows - lag] for lag in range(1, AR_LAGS + 1)])
+    lags = np.column_stack([differenced[rows - lag] for lag in range(1, AR_LAGS + 1)])
     regressors = np.hstack([lags, _difference_columns(design, d)[rows]])
-    return NormalEquations.of(regressors, w[rows])
+    return NormalEquations.of(regressors, differenced[rows])
 
 
 def regress(values: FloatArray, d: int, design: FloatArray) -> FloatArray:
@@ -165,10 +165,10 @@ def regress(values: FloatArray, d: int, design: FloatArray) -> FloatArray:
     errors and sinusoids, least squares is asymptotically as good as generalised least squares
     (Grenander 1954).
     """
-    w = np.diff(values, n=d)
-    rows = ~np.isnan(w)
+    differenced = np.diff(values, n=d)
+    rows = ~np.isnan(differenced)
     coefficients = np.zeros(design.shape[1])
-    coefficients[d:] = least_squares(_difference_columns(design, d)[rows], w[rows])
+    coefficients[d:] = least_squares(_difference_columns(design, d)[rows], differenced[rows])
     return coefficients
 
 

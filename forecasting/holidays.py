@@ -25,10 +25,10 @@ DAYS_BEFORE = 7  # days before a holiday that it is compared with
 SMOOTHING_S = 3 * 3600.0
 SHRINKAGE = 0.1  # weight of the ratio of the whole day, as a share of the mean amount
 SMALLEST_RATIO, LARGEST_RATIO = 0.02, 50.0
-MONTHS = 2  # ends of months that must have differed
-MOST_LAST_DAYS = 3
+MIN_MONTHS = 2  # ends of months that must have differed
+MAX_LAST_DAYS = 3
 CLEAR_RATIO = 1.15  # smallest ratio of a month's end to usual days that counts, or its inverse
-UNUSUAL = 0.95  # quantile of the deviations of other days, which every end must exceed
+USUAL_QUANTILE = 0.95  # quantile of the deviations of other days, which every end must exceed
 THURSDAY = 3  # weekday of the first of January 1970, Monday being 0
 
 
@@ -47,7 +47,7 @@ class Holidays:
 
         The bins have ``bin_s`` seconds, from ``start_s`` (epoch s) on.
         """
-        return np.isin(_days(start_s, bin_s, bins), self.days)
+        return np.isin(_days_since_epoch(start_s, bin_s, bins), self.days)
 
     def end_bins(self, start_s: float, bin_s: float) -> IntArray:
         """Return the number of bins from ``start_s`` to the end of each holiday, rounded up."""
@@ -132,7 +132,7 @@ def _month_end_ratio(values: FloatArray, start_s: float, bin_s: float) -> Holida
     month_ends = unusual_month_ends(values, start_s, bin_s)
     if month_ends is None:
         return None
-    days = _days(start_s, bin_s, values.shape[1])
+    days = _days_since_epoch(start_s, bin_s, values.shape[1])
     days = np.arange(days[0], days[-1] + AHEAD_DAYS)
     end_days = Holidays(tuple(days[_days_to_month_end(days) < month_ends.days].tolist()))
     ratio = HolidayRatio.fit(end_days, values, start_s, bin_s)
@@ -159,11 +159,11 @@ def unusual_month_ends(values: FloatArray, start_s: float, bin_s: float) -> Mont
     # Total of all series by day; NaN for days that are incomplete.
     observed = ~np.isnan(values).all(axis=0)
     amounts = np.where(observed, np.nansum(values, axis=0), np.nan)
-    days = _days(start_s, bin_s, values.shape[1])
+    days = _days_since_epoch(start_s, bin_s, values.shape[1])
     day, first_bin, bins_of_day = np.unique(days, return_index=True, return_counts=True)
     is_whole = bins_of_day == np.median(bins_of_day)
     totals = np.where(is_whole, np.add.reduceat(amounts, first_bin), np.nan)
-    for last_days in range(MOST_LAST_DAYS, 0, -1):
+    for last_days in range(MAX_LAST_DAYS, 0, -1):
         month_ends = _differing_ends(day, totals, last_days)
         if month_ends is not None:
             return month_ends
@@ -190,9 +190,9 @@ def _differing_ends(day: IntArray, totals: FloatArray, last_days: int) -> MonthE
     month = day + days_left  # identified by its last day
     by_month = _means(deviation[is_end], month[is_end])
     by_position = _means(deviation[is_end], days_left[is_end])
-    if by_month.size < MONTHS or by_position.size < last_days:
+    if by_month.size < MIN_MONTHS or by_position.size < last_days:
         return None
-    usual_deviation = np.quantile(np.abs(deviation[is_ordinary]), UNUSUAL)
+    usual_deviation = np.quantile(np.abs(deviation[is_ordinary]), USUAL_QUANTILE)
     threshold = max(float(np.log(CLEAR_RATIO)), float(usual_deviation))
     sign = np.sign(by_month.sum())
     if (sign * np.concatenate([by_month, by_position]) <= threshold).any():
@@ -231,7 +231,7 @@ def _days_to_month_end(days: IntArray) -> IntArray:
     return np.asarray((next_month - dates).astype(np.int64) - 1)
 
 
-def _days(start_s: float, bin_s: float, bins: int) -> IntArray:
+def _days_since_epoch(start_s: float, bin_s: float, bins: int) -> IntArray:
     """Return the day of each bin, counted from the epoch."""
     time_s = start_s + bin_s * np.arange(bins)
     return np.asarray(np.floor(time_s / DAY_S + 1e-9), np.int64)
@@ -240,7 +240,7 @@ def _days(start_s: float, bin_s: float, bins: int) -> IntArray:
 def _day_and_phase(start_s: float, bin_s: float, bins: int) -> tuple[IntArray, IntArray]:
     """Return (day since the epoch, phase) of each bin: its index within the day, ``[bins]``."""
     phases = max(1, round(DAY_S / bin_s))
-    days = _days(start_s, bin_s, bins)
+    days = _days_since_epoch(start_s, bin_s, bins)
     since_midnight_s = start_s + bin_s * np.arange(bins) - days * DAY_S
     phase = np.clip(np.floor(since_midnight_s / bin_s + 1e-6), 0, phases - 1)
     return days, phase.astype(np.int64)

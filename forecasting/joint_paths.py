@@ -92,18 +92,18 @@ def _ranks_over_rows(values: FloatArray) -> IntArray:
 def _prior_ranks(forecast: PanelForecast, count: int, rng: np.random.Generator) -> FloatArray:
     """Return the quantile level of each path at each step by the prior for growth.
 
-    The result is ``[count, series, steps]``. With a known daily rhythm, a path has one level at all
-    steps and series. Otherwise all series of a path also follow a daily sinusoid of random phase
-    from the last known bin on.
+    The result is ``[count, series, steps]``. With a known daily rhythm, a path has one
+    level at all steps and series. Otherwise all series of a path also follow a daily
+    sinusoid of random phase from the last known bin on.
     """
     series, steps = forecast.mean.shape
-    level = _stratified_uniform(count, rng)[:, None, None]  # of a path
+    level_of_path = _stratified_uniform(count, rng)[:, None, None]  # of a path
     if not forecast.swing:
-        return np.broadcast_to(level, (count, series, steps)).copy()
+        return np.broadcast_to(level_of_path, (count, series, steps)).copy()
     phase = 2 * np.pi * rng.random((count, 1, 1))
     angle = 2 * np.pi * (np.arange(steps) + 0.5) * forecast.bin_s / DAY_S
     rhythm = forecast.swing * (np.sin(angle + phase) - np.sin(phase))
-    log_ratio = forecast.growth[:, None] * scipy.special.ndtri(level) + rhythm
+    log_ratio = forecast.growth[:, None] * scipy.special.ndtri(level_of_path) + rhythm
     return np.asarray((_ranks_over_rows(log_ratio) + rng.random((count, 1, 1))) / count)
 
 

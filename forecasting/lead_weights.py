@@ -90,9 +90,10 @@ class LeadWeights:
                 forecast = self.paths[:, :, new - self.first_path, start:end]
                 self.errors[b] = self.errors[b].append(_mean_absolute_error(forecast, actual))
         # Drop the paths whose errors are known in every block.
-        done = min((means.end for means in self.errors), default=len(self.origins))
-        self.paths = self.paths[:, :, done - self.first_path :].copy()
-        self.first_path = done
+        # Drop the paths whose errors are known in every block.
+        known_everywhere = min((means.end for means in self.errors), default=len(self.origins))
+        self.paths = self.paths[:, :, known_everywhere - self.first_path :].copy()
+        self.first_path = known_everywhere
 
     def keep_needed(self) -> None:
         """Drop the mean errors that no later origin needs."""

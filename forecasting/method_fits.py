@@ -51,18 +51,20 @@ class MethodFits:
         paths = np.empty((len(self.names), len(panel.values), len(origins), steps))
         start = 0
         while start < len(origins):
-            # Origins are forecast together if they have the same fit, and the same bins count as
-            # no demand (outages and such).
+            # Origins are forecast together if they have the same fit, and the same bins
+            # count as no demand (outages and such).
             fit_bins, next_fit_bins = self._fit_bins(panel, int(origins[start]))
             fit = self._fit(panel, fit_bins)
             before_next_fit = origins[start:][origins[start:] < next_fit_bins]
             count, removed = self._origins_with_equal_cleaning(panel, fit_bins, before_next_fit)
-            together = before_next_fit[:count]
-            later_values = panel.values[:, fit_bins : together[-1]]
+            origins_together = before_next_fit[:count]
+            later_values = panel.values[:, fit_bins : origins_together[-1]]
             values = np.concatenate([fit.values, later_values], axis=1)
             values[tuple(removed)] = np.nan
             cleaned = replace(panel, values=values)
-            paths[:, :, start : start + count] = _paths_of_fit(fit, cleaned, together, steps)
+            paths[:, :, start : start + count] = _paths_of_fit(
+                fit, cleaned, origins_together, steps
+            )
             start += count
         return paths
 

@@ -136,15 +136,15 @@ def _rolling_forecasts_by_series(
 
     There is one list per series. "auto" chooses by the errors in windows of ``window`` bins.
     """
-    model, seen = MultiSeriesForecaster(method, window), 0
+    model, known_bins = MultiSeriesForecaster(method, window), 0
     forecasts: list[list[Forecast]] = []
     for origin in origins:
-        new = [
-            replace(demand, start_s=demand.start_s + seen * demand.bin_s,
-                    values=demand.values[seen:origin])
+        new_bins = [
+            replace(demand, start_s=demand.start_s + known_bins * demand.bin_s,
+                    values=demand.values[known_bins:origin])
             for demand in series
         ]  # fmt: skip
-        model = model.update(new) if forecasts else model.fit(new)
+        model = model.update(new_bins) if forecasts else model.fit(new_bins)
         forecasts.append(model.predict(steps))
-        seen = origin
+        known_bins = origin
     return [[at_origin[i] for at_origin in forecasts] for i in range(len(series))]

@@ -22,13 +22,15 @@ SCALES = (1, 4, 16)  # bins per sum: an empty minute may be chance, an empty hou
 NEIGHBOURS = 12  # bins compared on each side
 PARTIAL_BINS = 1  # bins before a run that may be observed in part, and are not compared
 BACKLOG_BINS = 2  # bins after a run that may hold a backlog, and are not compared
-FEWEST = 3  # observed neighbours on each side
-CHANCE = 1e-9  # probability: one false outage in a thousand series of a million bins
-SMALLEST_LEVEL = -np.log(CHANCE)  # mean of neighbours that makes an empty Poisson bin as unlikely
-CLOSED = 0.5  # from this share of other days with empty bins on, a time of day is closed
+MIN_NEIGHBOURS = 3  # observed neighbours on each side
+CHANCE_LIMIT = 1e-9  # probability: one false outage in a thousand series of a million bins
+SMALLEST_LEVEL = -np.log(
+    CHANCE_LIMIT
+)  # mean of neighbours that makes an empty Poisson bin as unlikely
+CLOSED_SHARE = 0.5  # from this share of other days with empty bins on, a time of day is closed
 PASSES = 3  # outages near each other hide one another until the first are known
 LOST_SHARE = 0.05  # largest share of lost series in a sum that is still known
-BUSY = 0.5  # share of bins above 0 of a busy series
+BUSY_SHARE = 0.5  # share of bins above 0 of a busy series
 DAY_S = 86_400.0
 
 
@@ -96,7 +98,7 @@ def may_have_outages(rows: FloatArray) -> BoolArray:
     """
     observed_count = (~np.isnan(rows)).sum(axis=1)
     filled = (rows > 0).sum(axis=1)
-    return np.asarray((filled >= BUSY * observed_count) & (rows == 0).any(axis=1))
+    return np.asarray((filled >= BUSY_SHARE * observed_count) & (rows == 0).any(axis=1))
 
 
 def outage_mask(outages: Sequence[Outage], bins: int) -> BoolArray:
@@ -111,7 +113,7 @@ def _improbable_runs(values: FloatArray, runs: IntArray, bins_per_sum: int) -> B
     """Return the mask of the empty ``runs [run, 2]`` that chance does not explain.
 
     A run is (first bin, end), end exclusive. Chance does not explain it if the bins around it make
-    an empty sum of ``bins_per_sum`` bins less likely than CHANCE.
+    an empty sum of ``bins_per_sum`` bins less likely than CHANCE_LIMIT.
     """
     improbable = np.zeros(len(runs), bool)
     if not len(runs) or (runs[:, 1] - runs[:, 0]).max() < bins_per_sum:
@@ -122,7 +124,7 @@ def _improbable_runs(values: FloatArray, runs: IntArray, bins_per_sum: int) -> B
     level, variance = _surrounding_statistics(sums, empty_sums)
     probability = _cumulative_probability(np.zeros(len(empty_sums)), level, variance)
     # At a lower level, an empty sum is likely enough at any variance.
-    unlikely = (level > SMALLEST_LEVEL) & (probability < CHANCE)
+    unlikely = (level > SMALLEST_LEVEL) & (probability < CHANCE_LIMIT)
     first_bins = empty_sums[unlikely, 0] * bins_per_sum
     # The run of a bin is the last one that begins at or before it.
     improbable[np.searchsorted(runs[:, 0], first_bins, side="right") - 1] = True
@@ -150,7 +152,7 @@ def _surrounding_statistics(values: FloatArray, runs: IntArray) -> tuple[FloatAr
     right_end = np.minimum(right_begin + NEIGHBOURS, len(values))
     left = sums[:, left_end] - sums[:, left_begin]
     right = sums[:, right_end] - sums[:, right_begin]
-    has_enough = (left[0] >= FEWEST) & (right[0] >= FEWEST)
+    has_enough = (left[0] >= MIN_NEIGHBOURS) & (right[0] >= MIN_NEIGHBOURS)
     count, total, squares = left + right
     count = np.where(has_enough, count, np.nan)
     mean = total / count
@@ -199,7 +201,7 @@ def _is_closed(values: FloatArray, run: list[int], bin_s: float) -> bool:
     bins = np.arange(first, end) + to_other_days[:, None]  # [day, bin of the run]
     amounts = values[bins[(bins >= 0) & (bins < len(values))]]
     amounts = amounts[~np.isnan(amounts)]
-    return bool(amounts.size) and float((amounts == 0).mean()) >= CLOSED
+    return bool(amounts.size) and float((amounts == 0).mean()) >= CLOSED_SHARE
 
 
 def _extended_runs(values: FloatArray, runs: IntArray) -> IntArray:
@@ -212,7 +214,7 @@ def _extended_runs(values: FloatArray, runs: IntArray) -> IntArray:
     def is_partial(bins: IntArray) -> BoolArray:
         """Return which of ``bins`` (one per run) have an unlikely small amount."""
         amounts = np.nan_to_num(values[np.clip(bins, 0, len(values) - 1)], nan=np.inf)
-        return np.asarray(_cumulative_probability(amounts, level, variance) < CHANCE)
+        return np.asarray(_cumulative_probability(amounts, level, variance) < CHANCE_LIMIT)
 
     first, end = runs[:, 0], runs[:, 1]
     # Begin a bin earlier where the bin before is partial, and end a bin later likewise.

@@ -26,9 +26,9 @@ from forecasting.past_forecasts import PastForecasts, PastPeaks, RecentErrors, S
 from forecasting.rules.registry import ARIMA, AUTO, ENSEMBLE, HOUR_S, LAST_DAY, MEMBERS
 from forecasting.threads import map_in_two_threads, single_blas_thread
 
-ORIGINS = 336  # most past origins whose errors compare methods
+MAX_ORIGINS = 336  # most past origins whose errors compare methods
 BAND_WINDOWS = 168  # latest windows that quantiles use: a week of hours
-FIRST = 0.25  # share of the history before the first origin
+FIRST_ORIGIN_SHARE = 0.25  # share of the history before the first origin
 SETTLED_DAYS = 2  # days of history that an origin needs for its errors to count far ahead
 LARGEST_BIAS = 1.0  # log ratio: a larger error says nothing of the next peak
 PEAK_MULTIPLE = 2.0  # times the observed peak: limit of forecasts on less than a week of history
@@ -200,9 +200,10 @@ class _PanelPart:
 
     A path is the expected amount of each bin of a forecast. A peak is the largest bin of a window.
     Errors of peaks decide between methods. Each method has two ``candidate_peaks``: first are the
-    peaks of all paths, then the same peaks corrected by the recent bias of the method. A ``lift``
-    is the forecast peak divided by the peak of the path. The ``age`` of a series is the number of
-    bins since its last observed one. A score is the log ratio of an actual to a forecast amount.
+    peaks of all paths, then the same peaks corrected by the recent bias of the method. A
+    ``peak_factor`` is the forecast peak divided by the peak of the path. The ``age`` of a series is
+    the number of bins since its last observed one. A score is the log ratio of an actual to a
+    forecast amount.
     """
 
     def __init__(self, forecaster: PanelForecaster, panel: Panel) -> None:
@@ -214,9 +215,10 @@ class _PanelPart:
         self.peak_multiple = forecaster.peak_multiple
         self.panel = panel
         self.scale = mean_scale(panel.values)
-        # Past origins are every ``stride`` bins from bin ``first`` on, so at most ORIGINS of them.
-        self.first = max(1, int(FIRST * panel.bins))
-        self.stride = max(1, -(-(panel.bins - self.first) // ORIGINS))
+        # Past origins are every ``stride`` bins from bin ``first`` on, so at most MAX_ORIGINS of
+        # them.
+        self.first = max(1, int(FIRST_ORIGIN_SHARE * panel.bins))
+        self.stride = max(1, -(-(panel.bins - self.first) // MAX_ORIGINS))
         self.fits = MethodFits(self.names, panel, self.first)
         self._forecast_all_origins(2 * self.window)  # gaps at the end need more than a window
 
@@ -248,7 +250,7 @@ class _PanelPart:
         recent = self._recent_errors(np.array([end_origin + self._origins_per_lead]))  # all so far
         selected = self._select_at_end(recent, steps, ages)
         mean = selected.path[:, 0, :steps]
-        peak = selected.lift[:, :1] * running_max(mean, self.horizon)
+        peak = selected.peak_factor[:, :1] * running_max(mean, self.horizon)
         limit = self._limit(ages)
         bands = self._bands(mean, peak, ages)
         age = int(ages.min(initial=0))
@@ -278,11 +280,11 @@ class _PanelPart:
         """Return the forecast from the end of the panel, of ``steps`` bins or a whole window."""
         end_of_panel, end_origin = np.array([self.panel.bins]), np.array([len(self.record.origins)])
         paths = self._paths_from_end(end_of_panel, max(steps, self.window))
-        last = last_day(self.panel, end_of_panel, paths.shape[3])
-        return self._select(paths, recent, last, end_origin, ages)
+        last_day_before = last_day(self.panel, end_of_panel, paths.shape[3])
+        return self._select(paths, recent, last_day_before, end_origin, ages)
 
     def _names_of(self, chosen: IntArray) -> tuple[str, ...]:
-        """Return the names of the methods with the indices ``chosen``."""
+        """Return the names of the methods with the indices ``chosen [series]``."""
         names = (*self.names, *self.names, ENSEMBLE, LAST_DAY)  # see ``SelectedForecast``
         return tuple(names[m] for m in chosen)
 
@@ -329,7 +331,7 @@ class _PanelPart:
         """Return forecast and actual peaks of each series in windows that do not overlap.
 
         A window begins ``lead`` bins after the origin of its forecast, and ends ``window`` bins
-        after it. The forecast peak is that of the path times its lift.
+        after it. The forecast peak is that of the path times its ``peak_factor``.
         """
         windows = self._windows
         # Windows that end after the data have no actual peak.
@@ -337,7 +339,9 @@ class _PanelPart:
         first_bins = self.record.origins[windows] + self.lead
         # max() keeps NaN: a window with a gap was not observed.
         actual = windows_at(self.panel.values, first_bins, self.horizon).max(axis=2)
-        forecast = self.record.lifts[:, windows] * self._window_peaks(self.record.paths[:, windows])
+        forecast = self.record.peak_factors[:, windows] * self._window_peaks(
+            self.record.paths[:, windows]
+        )
         starts = np.asarray(self.panel.start_s + first_bins * self.panel.bin_s, np.float64)
         scale = self.scale[:, 0].tolist()
         return tuple(PastPeaks(starts, *row) for row in zip(actual, forecast, scale, strict=True))
@@ -360,20 +364,22 @@ class _PanelPart:
             self._add_ensemble_errors()
             self.leads.add_known_errors(self.panel.values)
             return
-        new = recorded + np.arange(len(origins))  # indices of the new origins
+        new_indices = recorded + np.arange(len(origins))  # indices of the new origins
         paths = self._paths_from_origins(origins)
         self.record = self.record.add(origins=origins, peaks=self._window_peaks(paths))
         self._add_method_errors()
-        last = last_day(self.panel, origins, paths.shape[3])
-        _, ensemble_peaks = self._ensemble(paths, self._recent_errors(new), last)
+        last_day_before = last_day(self.panel, origins, paths.shape[3])
+        _, ensemble_peaks = self._ensemble(paths, self._recent_errors(new_indices), last_day_before)
         self.record = self.record.add(ensemble_peaks=ensemble_peaks)
         self._add_ensemble_errors()
         self.leads.add_origins(self.panel.values, origins, paths)
 
         # The method to use at each origin, by the errors that were known there.
         no_ages = np.zeros(paths.shape[1], np.int64)
-        selected = self._select(paths, self._recent_errors(new), last, new, no_ages)
-        self.record = self.record.add(paths=selected.path, lifts=selected.lift)
+        selected = self._select(
+            paths, self._recent_errors(new_indices), last_day_before, new_indices, no_ages
+        )
+        self.record = self.record.add(paths=selected.path, peak_factors=selected.peak_factor)
         self._drop_unneeded_errors()
 
     def _paths_from_origins(self, origins: IntArray) -> FloatArray:
@@ -458,13 +464,13 @@ class _PanelPart:
         return np.concatenate([peaks, corrected])
 
     def _ensemble(
-        self, paths: FloatArray, recent: RecentErrors, last: LastDay
+        self, paths: FloatArray, recent: RecentErrors, last_day_before: LastDay
     ) -> tuple[FloatArray, FloatArray]:
         """Return the ensemble's paths ``[series, origin, step]`` and peaks ``[series, origin]``.
 
         ``paths [method, series, origin, step]`` are those of the methods. Weights follow from the
         ``recent`` errors of their candidate peaks, two of each method. As long as no error is
-        known, the ``last`` day is repeated.
+        known, the last day is repeated.
         """
         candidate_peaks = self._candidate_peaks(self._window_peaks(paths), recent.bias)
         weights = _peak_weights(candidate_peaks, recent.errors)
@@ -472,44 +478,44 @@ class _PanelPart:
         peak = (weights * np.nan_to_num(candidate_peaks)).sum(axis=0)
         # Sum over methods (m) for each series, origin and step (k).
         path = np.einsum("mso,msok->sok", _weight_by_method(weights), np.nan_to_num(paths))
-        path = np.where(has_weight[:, :, None], path, last.paths)
-        return path, np.where(has_weight, peak, last.peaks)
+        path = np.where(has_weight[:, :, None], path, last_day_before.paths)
+        return path, np.where(has_weight, peak, last_day_before.peaks)
 
     def _select(
         self,
         paths: FloatArray,
         recent: RecentErrors,
-        last: LastDay,
+        last_day_before: LastDay,
         origins: IntArray,
         ages: IntArray,
     ) -> SelectedForecast:
         """Return the forecast of the selected method, or the last day where it has none.
 
         ``paths [method, series, origin, step]`` are forecasts from ``origins`` (indices), and
-        ``recent`` the errors known there. ``ages [series]`` are the bins since the last observed
-        one.
+        ``recent`` the errors known there. ``ages [series]`` are the bins since the last
+        observed one.
         """
         candidate_peaks = self._candidate_peaks(self._window_peaks(paths), recent.bias)
-        ensemble_path, ensemble_peak = self._ensemble(paths, recent, last)
+        ensemble_path, ensemble_peak = self._ensemble(paths, recent, last_day_before)
         # Take the chosen one of: methods, methods with corrected peaks, ensemble, last day.
         chosen = self._choose(candidate_peaks, recent)
-        all_paths = [paths, paths, ensemble_path[None], last.paths[None]]
-        all_peaks = [candidate_peaks, ensemble_peak[None], last.peaks[None]]
-        path = _take(all_paths, chosen[None, :, :, None], last.paths)
-        peak = _take(all_peaks, chosen[None], last.peaks)
+        all_paths = [paths, paths, ensemble_path[None], last_day_before.paths[None]]
+        all_peaks = [candidate_peaks, ensemble_peak[None], last_day_before.peaks[None]]
+        path = _take(all_paths, chosen[None, :, :, None], last_day_before.paths)
+        peak = _take(all_peaks, chosen[None], last_day_before.peaks)
         path_peak = self._window_peaks(path)
-        lift = np.where(path_peak > 0, peak / np.where(path_peak > 0, path_peak, 1), 1)
+        peak_factor = np.where(path_peak > 0, peak / np.where(path_peak > 0, path_peak, 1), 1)
         shares = _weight_by_method(_peak_weights(candidate_peaks, recent.errors))
-        selected = SelectedForecast(path, lift, chosen, shares, end_shares=shares)
+        selected = SelectedForecast(path, peak_factor, chosen, shares, end_shares=shares)
         if self.method in (AUTO, ENSEMBLE):
-            return self._mix_later_steps(selected, paths, last, origins, ages)
+            return self._mix_later_steps(selected, paths, last_day_before, origins, ages)
         return selected
 
     def _mix_later_steps(
         self,
         selected: SelectedForecast,
         paths: FloatArray,
-        last: LastDay,
+        last_day_before: LastDay,
         origins: IntArray,
         ages: IntArray,
     ) -> SelectedForecast:
@@ -523,7 +529,9 @@ class _PanelPart:
             )
             path[rows] = np.where(has_weight[rows] & ~np.isnan(later), later, path[rows])
         # Errors a day ahead are known from the second day on.
-        path[:, last.is_short, self.window :] = last.paths[:, last.is_short, self.window :]
+        path[:, last_day_before.is_short, self.window :] = last_day_before.paths[
+            :, last_day_before.is_short, self.window :
+        ]
         return replace(selected, end_shares=end_shares)
 
     def _choose(self, candidate_peaks: FloatArray, recent: RecentErrors) -> IntArray:
@@ -607,11 +615,11 @@ class _PanelPart:
         origins, day = self.record.origins[self._windows], self.panel.season_bins(DAY_S)
         is_settled = origins >= min(SETTLED_DAYS * day, known_bins // 2)
         prior = conformal.growth_prior(
-            days=self._history_days(age),
-            count=int((origins < known_bins).sum()),
+            history_days=self._history_days(age),
+            past_count=int((origins < known_bins).sum()),
             growth=self._day_growth(rows, age),
             lead_days=np.asarray((lead + 0.5) * self.panel.bin_s / DAY_S, np.float64),
-            swing=self._unknown_swing(age),
+            rhythm_swing=self._unknown_swing(age),
         )
         values, scale = self.panel.values[rows], self.scale[rows]
         return conformal.quantiles(
@@ -650,8 +658,8 @@ class _PanelPart:
         after the origin. A window has ``horizon`` bins.
         """
         forecasts = self.record.paths[rows][:, self._windows, : age + steps]
-        lifts = self.record.lifts[rows][:, self._windows, None]
-        peaks = lifts * running_max(forecasts, self.horizon)
+        peak_factors = self.record.peak_factors[rows][:, self._windows, None]
+        peaks = peak_factors * running_max(forecasts, self.horizon)
         return np.concatenate([forecasts[:, :, age:], peaks[:, :, age:]], axis=2)
 
 

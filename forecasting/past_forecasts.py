@@ -17,7 +17,7 @@ class PastForecasts:
     peaks: FloatArray  # [method, series, origin] peak of each method's path in the window
     ensemble_peaks: FloatArray  # [series, origin] peak of the ensemble in the window
     paths: FloatArray  # [series, origin, step] forecast of the selected method
-    lifts: FloatArray  # [series, origin] its forecast peak divided by the peak of its path
+    peak_factors: FloatArray  # [series, origin] its forecast peak divided by the peak of its path
 
     @classmethod
     def empty(cls, methods: int, series: int, reach: int) -> PastForecasts:
@@ -27,7 +27,7 @@ class PastForecasts:
             peaks=np.empty((methods, series, 0)),
             ensemble_peaks=np.empty((series, 0)),
             paths=np.empty((series, 0, reach)),
-            lifts=np.empty((series, 0)),
+            peak_factors=np.empty((series, 0)),
         )
 
     def add(self, **figures: FloatArray | IntArray) -> PastForecasts:
@@ -58,12 +58,12 @@ class RecentErrors:
 class SelectedForecast:
     """The forecast of the method that is selected for each series and origin.
 
-    ``lift`` is the forecast peak divided by the peak of the path. ``chosen`` is an index: first the
-    methods, then the methods with corrected peaks, then the ensemble and the last day.
+    ``peak_factor`` is the forecast peak divided by the peak of the path. ``chosen`` is an index:
+    first the methods, then the methods with corrected peaks, then the ensemble and the last day.
     """
 
     path: FloatArray  # [series, origin, step]
-    lift: FloatArray  # [series, origin]
+    peak_factor: FloatArray  # [series, origin]
     chosen: IntArray  # [series, origin]
     shares: FloatArray  # [method, series, origin] weights in the ensemble
     end_shares: FloatArray  # [method, series, origin] the same at the last step

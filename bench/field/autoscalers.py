@@ -31,7 +31,7 @@ from simulation.engine.run import simulate
 from simulation.fleet import Fleet, KvLink, Pool
 from simulation.policies.dynamo_planner import DynamoPlanner
 from simulation.policies.endpoint_picker import (
-    CLAMP,
+    MAX_SATURATION,
     EndpointPicker,
     quantile,
     replicas_by_latency,
@@ -169,7 +169,7 @@ TRACE = _bursty()
 
 def _laws(rng: np.random.Generator) -> float:
     """Return the largest error of the replicas asked for, on random readings."""
-    s, total = rng.uniform(0, CLAMP, CASES), rng.uniform(0, 500, CASES)
+    s, total = rng.uniform(0, MAX_SATURATION, CASES), rng.uniform(0, 500, CASES)
     n = rng.integers(1, 60, CASES)
     r = rng.integers(0, n + 1)
     demand = total / 16.0
@@ -217,7 +217,9 @@ def _signal(rng: np.random.Generator) -> float:
         sums = [[sum(column) for column in zip(*kind, strict=True)]
                 for kind in zip(*window, strict=True)]  # fmt: skip
         shares = [_p90(sums[0], 1.0) / TTFT_S, _p90(sums[1], 0.1) / TBT_S]
-        raw.append(min(max([share for share in shares if not isnan(share)], default=0.0), CLAMP))
+        raw.append(
+            min(max([share for share in shares if not isnan(share)], default=0.0), MAX_SATURATION)
+        )
         mean = sum(raw[-3:]) / len(raw[-3:])  # 45 s
         error = max(error, abs(float(policy.saturation[0]) - mean))
         ours = quantile(np.array([sums[0]]), LATENCY_BOUNDS_S)[0]

@@ -231,11 +231,15 @@ def _outcome(
     there = _instances(result)
     copies, caches, parts, room_used, operations, acting = 0.0, 0.0, 0.0, 0.0, 0, 0.0
     if isinstance(policy, ModuleScaling):
-        copies = float(np.mean([row.sum() for _, row, _ in policy.held])) if policy.held else 0.0
-        shares = [row.sum() / setting.layers for _, _, row in policy.held]
+        copies = (
+            float(np.mean([row.sum() for _, row, _ in policy.taken_memory]))
+            if policy.taken_memory
+            else 0.0
+        )
+        shares = [row.sum() / setting.layers for _, _, row in policy.taken_memory]
         caches = float(np.mean(shares)) / len(result.fleet.pools) if shares else 0.0
         idle = setting.gpus - deployment.instances * setting.gpus_per_instance
-        used = [row.sum() + away.sum() > 0 for _, row, away in policy.held]
+        used = [row.sum() + away.sum() > 0 for _, row, away in policy.taken_memory]
         room_used = idle * float(np.mean(used)) if used else 0.0
         parts = min(room_used, (copies + caches * kv_bytes) / setting.room_bytes)
         operations = len(policy.events)

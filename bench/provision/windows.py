@@ -39,7 +39,7 @@ def courses(model: str, gpu: str, rate: float) -> list[dict[str, object]]:
         judge = SampledWindows(windows, came, service, stations, device_bytes(gpu))
         courses = over_time(
             windows, service, of_service, device_bytes(gpu), startup_s=STARTUP_S,
-            attainment=ATTAINMENT, levels=("model", "operator"), judge=judge,
+            attainment=ATTAINMENT, levels=("model", "operator"), sampled_windows=judge,
         )  # fmt: skip
         seconds = time.perf_counter() - begun
         coarse, fine = courses["model"], courses["operator"]
@@ -53,7 +53,7 @@ def courses(model: str, gpu: str, rate: float) -> list[dict[str, object]]:
                 f"{name}_kwh": course.kwh(WINDOW_S),
                 f"{name}_memory_gb": float(course.memory_bytes.mean() / 1e9),
                 f"{name}_attainment": course.attainment,
-                f"{name}_by_means": course.by_means,
+                f"{name}_by_means": course.attainment_by_means,
                 f"{name}_as_whole": float(
                     np.mean(
                         [plan is not None and plan[0].replicas is not None for plan in course.plans]

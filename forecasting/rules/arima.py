@@ -39,7 +39,7 @@ DEFAULT_LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Row:
+class _SeriesModel:
     """The fitted model of one series; see ``FittedArima`` for the fields."""
 
     cycles: FloatArray  # [columns of the design of the most harmonics]
@@ -68,18 +68,22 @@ class FittedArima(Cyclic):
         observed_so_far = np.logical_or.accumulate(panel.observed_bins, axis=1)
         return np.where(observed_so_far[:, origins - 1, None], amounts, np.nan)
 
-    def _deviations_ahead(self, rest: FloatArray, start: IntArray, steps: int) -> FloatArray:
+    def _deviations_ahead(
+        self, deviations: FloatArray, origin_bins: IntArray, steps: int
+    ) -> FloatArray:
         """Return the expected deviations from the cycles, ``[series, origins, steps]``.
 
-        ``rest [series, bins]`` are those of the past, and ``start`` is the bin of each origin.
-        Later shocks are expected to be 0.
+        ``deviations [series, bins]`` are those of the past, and ``origin_bins`` is the bin of each
+        origin. Later shocks are expected to be 0.
         """
         ar_lags, ma_lags = self.ar.shape[1], self.ma.shape[1]
-        # Both begin with an extra bin for each of their lags, so a window at ``start`` ends there.
-        deviations, shocks = self._filter(rest)
-        past_shocks = windows_at(shocks, start, ma_lags)
-        ahead = np.zeros((len(rest), len(start), ar_lags + steps))  # the lags, then the steps
-        ahead[:, :, :ar_lags] = windows_at(deviations, start, ar_lags)
+        # Both begin with an extra bin for each of their lags, so a window at ``origin_bins`` ends
+        # there.
+        filled, shocks = self._filter(deviations)
+        past_shocks = windows_at(shocks, origin_bins, ma_lags)
+        # The lags, then the steps
+        ahead = np.zeros((len(deviations), len(origin_bins), ar_lags + steps))
+        ahead[:, :, :ar_lags] = windows_at(filled, origin_bins, ar_lags)
         for step in range(steps):
             expected = ahead[:, :, ar_lags + step]  # a view, which is changed in place
             for lag, weight in enumerate(self.ar.T, start=1):
@@ -88,49 +92,49 @@ class FittedArima(Cyclic):
                 expected += self.ma[:, lag - 1, None] * past_shocks[:, :, ma_lags + step - lag]
         return ahead[:, :, ar_lags:]
 
-    def _filter(self, rest: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return ``rest [series, bins]`` with filled gaps, and the one-step errors (shocks).
+    def _filter(self, deviations: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return ``deviations [series, bins]`` with filled gaps, and the one-step errors (shocks).
 
-        ``rest`` are the transformed amounts less the cycles. A gap gets its expected value and no
-        shock. Both results are ``[series, lags and bins]``: they begin with extra bins that the
-        first lags need.
+        ``deviations`` are the transformed amounts less the cycles. A gap gets its expected value
+        and no shock. Both results are ``[series, lags and bins]``: they begin with extra bins that
+        the first lags need.
         """
-        series, bins = rest.shape
+        series, bins = deviations.shape
         ar_lags, ma_lags = self.ar.shape[1], self.ma.shape[1]
         # Both are [lags and bins, series].
         filled = np.empty((ar_lags + bins, series))
-        filled[:ar_lags] = self._begin(rest)
+        filled[:ar_lags] = self._first_values(deviations)
         shocks = np.zeros((ma_lags + bins, series))
-        has_gap = np.isnan(rest).any(axis=1)
+        has_gap = np.isnan(deviations).any(axis=1)
         for row in np.flatnonzero(~has_gap):  # a compiled recursion suffices without gaps
-            filled[ar_lags:, row] = rest[row]
+            filled[ar_lags:, row] = deviations[row]
             unexplained = np.convolve(filled[:, row], np.r_[1.0, -self.ar[row]], mode="valid")
             shocks[ma_lags:, row] = recursion(unexplained[None], self.ma[row])
         if has_gap.any():
-            self._filter_by_bin(rest[has_gap], np.flatnonzero(has_gap), filled, shocks)
+            self._filter_by_bin(deviations[has_gap], np.flatnonzero(has_gap), filled, shocks)
         return filled.T, shocks.T
 
-    def _begin(self, rest: FloatArray) -> FloatArray:
+    def _first_values(self, deviations: FloatArray) -> FloatArray:
         """Return the value before the first bin, ``[series]``.
 
         A random walk begins at its first observed value, a stationary series at its mean, 0.
         """
-        known = ~np.isnan(rest)
-        first_observed = rest[np.arange(len(rest)), np.argmax(known, axis=1)]
+        known = ~np.isnan(deviations)
+        first_observed = deviations[np.arange(len(deviations)), np.argmax(known, axis=1)]
         is_walk = np.isclose(self.ar.sum(axis=1), 1.0)
         return np.where(is_walk & known.any(axis=1), first_observed, 0.0)
 
     def _filter_by_bin(
-        self, rest: FloatArray, rows: IntArray, filled: FloatArray, shocks: FloatArray
+        self, deviations: FloatArray, rows: IntArray, filled: FloatArray, shocks: FloatArray
     ) -> None:
         """Filter series with gaps bin by bin, and write the results to ``filled`` and ``shocks``.
 
-        Both are ``[lags and bins, series]``. ``rest [rows, bins]`` are the deviations of the series
-        ``rows``.
+        Both are ``[lags and bins, series]``. ``deviations [rows, bins]`` are the deviations of the
+        series ``rows``.
         """
         ar, ma = self.ar[rows, ::-1].T, self.ma[rows, ::-1].T  # [lags, rows], the oldest bin first
         values, errors = filled[:, rows], shocks[:, rows]
-        for t, value in enumerate(np.ascontiguousarray(rest.T)):
+        for t, value in enumerate(np.ascontiguousarray(deviations.T)):
             # The lagged bins of bin t are the rows before ``t + lags``.
             expected = (ar * values[t : t + len(ar)]).sum(axis=0)
             expected += (ma * errors[t : t + len(ma)]).sum(axis=0)
@@ -186,7 +190,7 @@ class Arima:
 
     def _fit_series(
         self, root: FloatArray, design: FloatArray, options: Sequence[Harmonics]
-    ) -> _Row:
+    ) -> _SeriesModel:
         """Return the fit of one series.
 
         ``root [bins]`` is the square root of its demand, NaN in gaps. ``options`` are the harmonics
@@ -196,9 +200,11 @@ class Arima:
         seen = ~np.isnan(root)
         cycles = np.zeros(design.shape[1])
         if seen.sum() < MIN_OBSERVED:
-            return _Row(cycles, np.full(self.limits.p + 1, np.nan), np.zeros(self.limits.q), "")
+            return _SeriesModel(
+                cycles, np.full(self.limits.p + 1, np.nan), np.zeros(self.limits.q), ""
+            )
         if np.ptp(root[seen]) < SMALLEST_SPREAD:  # a constant: repeat it
-            return self._row(cycles, FittedOrder((0, 1, 0), np.empty(0), np.inf), "")
+            return self._series_model(cycles, FittedOrder((0, 1, 0), np.empty(0), np.inf), "")
 
         d = choose_differences(root, design)
         if d and (seen[1:] & seen[:-1]).sum() < MIN_OBSERVED:  # hardly a difference is known
@@ -207,9 +213,11 @@ class Arima:
         columns = chosen.columns(options[-1])
         cycles[columns] = harmonics.regress(root, d, design[:, columns])
         best = self._fit_arma(root - design @ cycles, d, first=int(np.argmax(seen)))
-        return self._row(cycles, best, str(chosen))
+        return self._series_model(cycles, best, str(chosen))
 
-    def _row(self, cycles: FloatArray, arma: FittedOrder, cycles_text: str) -> _Row:
+    def _series_model(
+        self, cycles: FloatArray, arma: FittedOrder, cycles_text: str
+    ) -> _SeriesModel:
         """Return the model of a series with the cycles' coefficients and the process ``arma``."""
         p, d, q = arma.order
         ar, ma = np.zeros(self.limits.p + 1), np.zeros(self.limits.q)
@@ -218,14 +226,14 @@ class Arima:
         ar_polynomial, difference = [1.0, *-arma.parameters[:p]], [1.0, -1.0][: 1 + d]
         ar[: p + d] = -np.convolve(ar_polynomial, difference)[1:]
         label = f"{arma.order} + {cycles_text}" if cycles_text else str(arma.order)
-        return _Row(cycles, ar, ma, label)
+        return _SeriesModel(cycles, ar, ma, label)
 
-    def _fit_arma(self, rest: FloatArray, d: int, first: int) -> FittedOrder:
-        """Return the ARMA fit of ``rest``, differenced ``d`` times; ``first`` is observed."""
-        spread = _spread(rest, d)
+    def _fit_arma(self, deviations: FloatArray, d: int, first: int) -> FittedOrder:
+        """Return the ARMA fit of ``deviations``, differenced ``d`` times; ``first`` is observed."""
+        spread = _spread(deviations, d)
         if spread <= SMALLEST_SPREAD:
             return FittedOrder((0, d, 0), np.empty(0), np.inf)  # white noise: nothing is left
-        scaled = (rest - rest[first] * d) / spread  # a differenced series begins at 0
+        scaled = (deviations - deviations[first] * d) / spread  # a differenced series begins at 0
         return fit_orders(scaled, d, self.limits.p, self.limits.q)
 
 

@@ -22,7 +22,7 @@ from forecasting.recursion import recursion
 Order = tuple[int, int, int]  # (p, d, q)
 
 FINALISTS = 4  # orders whose exact likelihood is computed
-STEPS = 2  # Gauss-Newton steps
+GAUSS_NEWTON_STEPS = 2  # Gauss-Newton steps
 LARGEST_MA_ROOT = 0.95  # of inverse roots; closer to 1, shocks would be remembered for too long
 LARGEST_AR_ROOT = 0.999  # of inverse roots; 1 is a unit root, which ``d`` is for
 KPSS_CRITICAL = 0.463  # at 5%, level stationarity (Kwiatkowski et al. 1992, table 1)
@@ -74,22 +74,23 @@ def fit_orders(values: FloatArray, d: int, max_p: int, max_q: int) -> FittedOrde
     Orders that are not stationary and invertible are skipped. (0, d, 0) always remains.
     """
     seen = ~np.isnan(values)
-    w = np.diff(carry_forward(values), n=d)
+    differenced = np.diff(carry_forward(values), n=d)
     target = seen[d:] & seen[: values.size - d]
-    finalists = _hannan_rissanen(w, target, d, max_p, max_q)[:FINALISTS]
-    refined = [_with_exact_aic(_refine(fit, w, target), w) for fit in finalists]
+    finalists = _hannan_rissanen(differenced, target, d, max_p, max_q)[:FINALISTS]
+    refined = [_with_exact_aic(_refine(fit, differenced, target), differenced) for fit in finalists]
     return min(refined, key=lambda fit: fit.aic)
 
 
 def _hannan_rissanen(
-    w: FloatArray, target: BoolArray, d: int, max_p: int, max_q: int
+    differenced: FloatArray, target: BoolArray, d: int, max_p: int, max_q: int
 ) -> list[FittedOrder]:
     """Return the fits of all orders up to ``max_p`` and ``max_q``, the least AIC first.
 
-    The fits are regressions of ``w`` on its earlier values and on estimated shocks. ``w`` are the
-    values differenced ``d`` times, and ``target`` is the mask of those to explain.
+    The fits are regressions of ``differenced`` on its earlier values and on estimated shocks.
+    ``differenced`` are the values differenced ``d`` times, and ``target`` is the mask of those to
+    explain.
     """
-    equations = _equations_with_shocks(w, target, max_p, max_q)
+    equations = _equations_with_shocks(differenced, target, max_p, max_q)
     fits = []
     for p, q in product(range(max_p + 1), range(max_q + 1)):
         columns = [*range(p), *range(max_p, max_p + q)]
@@ -100,30 +101,32 @@ def _hannan_rissanen(
 
 
 def _equations_with_shocks(
-    w: FloatArray, target: BoolArray, max_p: int, max_q: int
+    differenced: FloatArray, target: BoolArray, max_p: int, max_q: int
 ) -> NormalEquations:
     """Return the regression of each target bin on the last values, then on the last shocks."""
-    long_lags = min(round(10 * np.log10(w.size)), w.size // 4)
-    shocks = _long_autoregression_residuals(w, target, long_lags)
+    long_lags = min(round(10 * np.log10(differenced.size)), differenced.size // 4)
+    shocks = _long_autoregression_residuals(differenced, target, long_lags)
     first = max(max_p, max_q)  # the first bin with all regressors
     if max_q:
         first += long_lags  # before them, no shock is known
-    first = min(first, w.size // 2)
-    lagged_w = _lagged_values(w, max_p)[first - max_p :]
+    first = min(first, differenced.size // 2)
+    lagged_w = _lagged_values(differenced, max_p)[first - max_p :]
     lagged_shocks = _lagged_values(shocks, max_q)[first - max_q :]
     rows = target[first:]
     regressors = np.hstack([lagged_w, lagged_shocks])[rows]
-    return NormalEquations.of(regressors, w[first:][rows])
+    return NormalEquations.of(regressors, differenced[first:][rows])
 
 
-def _long_autoregression_residuals(w: FloatArray, target: BoolArray, lags: int) -> FloatArray:
-    """Return the residuals of a regression of ``w`` on its ``lags`` last values, ``[bins]``.
+def _long_autoregression_residuals(
+    differenced: FloatArray, target: BoolArray, lags: int
+) -> FloatArray:
+    """Return the residuals of a regression on the ``lags`` last values, ``[bins]``.
 
     They are 0 in bins that are no ``target``, and in the first ``lags`` bins.
     """
-    lagged, later, is_target = _lagged_values(w, lags), w[lags:], target[lags:]
+    lagged, later, is_target = _lagged_values(differenced, lags), differenced[lags:], target[lags:]
     residual = later - lagged @ least_squares(lagged[is_target], later[is_target])
-    shocks = np.zeros_like(w)
+    shocks = np.zeros_like(differenced)
     shocks[lags:] = np.where(is_target, residual, 0.0)
     return shocks
 
@@ -139,17 +142,18 @@ def _least_squares_fit(equations: NormalEquations, columns: list[int]) -> tuple[
     return np.asarray(parameters, np.float64), aic
 
 
-def _refine(fit: FittedOrder, w: FloatArray, target: BoolArray) -> FittedOrder:
+def _refine(fit: FittedOrder, differenced: FloatArray, target: BoolArray) -> FittedOrder:
     """Return the fit after Gauss-Newton steps that reduce the sum of squared shocks.
 
-    ``w`` are the differenced values, and ``target`` is the mask of those that the sum includes.
+    ``differenced`` are the differenced values, and ``target`` is the mask of those that the sum
+    includes.
     """
     p, _, q = fit.order
     if not q:  # without MA terms, the regression has the least sum already
         return fit
     parameters = fit.parameters
-    for _ in range(STEPS):
-        refined = parameters + _gauss_newton_step(parameters, p, w, target)
+    for _ in range(GAUSS_NEWTON_STEPS):
+        refined = parameters + _gauss_newton_step(parameters, p, differenced, target)
         if not is_regular(refined, p):
             break
         parameters = refined
@@ -157,14 +161,16 @@ def _refine(fit: FittedOrder, w: FloatArray, target: BoolArray) -> FittedOrder:
 
 
 def _gauss_newton_step(
-    parameters: FloatArray, p: int, w: FloatArray, target: BoolArray
+    parameters: FloatArray, p: int, differenced: FloatArray, target: BoolArray
 ) -> FloatArray:
     """Return the change of ``p`` AR and further MA coefficients that reduces the squared shocks."""
     ar, ma = parameters[:p], parameters[p:]
-    unexplained = np.convolve(w, np.r_[1.0, -ar])[: w.size]  # w without its AR part
+    unexplained = np.convolve(differenced, np.r_[1.0, -ar])[
+        : differenced.size
+    ]  # values without their AR part
     # Lags of ``by_ar`` and ``by_ma`` are the negative derivatives of the shocks by the AR and
     # MA coefficients.
-    by_ar, shocks = recursion(np.stack([w, unexplained]), ma)
+    by_ar, shocks = recursion(np.stack([differenced, unexplained]), ma)
     (by_ma,) = recursion(shocks[None], ma)
     first = max(p, ma.size)
     ar_slopes = _lagged_values(by_ar, p)[first - p :]
@@ -173,20 +179,24 @@ def _gauss_newton_step(
     return least_squares(np.hstack([ar_slopes, ma_slopes])[rows], shocks[first:][rows])
 
 
-def _with_exact_aic(fit: FittedOrder, w: FloatArray) -> FittedOrder:
-    """Return the fit with the AIC of the exact likelihood of ``w``, the differenced values.
+def _with_exact_aic(fit: FittedOrder, differenced: FloatArray) -> FittedOrder:
+    """Return the fit with the AIC of the exact likelihood of the ``differenced`` values.
 
     The variance of the shocks is that of maximum likelihood.
     """
     p, _, q = fit.order
-    shocks, log_variances = exact_shocks(w, fit.parameters[:p], fit.parameters[p:])
+    shocks, log_variances = exact_shocks(differenced, fit.parameters[:p], fit.parameters[p:])
     mean_square = max(float(np.mean(shocks**2)), np.finfo(float).tiny)
-    minus_two_log_likelihood = w.size * (np.log(2 * np.pi * mean_square) + 1) + log_variances
+    minus_two_log_likelihood = (
+        differenced.size * (np.log(2 * np.pi * mean_square) + 1) + log_variances
+    )
     return FittedOrder(fit.order, fit.parameters, minus_two_log_likelihood + 2 * (p + q + 1))
 
 
-def exact_shocks(w: FloatArray, ar: FloatArray, ma: FloatArray) -> tuple[FloatArray, float]:
-    """Return the standardised one-step errors of ``w``, and the sum of their log variances.
+def exact_shocks(
+    differenced: FloatArray, ar: FloatArray, ma: FloatArray
+) -> tuple[FloatArray, float]:
+    """Return the standardised one-step errors of the values, and the sum of their log variances.
 
     Variances are relative to that of the shocks of the process with the coefficients ``ar`` and
     ``ma``. From the value number max(p, q) on, the AR part is subtracted. The covariance of the
@@ -194,8 +204,10 @@ def exact_shocks(w: FloatArray, ar: FloatArray, ma: FloatArray) -> tuple[FloatAr
     Biometrika 66). statsmodels computes the same, but its import takes a second.
     """
     first = max(ar.size, ma.size)
-    factor = scipy.linalg.cholesky_banded(_covariance_bands(w.size, ar, ma), lower=True)
-    without_ar = np.r_[w[:first], np.convolve(w, np.r_[1.0, -ar])[first : w.size]]
+    factor = scipy.linalg.cholesky_banded(_covariance_bands(differenced.size, ar, ma), lower=True)
+    without_ar = np.r_[
+        differenced[:first], np.convolve(differenced, np.r_[1.0, -ar])[first : differenced.size]
+    ]
     shocks, _ = scipy.linalg.lapack.dtbtrs(factor, without_ar[:, None], uplo="L")
     return shocks[:, 0], 2 * float(np.log(factor[0]).sum())
 
@@ -238,9 +250,10 @@ def is_regular(parameters: FloatArray, p: int) -> bool:
 
     ``parameters`` are ``p`` AR coefficients, then MA coefficients.
     """
-    return _has_roots_within(LARGEST_AR_ROOT, [-phi for phi in parameters[:p].tolist()]) and (
-        _has_roots_within(LARGEST_MA_ROOT, parameters[p:].tolist())
-    )
+    ar, ma = parameters[:p], parameters[p:]
+    if not _has_roots_within(LARGEST_AR_ROOT, (-ar).tolist()):
+        return False
+    return _has_roots_within(LARGEST_MA_ROOT, ma.tolist())
 
 
 def _has_roots_within(radius: float, coefficients: list[float]) -> bool:

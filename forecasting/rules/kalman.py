@@ -66,21 +66,22 @@ def _log_likelihood(errors: FloatArray, variances: FloatArray) -> FloatArray:
     return np.asarray(-0.5 * (count * np.log(squares / count + SMALLEST_SQUARE) + logs))
 
 
-def _kalman_gains(seen: BoolArray, ratio: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _kalman_gains(observed: BoolArray, ratio: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return Kalman gains and variances of one-step errors, both ``[bins, series, ratios]``.
 
-    ``seen [series, bins]`` is the mask of observed bins. ``ratio [series or 1, ratios]`` are
+    ``observed [series, bins]`` is the mask of observed bins. ``ratio [series or 1, ratios]`` are
     variances of a step of the level. All variances are divided by that of the noise. The gain is
     the share of an error by which the level moves, 0 in gaps.
     """
-    level_variance = np.full((len(seen), ratio.shape[1]), DIFFUSE)
-    error_variances = np.empty((seen.shape[1], *level_variance.shape))
-    for t, is_seen in enumerate(seen.T[:, :, None]):
+    # [series, ratios], of the level before the present bin
+    level_variance = np.full((len(observed), ratio.shape[1]), DIFFUSE)
+    error_variances = np.empty((observed.shape[1], *level_variance.shape))
+    for t, is_observed in enumerate(observed.T[:, :, None]):
         error_variances[t] = level_variance + 1.0  # 1 is the variance of the noise
         # An observation divides the variance of the level by that of the error; a gap leaves it.
-        updated = np.where(is_seen, level_variance / error_variances[t], level_variance)
+        updated = np.where(is_observed, level_variance / error_variances[t], level_variance)
         level_variance = updated + ratio
-    gains = np.where(seen.T[:, :, None], 1.0 - 1.0 / error_variances, 0.0)
+    gains = np.where(observed.T[:, :, None], 1.0 - 1.0 / error_variances, 0.0)
     return gains, error_variances
 
 
@@ -89,11 +90,11 @@ def _levels(values: FloatArray, gains: FloatArray) -> FloatArray:
 
     ``values`` are ``[series, bins]``, and ``gains [bins, series, ratios]`` the Kalman gains.
     """
-    seen = ~np.isnan(values)
-    amounts = np.where(seen, values, 0.0).T[:, :, None]
+    observed = ~np.isnan(values)
+    amounts = np.where(observed, values, 0.0).T[:, :, None]
     levels = np.empty(gains.shape)
     level = np.zeros(gains.shape[1:])
     for t, amount in enumerate(amounts):
         level = level + gains[t] * (amount - level)
         levels[t] = level
-    return np.where(np.logical_or.accumulate(seen, axis=1).T[:, :, None], levels, np.nan)
+    return np.where(np.logical_or.accumulate(observed, axis=1).T[:, :, None], levels, np.nan)

@@ -66,11 +66,11 @@ class MovingMaximum:
         The shape is ``[series, origins, steps]``. Gaps do not shorten the period. NaN: nothing was
         observed before the origin.
         """
-        seen = panel.observed_bins
+        observed = panel.observed_bins
         # Observed amounts of each series without the gaps between them, then NaN.
-        observed_first = np.argsort(~seen, axis=1, kind="stable")
+        observed_first = np.argsort(~observed, axis=1, kind="stable")
         amounts = np.take_along_axis(panel.values, observed_first, axis=1)
-        count = np.cumsum(seen, axis=1)[:, origins - 1]  # observed bins before each origin
+        count = np.cumsum(observed, axis=1)[:, origins - 1]  # observed bins before each origin
         back_bins = max(1, round(self.back_s / panel.bin_s))
         # [series, origin, back] indices in ``amounts`` of the last ones before each origin
         index = count[:, :, None] - 1 - np.arange(back_bins)

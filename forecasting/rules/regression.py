@@ -19,11 +19,11 @@ from forecasting.rules.cyclic import Cyclic
 from forecasting.rules.scales import Logarithm, Root
 
 DAILY, WEEKLY = 6, 3  # harmonics
-LAGS = 6  # lags of the last bins; there are two more for a day and for a week before
+LAST_BINS = 6  # lags of the last bins; there are two more for a day and for a week before
 RIDGE = 0.01  # as a share of the mean square of a regressor
 REFITS = 3  # repeated fits of the Fourier terms if there are gaps
 MEMORY = 96  # bins before twice the largest lag, from which gaps are filled
-PASSES = 16  # fillings of all gaps at once; each one completes one more gap of a series
+MAX_PASSES = 16  # fillings of all gaps at once; each one completes one more gap of a series
 CEILING = 2.0  # largest forecast over the largest amount seen, since an autoregression can diverge
 SMALLEST = 1e-12  # added to the diagonal of normal equations, for regressors of zeros
 
@@ -74,7 +74,7 @@ class FittedRegression(Cyclic):
             filled[series[gaps], bins[gaps]] = (weights[gaps] * lagged).sum(axis=1)
 
         # A gap may depend on earlier gaps. Each pass completes one more gap of such a chain.
-        for _ in range(PASSES):
+        for _ in range(MAX_PASSES):
             before = filled[series, bins]
             fill(slice(None))
             if np.array_equal(before, filled[series, bins]):
@@ -115,41 +115,43 @@ class Regression:
 
     def _lags(self, panel: Panel) -> tuple[int, ...]:
         """Return the lags in bins: the last bins, and a day and a week before if history allows."""
-        lags = [*range(1, 1 + min(LAGS, panel.bins // (2 * LAGS)))]
+        lags = [*range(1, 1 + min(LAST_BINS, panel.bins // (2 * LAST_BINS)))]
         for season in (panel.season_bins(DAY_S), panel.season_bins(WEEK_S)):
-            if season > LAGS and panel.bins >= 2 * season + LAGS:
+            if season > LAST_BINS and panel.bins >= 2 * season + LAST_BINS:
                 lags += [season, season + 1]
         return tuple(lags)
 
 
-def _fourier_coefficients(scaled: FloatArray, seen: FloatArray, design: FloatArray) -> FloatArray:
+def _fourier_coefficients(
+    scaled: FloatArray, observed: FloatArray, design: FloatArray
+) -> FloatArray:
     """Return the coefficients of every series on the shared design, ``[series, columns]``.
 
-    ``scaled [series, bins]`` are transformed amounts, and ``seen`` says which were observed.
+    ``scaled [series, bins]`` are transformed amounts, and ``observed`` is the mask of known ones.
     """
     ridge = RIDGE * len(design) * np.eye(design.shape[1])
     ridge[0, 0] = SMALLEST  # no ridge on the mean
     # This matrix turns complete series into coefficients, so gaps are filled: first by the mean.
     to_coefficients = np.linalg.solve(design.T @ design + ridge, design.T).T
-    total, count = np.where(seen, scaled, 0.0).sum(axis=1), seen.sum(axis=1)
+    total, count = np.where(observed, scaled, 0.0).sum(axis=1), observed.sum(axis=1)
     mean = (total / np.maximum(count, 1))[:, None]
-    coefficients = np.where(seen, scaled, mean) @ to_coefficients
-    if not seen.all():
+    coefficients = np.where(observed, scaled, mean) @ to_coefficients
+    if not observed.all():
         for _ in range(REFITS):  # fill gaps by the fit, and fit again
-            filled = np.where(seen, scaled, coefficients @ design.T)
+            filled = np.where(observed, scaled, coefficients @ design.T)
             coefficients = filled @ to_coefficients
     return np.asarray(coefficients)
 
 
-def _lag_weights(residual: FloatArray, seen: FloatArray, lags: tuple[int, ...]) -> FloatArray:
+def _lag_weights(residual: FloatArray, observed: FloatArray, lags: tuple[int, ...]) -> FloatArray:
     """Return the least-squares weights of the lagged residuals, ``[series, lags]``.
 
-    ``residual`` and the mask of observed bins, ``seen``, are ``[series, bins]``.
+    ``residual`` and the mask of observed bins, ``observed``, are ``[series, bins]``.
     """
     if not lags:
         return np.zeros((len(residual), 0))
     first, bins = max(lags), residual.shape[1]
-    target_seen = seen[:, first:]
+    target_seen = observed[:, first:]
     target = residual[:, first:] * target_seen
     lagged = [residual[:, first - lag : bins - lag] * target_seen for lag in lags]
     normal, moments = _normal_equations(lagged, target)
@@ -162,8 +164,8 @@ def _normal_equations(
     regressors: list[FloatArray], target: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return the products of regressors, and with the target, of each series (sums over time)."""
-    n = len(regressors)
-    normal, moments = np.empty((len(target), n, n)), np.empty((len(target), n))
+    count = len(regressors)
+    normal, moments = np.empty((len(target), count, count)), np.empty((len(target), count))
     for i, regressor in enumerate(regressors):
         moments[:, i] = np.einsum("st,st->s", regressor, target)
         for j, other in enumerate(regressors[: i + 1]):

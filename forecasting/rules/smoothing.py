@@ -15,7 +15,7 @@ from forecasting.demand import Panel, forward_fill, same_phase_bins, split_seaso
 from forecasting.harmonics import DAY_S
 from forecasting.recursion import recursion
 
-GAINS = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)  # gains to try
+GAINS_TO_TRY = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)  # gains to try
 LEVEL_GAINS = (0.1, 0.3, 0.6, 1.0)  # gains of the level to try, with a daily profile
 PROFILE_GAINS = (0.3, 0.6)  # gains of the profile to try
 FLOOR = 1e-3  # smallest value of a profile, a divisor, as a share of the series' mean
@@ -44,9 +44,10 @@ class Smoothing:
         """Return for each series the gain whose level forecasts the next bin best."""
         values = panel.values
         errors = [
-            _mean_error(values[:, 1:], discounted_mean(values, gain)[:, :-1]) for gain in GAINS
+            _mean_error(values[:, 1:], discounted_mean(values, gain)[:, :-1])
+            for gain in GAINS_TO_TRY
         ]
-        return Level(np.take(GAINS, np.argmin(errors, axis=0)))
+        return Level(np.take(GAINS_TO_TRY, np.argmin(errors, axis=0)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

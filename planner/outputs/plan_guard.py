@@ -86,14 +86,14 @@ def guards_of(settings: Sequence[Setting], max_replicas: int | None = None) -> d
         policy_maximum = int(values["replicas at most"])
         sizes = guarded_plan.PER_POOL_OR_REGION.items()
         guards[pool_name] = Guard(
-            prompt_tokens_per_s=float(values.get(guarded_plan.PROMPT, np.nan)),
-            output_tokens_per_s=float(values.get(guarded_plan.OUTPUT, np.nan)),
+            prompt_tokens_per_s=float(values.get(guarded_plan.PROMPT_TPS, np.nan)),
+            output_tokens_per_s=float(values.get(guarded_plan.OUTPUT_TPS, np.nan)),
             requests_in_flight=float(values[guarded_plan.IN_FLIGHT]),
             scale_up_after_s=float(shared["rise_s"]),
             keep_added_s=float(shared["fall_s"]),
             max_replicas=min(policy_maximum, max_replicas or policy_maximum),
             capacity_shares=tuple((n, float(values[name])) for n, name in sizes if name in values),
-            allowed_late_share=float(values.get(guarded_plan.ALLOWED, np.nan)),
+            allowed_late_share=float(values.get(guarded_plan.ALLOWED_LATE_SHARE, np.nan)),
             ttft_limit_s=float(values.get(guarded_plan.TTFT_LIMIT, np.nan)),
             tpot_limit_s=float(values.get(guarded_plan.TPOT_LIMIT, np.nan)),
         )

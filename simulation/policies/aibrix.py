@@ -64,9 +64,9 @@ def replicas_by_apa(
 
 
 def in_panic(stable: float, panic: float, threshold: float) -> bool:
-    """Return whether the mean ``panic`` of the short window exceeds ``threshold`` times ``stable``.
+    """Return whether ``panic`` exceeds ``threshold`` times ``stable``; True if ``stable`` is 0.
 
-    That is the mean of the long window. If it is 0, the result is True.
+    They are the means of a metric over the short and the long window.
     """
     return stable <= 0 or panic / stable > threshold
 
@@ -158,43 +158,42 @@ class PodAutoscaler(ScalingPolicy):
         self.wants_signals = self.metric in NEEDS_SIGNALS
 
     def reset(self, fleet: Fleet) -> IntArray:
+        """Forget all metrics and recommendations; return the first counts, ``[pools]``."""
         counts = initial_counts(fleet)
-        self._kv = np.array([pool.profile.kv_capacity_tokens for pool in fleet.pools], np.float64)
+        self._kv_capacity_tokens = np.array(
+            [pool.profile.kv_capacity_tokens for pool in fleet.pools], np.float64
+        )
         self._target = np.broadcast_to(np.asarray(self.target, np.float64), len(counts))
         self._most = np.array([pool.maximum for pool in fleet.pools], np.int64)
-        self._values: list[deque[tuple[float, float]]] = [deque() for _ in counts]
-        self._recommended: list[deque[tuple[float, int]]] = [deque() for _ in counts]
+        # By pool, oldest first: (time in seconds, metric), and (time in seconds, replicas).
+        self._recent_metrics: list[deque[tuple[float, float]]] = [deque() for _ in counts]
+        self._recent_recommendations: list[deque[tuple[float, int]]] = [deque() for _ in counts]
         return counts
 
     def decide(self, observation: Observation) -> IntArray:
         """Return each pool's stabilised recommendation by its metric, within its limits."""
-        values = per_instance(self.metric, observation, self._kv)
-        targets = observation.present
-        fewest, most = self._limits(observation.time_s)
-        for p, value in enumerate(values.tolist()):
-            replicas, least = int(targets[p]), fewest[p]
+        metrics = per_instance(self.metric, observation, self._kv_capacity_tokens)
+        targets, now = observation.present, observation.time_s
+        all_least, all_most = self._limits(now)
+        for p, metric in enumerate(metrics.tolist()):
+            replicas, least, most = int(targets[p]), all_least[p], all_most[p]
             # Outside its limits a pool returns to them, whatever the metric says.
-            if least <= replicas <= most[p] and replicas and np.isfinite(value):
-                self._values[p].append((observation.time_s, value))
-                requested = self._requested(p, observation, replicas, least, most[p])
-                replicas = self._apply_cooldowns(p, observation.time_s, replicas, requested)
-            targets[p] = min(max(replicas, least), most[p])
+            if least <= replicas <= most and replicas and np.isfinite(metric):
+                self._recent_metrics[p].append((now, metric))
+                requested, mean = self._recommended_replicas(p, now, replicas)
+                requested = min(max(requested, least), most)
+                if self.pending_guard:
+                    target, ready = float(self._target[p]), int(observation.ready[p])
+                    requested = replicas_with_pending(
+                        self.strategy, requested, mean, target, ready, replicas
+                    )
+                replicas = self._apply_cooldowns(p, now, replicas, requested)
+            targets[p] = min(max(replicas, least), most)
         return targets
-
-    def _requested(
-        self, p: int, observation: Observation, replicas: int, least: int, most: int
-    ) -> int:
-        """Return the replicas that pool ``p`` requests by its metric, before the cooldowns."""
-        requested, mean = self._recommended_replicas(p, observation.time_s, replicas)
-        requested = min(max(requested, least), most)
-        if not self.pending_guard:
-            return requested
-        target, ready = float(self._target[p]), int(observation.ready[p])
-        return replicas_with_pending(self.strategy, requested, mean, target, ready, replicas)
 
     def gauge(self, observation: Observation) -> Gauge:
         """Return the metric of each pool, and its target with the tolerances as thresholds."""
-        values = per_instance(self.metric, observation, self._kv)
+        values = per_instance(self.metric, observation, self._kv_capacity_tokens)
         return Gauge(
             WORDS[self.metric],
             self.metric in SHARES,
@@ -224,16 +223,16 @@ class PodAutoscaler(ScalingPolicy):
 
         The metric is its mean over the stable window, or over the panic window in a panic of KPA.
         """
-        values = self._values[p]
-        while values[0][0] < now - self.stable_window_s:
-            values.popleft()
-        stable = sum(value for _, value in values) / len(values)
+        recent = self._recent_metrics[p]
+        while recent[0][0] < now - self.stable_window_s:  # drop metrics before the window
+            recent.popleft()
+        stable = sum(metric for _, metric in recent) / len(recent)
         tolerances = self.up_tolerance, self.down_tolerance
         rates, target = (self.max_up_rate, self.max_down_rate), float(self._target[p])
         if self.strategy == "apa":
             return replicas_by_apa(stable, target, replicas, tolerances, rates), stable
-        recent = [value for at_s, value in values if at_s >= now - self.panic_window_s]
-        panic = sum(recent) / len(recent)
+        in_panic_window = [metric for at_s, metric in recent if at_s >= now - self.panic_window_s]
+        panic = sum(in_panic_window) / len(in_panic_window)
         threshold = self.panic_threshold
         requested = replicas_by_kpa(stable, panic, target, replicas, tolerances, rates, threshold)
         return requested, panic if in_panic(stable, panic, threshold) else stable
@@ -245,7 +244,7 @@ class PodAutoscaler(ScalingPolicy):
         the recommendations of its last seconds. If the policy ``holds``, it scales only as far as
         all of them agree. Otherwise it follows the one that goes farthest.
         """
-        recent = self._recommended[p]
+        recent = self._recent_recommendations[p]
         recent.append((now, requested))
         while recent[0][0] <= now - max(self.up_cooldown_s, self.down_cooldown_s, 1e-9):
             recent.popleft()

@@ -21,8 +21,8 @@ from simulation.policies.parts.tier_pools import BATCH, INTERACTIVE, pool_kind
 from simulation.policy import Actions, Observation, ScalingPolicy, Signals
 
 DAY_S = 86_400.0
-FULL = 0.9  # share of the largest batch above which the mean batch is full
-GROUP_S = 300.0  # batch requests that are queued within this time are one group
+FULL_BATCH_SHARE = 0.9  # share of the largest batch above which the mean batch is full
+QUEUE_GROUP_S = 300.0  # batch requests that are queued within this time are one group
 
 
 @dataclass(eq=False)
@@ -64,9 +64,10 @@ class Chiron(ScalingPolicy):
         self._queues: list[deque[list[float]]] = [deque() for _ in self._batch_pools]
         self._max_batch = np.array([pool.profile.max_batch for pool in fleet.pools], np.float64)
         self._batch_limits = self._max_batch.copy()  # what ``tune_batch`` changes
-        self._throughput = np.zeros(pools)  # tokens/s per instance, last decision
-        self._tbt = np.array([_tbt_limit(fleet, p) for p in range(pools)])
-        self._deadline_s = _tightest_deadline_s(fleet)
+        self._last_throughput = np.zeros(pools)  # tokens/s per instance, last decision
+        self._tbt_limit_s = np.array([_tightest_tbt_s(fleet, p) for p in range(pools)])
+        deadlines = [limit for t in fleet.tiers if t.deferrable for limit in (t.e2e_s, t.ttft_s)]
+        self._deadline_s = min((limit for limit in deadlines if limit is not None), default=DAY_S)
         self._isl, self._osl = np.broadcast_to(np.asarray(self.lengths, np.float64), (pools, 2)).T
         return initial_counts(fleet)
 
@@ -132,13 +133,13 @@ class Chiron(ScalingPolicy):
 
     def _instances_for_deadlines(self, queue: deque[list[float]], p: int, now: float) -> int:
         """Return the instances of pool ``p`` that complete each group of ``queue`` in time."""
-        rps = self._requests_s(p)
-        due, needed = 0.0, 1
+        instance_rps = self._requests_s(p)
+        requests, needed = 0.0, 1
         for queued_s, count in queue:
-            due += count  # requests of this group and of those before it
+            requests += count  # of this group and of those before it
             # A missed deadline counts as one at the next decision.
             left_s = max(queued_s + self._deadline_s - now, self.interval_s)
-            needed = max(needed, ceil(due / (rps * left_s) - ROUNDING))
+            needed = max(needed, ceil(requests / (instance_rps * left_s) - ROUNDING))
         return needed
 
     @staticmethod
@@ -148,16 +149,18 @@ class Chiron(ScalingPolicy):
         A group is the time at which it was queued and a number of requests. The oldest comes first.
         New requests form a group, and completed ones leave the oldest group.
         """
-        change = queued - sum(count for _, count in queue)
-        if change > 0:
-            if queue and now - queue[-1][0] < GROUP_S:
-                queue[-1][1] += change
+        new_requests = queued - sum(count for _, count in queue)
+        if new_requests > 0:
+            if queue and now - queue[-1][0] < QUEUE_GROUP_S:
+                queue[-1][1] += new_requests
             else:
-                queue.append([now, change])
-        while change < 0 and queue:
-            completed = min(queue[0][1], -change)
-            queue[0][1] -= completed
-            change += completed
+                queue.append([now, new_requests])
+        completed = -new_requests
+        while completed > 0 and queue:
+            _, oldest_count = queue[0]
+            taken = min(oldest_count, completed)
+            queue[0][1] -= taken
+            completed -= taken
             if not queue[0][1]:
                 queue.popleft()
 
@@ -188,17 +191,21 @@ class Chiron(ScalingPolicy):
             changed = np.clip(self._batch_limits * factor, 1.0, self._max_batch)
             served = (observation.ready > 0) & (signals.decode_tps > 0)
             self._batch_limits = np.where(served, changed, self._batch_limits)
-            self._throughput = np.where(served, throughput, self._throughput)
+            self._last_throughput = np.where(served, throughput, self._last_throughput)
         return np.floor(self._batch_limits).astype(np.int64)
 
     def _backpressure(self, signals: Signals, throughput: FloatArray) -> FloatArray:
-        """Return the backpressure ``[pools]``; instances serve ``throughput`` tokens/s each."""
-        full = signals.batch >= FULL * self._batch_limits
+        """Return the backpressure ``[pools]``; instances serve ``throughput`` tokens/s each.
+
+        It is the larger of two ratios: observed TBT over its limit, and, with a full batch, the
+        throughput at the last decision over ``throughput``.
+        """
+        is_full = signals.batch >= FULL_BATCH_SHARE * self._batch_limits
         with np.errstate(invalid="ignore", divide="ignore"):
-            tbt_ratio = np.nan_to_num(signals.tbt_s / self._tbt)
+            tbt_ratio = np.nan_to_num(signals.tbt_s / self._tbt_limit_s)
             # A full batch that serves less than before is too large.
-            throughput_ratio = self._throughput / throughput
-        throughput_ratio = np.where(full & (throughput > 0), throughput_ratio, 0.0)
+            throughput_ratio = self._last_throughput / throughput
+        throughput_ratio = np.where(is_full & (throughput > 0), throughput_ratio, 0.0)
         return np.asarray(np.maximum(tbt_ratio, throughput_ratio))
 
 
@@ -229,14 +236,7 @@ def _batch_pools(fleet: Fleet, kinds: Sequence[str]) -> list[tuple[int, ...]]:
     return [cheapest_first(fleet, pools) for pools in groups.values()]
 
 
-def _tightest_deadline_s(fleet: Fleet) -> float:
-    """Return the tightest limit of the deferrable tiers in seconds, else a day."""
-    batch_tiers = [tier for tier in fleet.tiers if tier.deferrable]
-    limits = [limit for tier in batch_tiers for limit in (tier.e2e_s, tier.ttft_s)]
-    return min((limit for limit in limits if limit is not None), default=DAY_S)
-
-
-def _tbt_limit(fleet: Fleet, p: int) -> float:
-    """Return the tightest TBT limit of the tiers of pool ``p``; infinite without one."""
+def _tightest_tbt_s(fleet: Fleet, p: int) -> float:
+    """Return the tightest TBT limit of the tiers of pool ``p`` in seconds; inf without one."""
     limits = [tier.tbt_s for tier in fleet.tiers if fleet.pools[p].takes(tier.name)]
     return min((limit for limit in limits if limit is not None), default=float("inf"))

@@ -26,13 +26,19 @@ from simulation.policy import ComputedParameter, Gauge, Observation, ScalingPoli
 
 Target = Literal["throughput", "latency", "load", "sla"]
 Predictor = Literal["constant", "arima", "kalman"]
-LOAD_S, THROUGHPUT_S = 5.0, 180.0  # intervals of the two loops
+LOAD_INTERVAL_S, THROUGHPUT_INTERVAL_S = 5.0, 180.0  # intervals of the two loops
 TTFT_LIMIT, TBT_LIMIT = "limit of TTFT, ms", "limit of TBT, ms"  # computed parameters
 POWER_BUDGET = "power budget, W"
-BATCHES = 128  # most batch sizes that the search of a capacity tries
+MAX_BATCH_SIZES_TRIED = 128  # most batch sizes that the search of a capacity tries
 # Scale out above, and in below: queued prompt tokens over the context, and KV memory in use.
-PREFILL: dict[Target, tuple[float, float]] = {"throughput": (1.0, 0.1), "latency": (0.1, 0.0)}
-DECODE: dict[Target, tuple[float, float]] = {"throughput": (1.0, 0.6), "latency": (0.4, 0.1)}
+PREFILL_THRESHOLDS: dict[Target, tuple[float, float]] = {
+    "throughput": (1.0, 0.1),
+    "latency": (0.1, 0.0),
+}
+DECODE_THRESHOLDS: dict[Target, tuple[float, float]] = {
+    "throughput": (1.0, 0.6),
+    "latency": (0.4, 0.1),
+}
 
 
 def engine_rps(
@@ -46,7 +52,10 @@ def engine_rps(
     """
     isl, osl = max(1.0, isl), max(1.0, osl)
     if role == "prefill":
-        return _prefill_rps(profile, isl, ttft_s)
+        largest_batch = max(1, min(profile.max_batch, int(profile.max_batch_tokens // isl)))
+        batch = np.arange(1, largest_batch + 1)
+        prefill_s = _prompt_s(profile, np.asarray(isl * batch, np.float64), isl, 0, 0)
+        return _best_rps(batch / prefill_s, prefill_s <= ttft_s)
     budget, context = profile.max_batch_tokens, isl + osl // 2
     largest_batch = min(profile.max_batch, int(profile.kv_capacity_tokens // context))
     if role == "decode":
@@ -57,7 +66,8 @@ def engine_rps(
         # Prompt tokens per iteration: each sequence that ends is replaced by a new prompt.
         prompt_tokens = np.ceil(batch * isl / osl)
     fits = (batch == 1) | (prompt_tokens <= budget - batch)
-    step_s = iteration_s(profile, batch, batch * context, prompt_tokens, prompt_tokens * isl / 2)
+    attention_pairs = prompt_tokens * isl / 2
+    step_s = iteration_s(profile, batch, batch * context, prompt_tokens, attention_pairs)
     meets_slo = (step_s <= itl_s) & fits
     if role == "both":
         prefill_s = _prompt_s(profile, prompt_tokens + isl, isl, batch, batch * context)
@@ -65,17 +75,9 @@ def engine_rps(
     return _best_rps(np.where(fits, batch / (osl * step_s), 0.0), meets_slo)
 
 
-def _prefill_rps(profile: Profile, isl: float, ttft_s: float) -> float:
-    """Return ``engine_rps`` of a prefill engine."""
-    largest_batch = max(1, min(profile.max_batch, int(profile.max_batch_tokens // isl)))
-    batch = np.arange(1, largest_batch + 1)
-    prefill_s = _prompt_s(profile, np.asarray(isl * batch, np.float64), isl, 0, 0)
-    return _best_rps(batch / prefill_s, prefill_s <= ttft_s)
-
-
 def _batch_sizes(largest: int) -> IntArray:
-    """Return the batch sizes from 1 to ``largest`` that are tried, at most BATCHES of them."""
-    return np.unique(np.linspace(1, max(largest, 1), BATCHES).astype(np.int64))
+    """Return the batch sizes from 1 to ``largest`` to try, at most ``MAX_BATCH_SIZES_TRIED``."""
+    return np.unique(np.linspace(1, max(largest, 1), MAX_BATCH_SIZES_TRIED).astype(np.int64))
 
 
 def _best_rps(rps: FloatArray, meets_slo: BoolArray) -> float:
@@ -112,33 +114,34 @@ class Kalman:
     """
 
     def __init__(self, level: float, trend: float, noise: float, points: int = 5) -> None:
-        self._q, self._r, self._points = np.diag([level, trend]), noise, points
+        self._drift, self._noise = np.diag([level, trend]), noise
+        self._min_values = points
         self._transition = np.array([[1.0, 1.0], [0.0, 1.0]])  # the trend is added to the value
         self._covariance = np.eye(2) * 1000.0  # the first state is nearly unknown
         self._state: FloatArray | None = None  # value and trend; None: before the first value
-        self._seen, self._last = 0, 0.0  # number of values, and the last one
+        self._values_seen, self._last_value = 0, 0.0
         self._advanced = False  # whether the state is that of the next interval already
 
     def add(self, value: float) -> None:
         """Update the filter by an interval's value; skip zeros before the first request."""
-        if value == 0 and not self._seen:
+        if value == 0 and not self._values_seen:
             return
-        self._seen, self._last = self._seen + 1, value
+        self._values_seen, self._last_value = self._values_seen + 1, value
         if self._state is None:
             self._state = np.array([value, 0.0])
         else:
             if not self._advanced:
                 self._advance()
             # The Kalman gain of value and trend, since only the value is read.
-            gain = self._covariance[:, 0] / (self._covariance[0, 0] + self._r)
+            gain = self._covariance[:, 0] / (self._covariance[0, 0] + self._noise)
             self._state = self._state + gain * (value - self._state[0])
             self._covariance = self._covariance - np.outer(gain, self._covariance[0])
         self._advanced = False
 
     def predict(self) -> float:
         """Return the value of the next interval."""
-        if self._state is None or self._seen < self._points:
-            return self._last
+        if self._state is None or self._values_seen < self._min_values:
+            return self._last_value
         if not self._advanced:
             self._advance()
             self._advanced = True
@@ -147,7 +150,7 @@ class Kalman:
     def _advance(self) -> None:
         """Advance the state and its covariance by one interval."""
         self._state = self._transition @ self._state
-        self._covariance = self._transition @ self._covariance @ self._transition.T + self._q
+        self._covariance = self._transition @ self._covariance @ self._transition.T + self._drift
 
 
 def fit_to_budget(
@@ -222,10 +225,12 @@ class DynamoPlanner(ScalingPolicy):
     name: str = ""
 
     def __post_init__(self) -> None:
-        self.interval_s = self.interval_s or (THROUGHPUT_S if self.target == "sla" else LOAD_S)
+        self.interval_s = self.interval_s or (
+            THROUGHPUT_INTERVAL_S if self.target == "sla" else LOAD_INTERVAL_S
+        )
         self.name = self.name or f"dynamo-{self.target}"
-        self._prefill_thresholds = PREFILL.get(self.target, self.prefill_tokens)
-        self._decode_thresholds = DECODE.get(self.target, self.decode_kv)
+        self._prefill_thresholds = PREFILL_THRESHOLDS.get(self.target, self.prefill_tokens)
+        self._decode_thresholds = DECODE_THRESHOLDS.get(self.target, self.decode_kv)
 
     def reset(self, fleet: Fleet) -> IntArray:
         """Group the pools that one Planner scales; for ``sla``, size their engines."""
@@ -276,7 +281,8 @@ class DynamoPlanner(ScalingPolicy):
                 requested = self._by_demand(i, unit, ready, observation)
             else:
                 requested = [
-                    self._by_load(p, ready[k], starting[k], observation) for k, p in enumerate(unit)
+                    self._by_load(p, pool_ready, pool_starting, observation)
+                    for p, pool_ready, pool_starting in zip(unit, ready, starting, strict=True)
                 ]
             targets[list(unit)] = self._limit_targets(i, ready, starting, requested)
         return targets
@@ -287,9 +293,10 @@ class DynamoPlanner(ScalingPolicy):
             load = observation.input_tps / np.array([isl for isl, _ in self.lengths])
             used_share = load / (np.maximum(observation.ready, 1) * self._capacity)
             return Gauge("requests over the capacity of the replicas", True, used_share, 1.0, 1.0)
-        ups, downs = zip(*(self._thresholds(p) for p in range(len(self._roles))), strict=True)
-        values = np.array([self._engine_load(p, observation) for p in range(len(self._roles))])
-        return Gauge("load of the fullest engine", True, values, np.array(ups), np.array(downs))
+        pools = range(len(self._roles))
+        out_above, in_below = np.array([self._thresholds(p) for p in pools]).T
+        values = np.array([self._engine_load(p, observation) for p in pools])
+        return Gauge("load of the fullest engine", True, values, out_above, in_below)
 
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
         """Return the power budgets by site, and for target "sla" the capacity and the limits."""
@@ -344,26 +351,26 @@ class DynamoPlanner(ScalingPolicy):
         queued = 0.0 if observation.longest is None else float(observation.longest[p])
         return queued if self.target == "load" else queued / self.context_tokens
 
-    def _by_load(self, p: int, ready: int, pending: int, observation: Observation) -> int | None:
+    def _by_load(self, p: int, ready: int, starting: int, observation: Observation) -> int | None:
         """Return the replicas of pool ``p`` that its engines' load requires; None: no change.
 
-        ``ready`` replicas serve, and ``pending`` ones start.
+        ``ready`` replicas serve, and ``starting`` ones do not yet.
         """
         if not ready:
             return None
         load = self._engine_load(p, observation)
-        up, down = self._thresholds(p)
+        out_above, in_below = self._thresholds(p)
         # As in the source, whether a load at a threshold counts depends on role and target.
         is_prefill, by_load = self._roles[p] == "prefill", self.target == "load"
-        if load > up or (load == up and (is_prefill or by_load)):
+        if load > out_above or (load == out_above and (is_prefill or by_load)):
             return ready + 1
-        down_counts = by_load or (is_prefill and self.target == "latency")
-        is_low = load < down or (load == down and down_counts)
-        if not is_low or (ready == 1 and not pending):
+        equal_counts = by_load or (is_prefill and self.target == "latency")
+        is_low = load < in_below or (load == in_below and equal_counts)
+        if not is_low or (ready == 1 and not starting):
             return None
         requested = max(ready - 1, self.min_replicas)
         # The rest must not be above the threshold at once.
-        if 0 < requested < ready and load * ready / requested >= up:
+        if 0 < requested < ready and load * ready / requested >= out_above:
             return ready
         return requested
 
@@ -383,30 +390,29 @@ class DynamoPlanner(ScalingPolicy):
             requests = self._forecasts[i].predict()
         demand_rps = requests / self.interval_s
         requested = []
-        for p, n in zip(unit, ready, strict=True):
+        for p, pool_ready in zip(unit, ready, strict=True):
             needed = ceil(demand_rps / self._capacity[p])
-            bounded = min(max(needed, n - self.max_step), n + self.max_step)
+            bounded = min(max(needed, pool_ready - self.max_step), pool_ready + self.max_step)
             requested.append(max(bounded, self.min_replicas))
         return requested
 
     def _limit_targets(
-        self, i: int, ready: list[int], pending: list[int], requested: Sequence[int | None]
+        self, i: int, ready: list[int], starting: list[int], requested: Sequence[int | None]
     ) -> list[int]:
         """Return the targets of unit ``i`` within its minimum and its budgets.
 
-        Each list has a number per pool: replicas that are ``ready``, replicas that start
-        (``pending``), and ``requested`` replicas (None: no change). Nothing is added while replicas
-        start.
+        Each list has a number per pool: replicas that are ``ready``, replicas that start, and
+        ``requested`` replicas (None: no change). Nothing is added while replicas start.
         """
         targets = []
-        for serving, starting, request in zip(ready, pending, requested, strict=True):
-            if not any(pending):
+        for serving, pool_starting, request in zip(ready, starting, requested, strict=True):
+            if not any(starting):
                 targets.append(max(serving if request is None else request, self.min_replicas))
             elif request is None or request > serving:
-                targets.append(serving + starting)  # the starts go on, and nothing is added
+                targets.append(serving + pool_starting)  # the starts go on, and nothing is added
             else:
                 targets.append(request)  # a lower request cancels the starts
-        if any(pending):
+        if any(starting):
             return targets
         max_gpus = np.inf if self.max_gpus is None else self.max_gpus
         for budget, cost in ((max_gpus, self._gpus), (self._budgets_w[i], self._watts)):

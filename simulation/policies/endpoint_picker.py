@@ -17,7 +17,7 @@ from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.performance.profile import Profile, iteration_s
 from simulation.policies.parts.endpoints import initial_counts
-from simulation.policies.parts.hpa_behaviour import HpaBehaviour, Way
+from simulation.policies.parts.hpa_behaviour import DirectionLimits, HpaBehaviour
 from simulation.policies.parts.stability import ROUNDING
 from simulation.policy import (
     LATENCY_BOUNDS_S,
@@ -33,34 +33,48 @@ TTFT_LIMIT, TBT_LIMIT = "limit of TTFT, ms", "limit of TBT, ms"  # computed para
 VELOCITY = "prefill velocity, tokens/s"
 POLLING_S = 15.0  # of the ScaledObjects, and sync period of the HPA controller
 # Recording rules of the latency signal: seconds of a rate and of a mean, largest value, percentile
-RATE_S, MEAN_S, CLAMP, QUANTILE = 60.0, 45.0, 2.0, 0.9
+RATE_WINDOW_S, MEAN_WINDOW_S, MAX_SATURATION, PERCENTILE = 60.0, 45.0, 2.0, 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
     """The published thresholds and behaviour of a signal.
 
-    For latency, ``target`` and ``second`` are the shares of the SLO above which it scales out, and
-    below which it scales in.
+    For latency, ``target`` and ``second_target`` are the shares of the SLO above which it scales
+    out, and below which it scales in.
     """
 
     words: str  # name of the signal for users
     target: float  # threshold of the first trigger
-    second: float  # threshold of the second trigger
-    up: Way
-    down: Way
+    second_target: float  # threshold of the second trigger
+    up: DirectionLimits
+    down: DirectionLimits
 
 
-AFTER_5_MIN = Way(100, 0, 15, 300)  # also out, so that starting replicas are not asked for twice
+AFTER_5_MIN = DirectionLimits(
+    100, 0, 15, 300
+)  # also out, so that starting replicas are not asked for twice
 SETTINGS: dict[Signal, Setting] = {
     "queue": Setting("requests in the picker's queue", 1.0, 16.0, AFTER_5_MIN, AFTER_5_MIN),
     "queue-guard": Setting(
-        "requests in the picker's queue", 1.0, 16.0, Way(100, 0, 15, 0), AFTER_5_MIN
+        "requests in the picker's queue", 1.0, 16.0, DirectionLimits(100, 0, 15, 0), AFTER_5_MIN
     ),
     "inflight": Setting("running requests", 16.0, 16.0, AFTER_5_MIN, AFTER_5_MIN),
     "saturation": Setting("pool saturation", 0.7, 16.0, AFTER_5_MIN, AFTER_5_MIN),
-    "tokens": Setting("prefill backlog, s", 1.5, 0.8, Way(0, 1, 180, 0), Way(0, 1, 300, 300)),
-    "latency": Setting("P90 latency over SLO", 0.55, 0.4, Way(100, 4, 60, 30), Way(0, 1, 120, 180)),
+    "tokens": Setting(
+        "prefill backlog, s",
+        1.5,
+        0.8,
+        DirectionLimits(0, 1, 180, 0),
+        DirectionLimits(0, 1, 300, 300),
+    ),
+    "latency": Setting(
+        "P90 latency over SLO",
+        0.55,
+        0.4,
+        DirectionLimits(100, 4, 60, 30),
+        DirectionLimits(0, 1, 120, 180),
+    ),
 }
 
 
@@ -82,12 +96,13 @@ def quantile(counts: IntArray, bounds_s: FloatArray) -> FloatArray:
     """
     cumulative = counts.cumsum(axis=1)
     total = cumulative[:, -1]
-    rank = QUANTILE * total  # number of values up to the quantile
+    rank = PERCENTILE * total  # number of values up to the quantile
     # The bucket of the quantile in each pool: the first one up to whose end there are that many.
+    # The first bucket up to whose upper bound there are that many values; argmax finds the first.
     bucket = np.argmax(cumulative >= rank[:, None] - ROUNDING, axis=1)
-    in_bucket = np.arange(len(counts)), bucket
-    inside = counts[in_bucket]
-    below = cumulative[in_bucket] - inside
+    bucket_of_pool = np.arange(len(counts)), bucket
+    inside = counts[bucket_of_pool]
+    below = cumulative[bucket_of_pool] - inside
     position = np.clip((rank - below) / np.maximum(inside, 1), 0, 1)  # in the bucket
     lower_s = np.append(0.0, bounds_s)[bucket]
     upper_s = np.append(bounds_s, bounds_s[-1])[bucket]
@@ -165,8 +180,8 @@ class EndpointPicker(ScalingPolicy):
     tbt_s: float | FloatArray = np.nan
     tolerance: float = 0.1
     min_replicas: int = 1
-    up: Way | None = None
-    down: Way | None = None
+    up: DirectionLimits | None = None
+    down: DirectionLimits | None = None
     interval_s: float = POLLING_S
     name: str = ""
     wants_signals: bool = True
@@ -176,7 +191,7 @@ class EndpointPicker(ScalingPolicy):
         self._settings = replace(
             published,
             target=self.target or published.target,
-            second=self.second_target or published.second,
+            second_target=self.second_target or published.second_target,
             up=self.up or published.up,
             down=self.down or published.down,
         )
@@ -186,7 +201,7 @@ class EndpointPicker(ScalingPolicy):
         """Reset the windows, read roles, speeds and limits; return the first counts."""
         counts = initial_counts(fleet)
         self._behaviour = HpaBehaviour(self._settings.up, self._settings.down, counts)
-        self._least = np.where(counts > 0, self.min_replicas, 0)
+        self._min_replicas = np.where(counts > 0, self.min_replicas, 0)
         # The token triggers belong to one role each. The others apply to every pool.
         roles = np.array([pool.role for pool in fleet.pools])
         self._first_applies = (roles != "decode") | (self.signal != "tokens")
@@ -196,32 +211,35 @@ class EndpointPicker(ScalingPolicy):
         self._limits = [np.broadcast_to(s, len(counts)) for s in (self.ttft_s, self.tbt_s)]
         if self.signal == "latency" and np.isnan(self._limits).all():
             raise SimulationError(f"Policy {self.name!r} needs a tier with a limit on TTFT or TBT.")
-        rate_decisions = self._count_decisions(RATE_S)
+        rate_decisions = self._count_decisions(RATE_WINDOW_S)
         self._recent_counts: deque[tuple[IntArray, IntArray]] = deque(maxlen=rate_decisions)
-        self._recent_saturation: deque[FloatArray] = deque(maxlen=self._count_decisions(MEAN_S))
+        self._recent_saturation: deque[FloatArray] = deque(
+            maxlen=self._count_decisions(MEAN_WINDOW_S)
+        )
         return counts
 
     def decide(self, observation: Observation) -> IntArray:
+        """Return the triggers' replicas within the HPA's limits, ``[pools]``."""
         present = observation.present
         requested = self._requested_replicas(observation, present)
         # KEDA wakes a pool without pods on requests that wait for it.
         requested = np.where(
-            present > 0, np.maximum(requested, self._least), observation.waiting > 0
+            present > 0, np.maximum(requested, self._min_replicas), observation.waiting > 0
         )
-        limited = (
-            self._behaviour.limited_replicas(p, observation.time_s, int(now), int(target))
-            for p, (now, target) in enumerate(zip(present, requested, strict=True))
-        )
-        return np.fromiter(limited, np.int64, len(present))
+        limited = [
+            self._behaviour.limited_replicas(p, observation.time_s, int(count), int(target))
+            for p, (count, target) in enumerate(zip(present, requested, strict=True))
+        ]
+        return np.array(limited, np.int64)
 
     def gauge(self, observation: Observation) -> Gauge:
         """Return the signal per replica, and its values above and below which pools scale."""
+        settings = self._settings
         if self.signal == "latency":
-            target = self._settings.target
-            return Gauge(
-                self._settings.words, True, self.saturation, target * 1.0, self._settings.second
-            )
-        per_replica = self._triggers(observation)[0] / np.maximum(observation.ready, 1)
+            target, second = settings.target, settings.second_target
+            return Gauge(settings.words, True, self.saturation, target, second)
+        first_totals, _ = self._triggers(observation)
+        per_replica = first_totals / np.maximum(observation.ready, 1)
         out_above = self._settings.target * (1 + self.tolerance)
         in_below = self._settings.target * (1 - self.tolerance)
         is_share = self.signal == "saturation"
@@ -239,17 +257,19 @@ class EndpointPicker(ScalingPolicy):
         if self.signal == "latency":
             saturation = self._saturation(observation)
             replicas = replicas_by_latency(
-                saturation, present, ready, settings.target, settings.second
+                saturation, present, ready, settings.target, settings.second_target
             )
             # The HPA reads the number of replicas as a metric with the target 1.
             return replicas_by_total(replicas.astype(np.float64), 1.0, present, self.tolerance)
-        first, second = self._triggers(observation)
+        first_total, second_total = self._triggers(observation)
         if self.signal == "queue-guard":
-            demand = np.maximum(first / settings.target, second / settings.second)
+            demand = np.maximum(
+                first_total / settings.target, second_total / settings.second_target
+            )
             guarded = replicas_guarded(demand, present, ready)
             return replicas_by_total(guarded, 1.0, present, self.tolerance)
-        by_first = replicas_by_total(first, settings.target, present, self.tolerance)
-        by_second = replicas_by_total(second, settings.second, present, self.tolerance)
+        by_first = replicas_by_total(first_total, settings.target, present, self.tolerance)
+        by_second = replicas_by_total(second_total, settings.second_target, present, self.tolerance)
         # A trigger that does not apply to a pool's role requests 0.
         by_first[~self._first_applies] = 0
         by_second[~self._second_applies] = 0
@@ -283,23 +303,22 @@ class EndpointPicker(ScalingPolicy):
     def _saturation(self, observation: Observation) -> FloatArray:
         """Return the clamped mean of P90 latency over its limit, ``[pools]``; 0 when idle.
 
-        The larger of TTFT and TBT counts. P90 is over the last ``RATE_S`` seconds, clamped at
-        ``CLAMP``. The mean is over the decisions of the last ``MEAN_S`` seconds.
+        The larger of TTFT and TBT counts. P90 is over the last ``RATE_WINDOW_S`` seconds, at
+        most ``MAX_SATURATION``. The mean is over the decisions of ``MEAN_WINDOW_S`` seconds.
         """
         if observation.ttft_counts is not None and observation.tbt_counts is not None:
             self._recent_counts.append((observation.ttft_counts, observation.tbt_counts))
         worst = np.zeros(len(self._velocity))
         if self._recent_counts:
-            ttft_counts, tbt_counts = (
-                np.sum(counts, axis=0) for counts in zip(*self._recent_counts, strict=True)
-            )
+            counts_by_latency = zip(*self._recent_counts, strict=True)
+            ttft_counts, tbt_counts = (np.sum(counts, axis=0) for counts in counts_by_latency)
             ttft_limit_s, tbt_limit_s = self._limits
             ttft_share = quantile(ttft_counts, LATENCY_BOUNDS_S) / ttft_limit_s
             # The buckets of TBT are a tenth of those of TTFT.
             tbt_share = quantile(tbt_counts, LATENCY_BOUNDS_S * 0.1) / tbt_limit_s
             # fmax skips NaN: no limit or no traffic
             worst = np.fmax(np.fmax(worst, ttft_share), tbt_share)
-        self._recent_saturation.append(np.minimum(worst, CLAMP))
+        self._recent_saturation.append(np.minimum(worst, MAX_SATURATION))
         saturation: FloatArray = np.mean(self._recent_saturation, axis=0)
         self.saturation = saturation
         return saturation

@@ -114,10 +114,6 @@ class Feedback(ServiceController):
             *super().computed_parameters(),
         )
 
-    def at_risk(self, service: Service, observation: Observation) -> bool:
-        """Return whether the latency of ``service`` is high enough to scale out."""
-        return self.latency_ratio(service, observation) >= self.beta_out
-
     def latency_ratio(self, service: Service, observation: Observation) -> float:
         """Return latency over its target: the largest ratio of the service's pools.
 

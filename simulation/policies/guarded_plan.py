@@ -19,17 +19,17 @@ from simulation.policies.parts.service_controller import DECODE, PREFILL
 from simulation.policy import Actions, ComputedParameter, Guard, Hold, Observation, ScalingPolicy
 
 # Names of its targets in results
-PROMPT = "above the plan: prompt tokens/s per replica"
-OUTPUT = "above the plan: output tokens/s per replica"
+PROMPT_TPS = "above the plan: prompt tokens/s per replica"
+OUTPUT_TPS = "above the plan: output tokens/s per replica"
 IN_FLIGHT = "above the plan: requests in flight per replica"
 PER_POOL_OR_REGION = {
     n: f"above the plan: share of that load, pools of {n}" for n in (1, 2, 4, 8, 16, 64)
 }
-OVERLOAD = "above the plan: share of that load, late without a queue"
-ALLOWED = "above the plan: maximum share of late requests"
+OVERLOAD_SHARE = "above the plan: share of that load, late without a queue"
+ALLOWED_LATE_SHARE = "above the plan: maximum share of late requests"
 TTFT_LIMIT = "above the plan: TTFT limit (s)"
 TPOT_LIMIT = "above the plan: TPOT limit (s)"
-Each = float | Sequence[float] | FloatArray  # per instance: one number, or one per pool
+PerInstance = float | Sequence[float] | FloatArray  # one number for all pools, or one per pool
 
 
 @dataclass(eq=False)
@@ -68,9 +68,9 @@ class GuardedPlan(ScalingPolicy):
     wants_signals = True
 
     schedule: Schedule
-    prefill_tps: Each
-    decode_tps: Each
-    in_flight: Each
+    prefill_tps: PerInstance
+    decode_tps: PerInstance
+    in_flight: PerInstance
     shares: FloatArray | None = None  # [pools, N] of ``guard.capacity_table``
     tolerance: float = 0.1
     rise_s: float = 60.0
@@ -91,6 +91,10 @@ class GuardedPlan(ScalingPolicy):
         capacity = guard.capacity_table(pools, self.shares)
         load_rows = self._decisions_within(self.rise_s)
         requested_rows = self._decisions_within(self.fall_s)
+        # Limits on growth are per period, so they apply several times in a longer interval.
+        periods = max(1.0, self.interval_s / SCALING_POLICY_PERIOD_S)
+        growth = (1 + self.scale_up_factor) ** periods
+        least_growth = self.scale_up_instances * periods
         loads_s = np.full(load_rows, guard.UNUSED_S)
         loads_s[-1] = 0.0
         self._guard = Guard(
@@ -103,7 +107,7 @@ class GuardedPlan(ScalingPolicy):
             requested_s=np.full(requested_rows, guard.UNUSED_S),
             targets=counts.astype(np.float64),
             decided_s=np.full(1, np.nan),
-            settings=self._guard_settings(),
+            settings=np.array([self.tolerance, self.rise_s, self.fall_s, growth, least_growth]),
             seen=np.zeros((self.recorded, len(guard.OBSERVED), pools)),
             seen_count=np.zeros(1, np.int64),
         )
@@ -128,14 +132,6 @@ class GuardedPlan(ScalingPolicy):
         group_weights = np.where(np.isinf(prefill_tps), decode_tps, prefill_tps)
         allowed = [allowed_late_share(fleet, [p]) for p in range(len(roles))]
         return np.array([prefill_tps, decode_tps, in_flight, group_numbers, group_weights, allowed])
-
-    def _guard_settings(self) -> FloatArray:
-        """Return ``Guard.settings``."""
-        # Limits on growth are per period, so they apply several times in a longer interval.
-        periods = max(1.0, self.interval_s / SCALING_POLICY_PERIOD_S)
-        growth = (1 + self.scale_up_factor) ** periods
-        least_growth = self.scale_up_instances * periods
-        return np.array([self.tolerance, self.rise_s, self.fall_s, growth, least_growth])
 
     def decide(self, observation: Observation) -> Actions:
         """Return the targets of the guard: the scheduled counts without lent replicas, or more."""
@@ -180,11 +176,11 @@ class GuardedPlan(ScalingPolicy):
         ttft_s, tpot_s = self._limits_s
         overload = self._guard.memory[guard.OVERLOAD]
         return (
-            ComputedParameter(PROMPT, _nan_if_infinite(prefill_tps)),
-            ComputedParameter(OUTPUT, _nan_if_infinite(decode_tps)),
+            ComputedParameter(PROMPT_TPS, _nan_if_infinite(prefill_tps)),
+            ComputedParameter(OUTPUT_TPS, _nan_if_infinite(decode_tps)),
             ComputedParameter(IN_FLIGHT, in_flight),
-            ComputedParameter(OVERLOAD, _nan_if_infinite(overload)),
-            ComputedParameter(ALLOWED, self._guard.pools[guard.ALLOWED]),
+            ComputedParameter(OVERLOAD_SHARE, _nan_if_infinite(overload)),
+            ComputedParameter(ALLOWED_LATE_SHARE, self._guard.pools[guard.ALLOWED]),
             ComputedParameter(TTFT_LIMIT, ttft_s),
             ComputedParameter(TPOT_LIMIT, tpot_s),
             *self._load_shares(),

@@ -58,23 +58,26 @@ class Hpa(ScalingPolicy):
         self.wants_signals = self.metric in NEEDS_SIGNALS
 
     def reset(self, fleet: Fleet) -> IntArray:
+        """Forget all recommendations; return the first counts, ``[pools]``."""
         counts = initial_counts(fleet)
         self._target = np.broadcast_to(np.asarray(self.target, np.float64), len(counts))
-        self._kv = np.array([pool.profile.kv_capacity_tokens for pool in fleet.pools], np.float64)
-        self._least = np.where(counts > 0, self.min_replicas, 0)
-        # The initial fleet counts as recommended.
-        self._recent = [deque([(0.0, int(count))]) for count in counts]
+        self._kv_capacity_tokens = np.array(
+            [pool.profile.kv_capacity_tokens for pool in fleet.pools], np.float64
+        )
+        self._min_by_pool = np.where(counts > 0, self.min_replicas, 0)
+        # By pool, oldest first: (time in seconds, replicas). The initial fleet counts as one.
+        self._recent_recommendations = [deque([(0.0, int(count))]) for count in counts]
         return counts
 
     def decide(self, observation: Observation) -> IntArray:
         """Return the stabilised targets; a pool without pods starts one if a request waits."""
-        metric = per_instance(self.metric, observation, self._kv)
+        metric = per_instance(self.metric, observation, self._kv_capacity_tokens)
         targets = observation.present
         for p in range(len(targets)):
             ready, starting = int(observation.ready[p]), int(observation.starting[p])
             if ready or starting:
                 recommended = self._recommended_replicas(p, metric[p], ready, starting)
-                recommended = max(int(self._least[p]), recommended)
+                recommended = max(int(self._min_by_pool[p]), recommended)
             else:  # the controller ignores a deployment without pods
                 recommended = int(observation.waiting[p] > 0)
             present = ready + starting
@@ -86,7 +89,7 @@ class Hpa(ScalingPolicy):
         return Gauge(
             WORDS[self.metric],
             self.metric in SHARES,
-            per_instance(self.metric, observation, self._kv),
+            per_instance(self.metric, observation, self._kv_capacity_tokens),
             out_above=self._target * (1 + self.tolerance),
             in_below=self._target * (1 - self.tolerance),
         )
@@ -115,16 +118,20 @@ class Hpa(ScalingPolicy):
         return ceil(mean_ratio * present - ROUNDING)
 
     def _apply_stabilization(self, p: int, time_s: float, present: int, recommended: int) -> int:
-        """Return the recommendation within the scale-up limit and the stabilization window."""
-        recent = self._recent[p]
+        """Return the replicas of pool ``p`` after the scale-up limit and the stabilization window.
+
+        Scale-out goes to ``recommended`` within the limit. Scale-in goes to the highest
+        recommendation of the last ``stabilisation_s``.
+        """
+        recent = self._recent_recommendations[p]
         recent.append((time_s, recommended))
-        while recent[0][0] < time_s - self.stabilisation_s:
+        while recent[0][0] < time_s - self.stabilisation_s:  # drop those before the window
             recent.popleft()
         if recommended > present:
             # The limit is per 15 s, so it applies several times per longer interval.
-            windows = max(1.0, self.interval_s / SCALING_POLICY_PERIOD_S)
-            by_factor = present * (1 + self.scale_up_factor) ** windows
-            limit = max(by_factor, present + self.scale_up_instances * windows)
+            periods = max(1.0, self.interval_s / SCALING_POLICY_PERIOD_S)
+            by_factor = present * (1 + self.scale_up_factor) ** periods
+            limit = max(by_factor, present + self.scale_up_instances * periods)
             return min(recommended, int(limit))
         return min(present, max(count for _, count in recent))
 
@@ -146,20 +153,22 @@ class Keda(Hpa):
 
     def reset(self, fleet: Fleet) -> IntArray:
         counts = super().reset(fleet)
-        self._least = np.where(counts > 0, max(self.min_replicas, 1), 0)  # an HPA never goes lower
+        self._min_by_pool = np.where(
+            counts > 0, max(self.min_replicas, 1), 0
+        )  # an HPA never goes lower
         self._last_active_s = np.zeros(len(counts))
-        self._polls = -1  # polls so far; -1: none yet
+        self._last_poll = -1  # number of the last poll; -1: none yet
         return counts
 
     def decide(self, observation: Observation) -> IntArray:
         """Return the HPA's targets, except that KEDA's polls start and stop pools at 0."""
         targets = super().decide(observation)
         now = observation.time_s
-        metric = per_instance(self.metric, observation, self._kv)
+        metric = per_instance(self.metric, observation, self._kv_capacity_tokens)
         active = (np.nan_to_num(metric) > 0) | (observation.waiting > 0)
-        polls = int(now // self.polling_s)
-        polled_active = active & (polls > self._polls)
-        self._polls = polls
+        poll = int(now // self.polling_s)
+        polled_active = active & (poll > self._last_poll)
+        self._last_poll = poll
         self._last_active_s[polled_active] = now
         is_empty = observation.present == 0
         targets[is_empty] = np.where(polled_active, max(1, self.min_replicas), 0)[is_empty]

@@ -96,26 +96,27 @@ class KvAware(ServiceController):
             return False
         pools = list(service.pools)
         ready = max(count_in(observation.ready, pools), 1)
-        per_min = float(signals.preemptions[pools].sum()) / ready / self._since_s * 60
-        return per_min > self.preemptions_per_min or self._is_cache_too_small(
-            i, service, observation
-        )
+        preempted = float(signals.preemptions[pools].sum())
+        preemptions_per_min = preempted / ready / self._since_s * 60
+        if preemptions_per_min > self.preemptions_per_min:
+            return True
+        return self._is_cache_too_small(i, service, observation)
 
     def _is_cache_too_small(self, i: int, service: Service, observation: Observation) -> bool:
         """Return whether the prefix cache evicts a lot while its hit rate has fallen.
 
         The hit rate is compared with the best of the last ``memory_s``, which this updates.
         """
-        signals = observation.signals
+        signals, now = observation.signals, observation.time_s
         assert signals is not None
-        hit = pool_mean(signals.hit_rate, observation.ready, service.prefill)
-        if not np.isfinite(hit):
+        hit_rate = pool_mean(signals.hit_rate, observation.ready, service.prefill)
+        if not np.isfinite(hit_rate):
             return False
-        best, best_at_s = self._best_hit_rate[i]
-        if hit >= best or observation.time_s - best_at_s > self.memory_s:
-            self._best_hit_rate[i] = (hit, observation.time_s)
+        best_rate, best_at_s = self._best_hit_rate[i]
+        if hit_rate >= best_rate or now - best_at_s > self.memory_s:
+            self._best_hit_rate[i] = (hit_rate, now)
             return False
         pools = list(service.prefill)
-        evicted, computed = signals.evicted_tps[pools].sum(), signals.prefill_tps[pools].sum()
-        evicts_much = evicted > self.evicted_share * computed
-        return bool(evicts_much and hit < best - self.hit_drop)
+        evicted_tps, computed_tps = signals.evicted_tps[pools], signals.prefill_tps[pools]
+        evicts_much = evicted_tps.sum() > self.evicted_share * computed_tps.sum()
+        return bool(evicts_much and hit_rate < best_rate - self.hit_drop)

@@ -36,11 +36,11 @@ from simulation.modules.scale_up import algorithm1
 from simulation.performance.profile import Profile
 from simulation.policy import Actions, Observation, ScalingPolicy, Signals
 
-CALM = 2  # decisions without pressure until moved modules return
-MARGIN = 1.25  # of the need, that must fit at the start location before modules return
-MIN_GAIN = 0.01  # smallest rise in speed that is worth copies
-SAME_BATCH = 0.05  # relative difference of batches that count as one size
-UNLIMITED = 1 << 20  # sequences
+CALM_DECISIONS = 2  # decisions without pressure until moved modules return
+MEMORY_MARGIN = 1.25  # of the need, that must fit at the start location before modules return
+MIN_SPEED_GAIN = 0.01  # smallest rise in speed that is worth copies
+BATCH_STEP = 0.05  # relative difference of batches that count as one size
+NO_SEQUENCE_LIMIT = 1 << 20  # sequences
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +85,17 @@ class _ElasticPool:
     index: int  # of the pool
     layout: Layout
     profile: Profile
-    state: Instance  # placement now
-    wanted: Instance  # placement after the running operation
-    count: int  # instances
+    placement: Instance
+    next_placement: Instance  # after the running operation
+    instances: int
     tbt_s: float  # tightest limit of its tiers; inf: none
-    until_s: float = -np.inf  # end of the last operation
-    calm: int = 0  # decisions in a row without pressure
-    limit: int = UNLIMITED  # sequences, set by module reduction
-    tried: tuple[object, ...] = ()  # last state for which nothing helped
-    recorded: tuple[object, ...] = ()  # last recorded placements
+    operation_ends_s: float = -np.inf  # end of the last operation
+    calm_decisions: int = 0  # in a row without pressure
+    max_sequences: int = NO_SEQUENCE_LIMIT  # set by module reduction
+    fruitless_attempt: tuple[object, ...] = ()  # last state for which nothing helped
+    recorded_placements: tuple[object, ...] = ()
     # cache of ``_relative_speed``
-    speeds: dict[tuple[Instance, int, bytes], float] = field(default_factory=dict)
+    cached_speeds: dict[tuple[Instance, int, bytes], float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +118,9 @@ class _Load:
 class ModuleScaling(ScalingPolicy):
     """Scale the modules of the pools that have a layout.
 
-    ``events``, ``standings`` and ``held`` record the run. An entry of ``held`` is a time in
-    seconds, the bytes of copies of each pool with a layout, and its caches on other devices.
+    ``events``, ``locations`` and ``taken_memory`` record the run. An entry of ``taken_memory`` is a
+    time in seconds, the bytes of copies of each pool with a layout, and its caches on other
+    devices.
     """
 
     layouts: Sequence[Layout | None]  # by pool; None: its modules are not scaled
@@ -129,23 +130,24 @@ class ModuleScaling(ScalingPolicy):
     name: str = "modules"
     wants_signals: bool = True
     events: list[Event] = field(default_factory=list)
-    standings: list[ModuleLocations] = field(default_factory=list)
-    held: list[tuple[float, FloatArray, FloatArray]] = field(default_factory=list)
+    locations: list[ModuleLocations] = field(default_factory=list)
+    taken_memory: list[tuple[float, FloatArray, FloatArray]] = field(default_factory=list)
     _fleet: Fleet = field(init=False, repr=False)
     _observation: Observation = field(init=False, repr=False)  # of the present decision
     _pools: list[_ElasticPool] = field(default_factory=list)
 
     def reset(self, fleet: Fleet) -> IntArray:
+        """Place all modules as at the start, and clear the records; return the first counts."""
         self._fleet = fleet
         self.events.clear()
-        self.standings.clear()
-        self.held.clear()
+        self.locations.clear()
+        self.taken_memory.clear()
         self._pools = []
         for p, (layout, pool) in enumerate(zip(self.layouts, fleet.pools, strict=True)):
             if layout is not None:
                 elastic = _ElasticPool(
-                    p, layout, pool.profile, state=layout.start, wanted=layout.start,
-                    count=pool.initial, tbt_s=_tbt_s(fleet, pool),
+                    p, layout, pool.profile, placement=layout.start, next_placement=layout.start,
+                    instances=pool.initial, tbt_s=_tbt_s(fleet, pool),
                 )  # fmt: skip
                 self._pools.append(elastic)
         return self._targets()
@@ -160,15 +162,15 @@ class ModuleScaling(ScalingPolicy):
         max_batch = np.array([pool.profile.max_batch for pool in pools], np.int64)
         for elastic in self._pools:
             p = elastic.index
-            own_speed = self._relative_speed(elastic, elastic.state)
+            own_speed = self._relative_speed(elastic, elastic.placement)
             speed[p] *= own_speed
-            tokens = self._layout_with_free_memory(elastic).tokens(elastic.state)
+            tokens = self._layout_with_free_memory(elastic).tokens(elastic.placement)
             free_share = tokens / elastic.profile.kv_capacity_tokens
             kv_share[p] *= float(np.clip(free_share, 1e-6, 1.0))
             max_batch[p] = _largest_batch(elastic, tokens)
             self._record_location(elastic, now, own_speed)
             self._slow_others(elastic, speed, kv_share)
-        self._record_held(now)
+        self._record_taken_memory(now)
         return Actions(self._targets(), max_batch=max_batch, speed=speed, kv_share=kv_share)
 
     def _slow_others(self, elastic: _ElasticPool, speed: FloatArray, kv_share: FloatArray) -> None:
@@ -176,25 +178,25 @@ class ModuleScaling(ScalingPolicy):
 
         While an operation runs, it slows its neighbours too.
         """
-        computing, memory = self._capacity_taken_from_others(elastic, elastic.state)
+        computing, memory = self._capacity_taken_from_others(elastic, elastic.placement)
         speed /= 1.0 + computing
         kv_share *= np.maximum(1.0 - memory, 1e-6)
         # Share of the interval until the next decision in which the operation still runs.
-        left_s = max(elastic.until_s - self._observation.time_s, 0.0)
-        acting = min(left_s / self.interval_s, 1.0)
-        speed[self._neighbours(elastic)] /= 1.0 + LATENCY_DISTURBANCE * acting
+        left_s = max(elastic.operation_ends_s - self._observation.time_s, 0.0)
+        operating_share = min(left_s / self.interval_s, 1.0)
+        speed[self._neighbours(elastic)] /= 1.0 + LATENCY_DISTURBANCE * operating_share
 
-    def _record_held(self, now: float) -> None:
-        """Append the copied bytes and the moved KV caches of each pool to ``held``.
+    def _record_taken_memory(self, now: float) -> None:
+        """Append the copied bytes and the moved KV caches of each pool to ``taken_memory``.
 
         Each layer has a number of copies (``replicated``) and a GPU with its KV cache
         (``kv_home``).
         """
         copied_bytes, caches_away = np.zeros((2, len(self._pools)))
         for i, elastic in enumerate(self._pools):
-            copied_bytes[i] = elastic.wanted.replicated.sum() * elastic.layout.layer_bytes
-            caches_away[i] = (elastic.wanted.kv_home != elastic.layout.home).sum()
-        self.held.append((now, copied_bytes, caches_away))
+            copied_bytes[i] = elastic.next_placement.replicated.sum() * elastic.layout.layer_bytes
+            caches_away[i] = (elastic.next_placement.kv_home != elastic.layout.home).sum()
+        self.taken_memory.append((now, copied_bytes, caches_away))
 
     def _neighbours(self, elastic: _ElasticPool) -> list[int]:
         """Return the index of a pool, and of those that an operation on its modules slows down.
@@ -204,10 +206,12 @@ class ModuleScaling(ScalingPolicy):
         layout = elastic.layout
         if not layout.hosts:
             return [elastic.index]
-        used = layout.borrowed_devices(elastic.state, elastic.wanted)
-        hosts = set(np.array(layout.hosts)[used > 0].tolist()) - {-1}  # -1: the instance's own GPUs
+        used = layout.borrowed_devices(elastic.placement, elastic.next_placement)
+        # -1 stands for the instance's own GPUs.
+        hosts = set(np.array(layout.hosts)[used > 0].tolist()) - {-1}
         sharing = {other.index for other in self._pools if hosts & set(other.layout.hosts)}
-        return sorted({elastic.index} | sharing | set(filter(self._serves, hosts)))
+        serving_hosts = {host for host in hosts if self._serves(host)}
+        return sorted({elastic.index} | sharing | serving_hosts)
 
     @property
     def _signals(self) -> Signals:
@@ -229,7 +233,7 @@ class ModuleScaling(ScalingPolicy):
 
         The memory is that of the pool's first placement.
         """
-        use = MARGIN * np.nan_to_num(self._observation.utilisation)
+        use = MEMORY_MARGIN * np.nan_to_num(self._observation.utilisation)
         for elastic in self._pools:
             # The KV capacity in the profile includes memory for caches on borrowed devices.
             own_tokens = elastic.layout.tokens(elastic.layout.start)
@@ -279,7 +283,7 @@ class ModuleScaling(ScalingPolicy):
         for d in serving:
             host = layout.hosts[d]
             # Instances of the pool for each instance of the host
-            per_host = elastic.count / max(int(self._observation.ready[host]), 1)
+            per_host = elastic.instances / max(int(self._observation.ready[host]), 1)
             computing[host] += busy * work[d] * per_host
             memory[host] += used_bytes[d] / layout.room_bytes[d]
         return computing, memory
@@ -306,7 +310,7 @@ class ModuleScaling(ScalingPolicy):
                 cost += float(newly_borrowed[d]) * layout.held[d] * prices[host]
         lost = self._lost_capacity(elastic, before, after)
         cost += float(lost @ (self._observation.ready * prices))
-        return gain * elastic.count * float(prices[elastic.index]) > cost
+        return gain * elastic.instances * float(prices[elastic.index]) > cost
 
     def _lost_capacity(
         self, elastic: _ElasticPool, before: Instance, after: Instance
@@ -314,7 +318,7 @@ class ModuleScaling(ScalingPolicy):
         """Return the share of capacity that each pool loses to another placement of ``elastic``."""
         computing_before, memory_before = self._capacity_taken_from_others(elastic, before)
         computing_after, memory_after = self._capacity_taken_from_others(elastic, after)
-        busy = np.minimum(MARGIN * np.nan_to_num(self._signals.busy), 1.0)
+        busy = np.minimum(MEMORY_MARGIN * np.nan_to_num(self._signals.busy), 1.0)
         lost_time = _excess(busy, computing_after) - _excess(busy, computing_before)
         kv_use = self._kv_use()
         lost_memory = _excess(kv_use, memory_after) - _excess(kv_use, memory_before)
@@ -336,7 +340,7 @@ class ModuleScaling(ScalingPolicy):
         layout = elastic.layout
         borrowed = np.zeros(len(self._fleet.pools), np.int64)
         if layout.hosts:
-            is_used = layout.borrowed_devices(elastic.state, elastic.wanted)
+            is_used = layout.borrowed_devices(elastic.placement, elastic.next_placement)
             counts = (is_used * np.array(layout.held)).tolist()
             for host, count in zip(layout.hosts, counts, strict=True):
                 if host >= 0 and not self._serves(host):
@@ -351,10 +355,12 @@ class ModuleScaling(ScalingPolicy):
         busy = self._busy_share_of_others(elastic)
         batch_step = _log_step(self._running(elastic))
         key = (state, batch_step, busy.tobytes())
-        if key not in elastic.speeds:
-            batch = exp(batch_step * SAME_BATCH)
-            elastic.speeds[key] = elastic.layout.relative_speed(state, elastic.profile, batch, busy)
-        return elastic.speeds[key]
+        if key not in elastic.cached_speeds:
+            batch = exp(batch_step * BATCH_STEP)
+            elastic.cached_speeds[key] = elastic.layout.relative_speed(
+                state, elastic.profile, batch, busy
+            )
+        return elastic.cached_speeds[key]
 
     def _act(self, elastic: _ElasticPool, now: float) -> None:
         """Finish the operation of a pool if its time is over, and begin the next one.
@@ -362,17 +368,17 @@ class ModuleScaling(ScalingPolicy):
         Under pressure modules are reduced, without it they return to their first devices or layers
         are copied. A state for which nothing helped is not tried again.
         """
-        if elastic.until_s > now:
+        if elastic.operation_ends_s > now:
             return
-        if elastic.state is not elastic.wanted:
-            elastic.state, elastic.speeds = elastic.wanted, {}
+        if elastic.placement is not elastic.next_placement:
+            elastic.placement, elastic.cached_speeds = elastic.next_placement, {}
         load = self._load_of(elastic)
         is_calm = not load.pressed and not self._observation.waiting[elastic.index]
-        elastic.calm = elastic.calm + 1 if is_calm else 0
-        if elastic.calm >= CALM:
-            elastic.limit = UNLIMITED
+        elastic.calm_decisions = elastic.calm_decisions + 1 if is_calm else 0
+        if elastic.calm_decisions >= CALM_DECISIONS:
+            elastic.max_sequences = NO_SEQUENCE_LIMIT
         self._reduce_modules(elastic, now, load)
-        if elastic.until_s > now or self._return_modules(elastic, now, load):
+        if elastic.operation_ends_s > now or self._return_modules(elastic, now, load):
             return
         self._copy_layers(elastic, now, load)
 
@@ -388,36 +394,44 @@ class ModuleScaling(ScalingPolicy):
 
     def _reduce_modules(self, elastic: _ElasticPool, now: float, load: _Load) -> None:
         """Begin a module reduction under pressure, unless it was tried at the same load before."""
-        attempt = elastic.state, _log_step(load.sequences), load.is_short, load.is_late
-        if load.pressed and elastic.layout.moves and attempt != elastic.tried:
-            reduced = self._after_reduction(elastic, load.sequences, load.is_late)
-            self._change(elastic, now, "reduce", reduced, load.running)
-            elastic.tried = attempt
+        attempt = elastic.placement, _log_step(load.sequences), load.is_short, load.is_late
+        if not load.pressed or not elastic.layout.moves or attempt == elastic.fruitless_attempt:
+            return
+        reduced = self._after_reduction(elastic, load.sequences, load.is_late)
+        self._change(elastic, now, "reduce", reduced, load.running)
+        elastic.fruitless_attempt = attempt
 
     def _return_modules(self, elastic: _ElasticPool, now: float, load: _Load) -> bool:
         """Begin to return modules to their first devices if calm; return whether they fit there."""
         layout = self._layout_with_free_memory(elastic)
-        if elastic.calm < CALM or not _is_away(elastic.state, layout.start):
+        now_at, start = elastic.placement, layout.start
+        is_home = not (
+            now_at.offloaded_bytes
+            or (now_at.home != start.home).any()
+            or (now_at.ffn_home != start.ffn_home).any()
+            or (now_at.kv_home != start.kv_home).any()
+        )
+        if elastic.calm_decisions < CALM_DECISIONS or is_home:
             return False
-        copies = elastic.state.replicated.copy()
+        copies = elastic.placement.replicated.copy()
         # Copies at home become the originals.
         copies[np.arange(layout.home.size), layout.home] = False
         home = replace(layout.start, replicated=copies)
-        fits = layout.tokens(home) >= MARGIN * load.needed_tokens
+        fits = layout.tokens(home) >= MEMORY_MARGIN * load.needed_tokens
         if fits:
             self._change(elastic, now, "home", home, load.running)
         return fits
 
     def _copy_layers(self, elastic: _ElasticPool, now: float, load: _Load) -> None:
         """Begin to copy layers if that is worth it, unless it was tried at the same load before."""
-        attempt = elastic.state, _log_step(load.running), _log_step(load.needed_tokens)
-        if not elastic.layout.copies or attempt == elastic.tried:
+        attempt = elastic.placement, _log_step(load.running), _log_step(load.needed_tokens)
+        if not elastic.layout.copies or attempt == elastic.fruitless_attempt:
             return
         copied = self._with_copies(elastic, load.running, load.needed_tokens)
         if copied is not None:
             self._change(elastic, now, "copy", copied, load.running)
-        elif not load.pressed:  # under pressure, ``tried`` stays that of the reduction
-            elastic.tried = attempt
+        elif not load.pressed:  # under pressure, the last attempt stays that of the reduction
+            elastic.fruitless_attempt = attempt
 
     def _pressure(
         self, elastic: _ElasticPool, layout: Layout, needed_tokens: float
@@ -426,7 +440,7 @@ class ModuleScaling(ScalingPolicy):
 
         ``layout`` has the memory that is free now. An instance needs ``needed_tokens`` of KV cache.
         """
-        p, state, signals = elastic.index, elastic.state, self._signals
+        p, state, signals = elastic.index, elastic.placement, self._signals
         is_short = needed_tokens > layout.tokens(state) or signals.preemptions[p] > 0
         # Modules leave a GPU that serves others if those need its memory.
         is_short |= bool((layout.weight_bytes_on(state) > layout.room_bytes).any())
@@ -440,31 +454,31 @@ class ModuleScaling(ScalingPolicy):
 
         ``running`` sequences are in a batch. KV memory for ``needed_tokens`` stays free.
         """
-        state, profile = elastic.state, elastic.profile
+        state, profile = elastic.placement, elastic.profile
         layout = self._layout_with_free_memory(elastic)
         busy = self._busy_share_of_others(elastic)
         speed_now = layout.relative_speed(state, profile, running, busy)
         # First only on GPUs that cost nothing more, then on idle GPUs too.
         for usable in (self._without_idle_gpus(elastic, layout), layout):
-            problem = usable.problem(state, profile, running, MARGIN * needed_tokens, busy)
+            problem = usable.problem(state, profile, running, MEMORY_MARGIN * needed_tokens, busy)
             replication = algorithm1(problem, vacancy_threshold=self.vacancy_threshold)
             copied = replace(state, replicated=replication.replicated)
             gain = layout.relative_speed(copied, profile, running, busy) / speed_now - 1.0
-            if gain > MIN_GAIN and self._is_worth_its_copies(elastic, state, copied, gain):
+            if gain > MIN_SPEED_GAIN and self._is_worth_its_copies(elastic, state, copied, gain):
                 return copied
         return None
 
     def _without_idle_gpus(self, elastic: _ElasticPool, layout: Layout) -> Layout:
         """Return the layout without the idle GPUs that are not borrowed yet."""
-        borrowed = layout.borrowed_devices(elastic.state) > 0
+        borrowed = layout.borrowed_devices(elastic.placement) > 0
         # Devices that cost nothing more: borrowed already, its own, or of a pool that serves
-        usable = [
+        costs_nothing = [
             bool(is_borrowed) or host < 0 or self._serves(host)
             for host, is_borrowed in zip(layout.hosts, borrowed.tolist(), strict=False)
         ]
-        if not usable:
+        if not costs_nothing:
             return layout
-        return replace(layout, room_bytes=np.where(usable, layout.room_bytes, 0.0))
+        return replace(layout, room_bytes=np.where(costs_nothing, layout.room_bytes, 0.0))
 
     def _after_reduction(self, elastic: _ElasticPool, sequences: float, violated: bool) -> Instance:
         """Return the placement of an instance after module reduction (Algorithm 2).
@@ -474,17 +488,19 @@ class ModuleScaling(ScalingPolicy):
         """
         layout = self._layout_with_free_memory(elastic)
         batch = round(sequences)
-        best, most_tokens = elastic.state, -1.0
+        best, most_tokens = elastic.placement, -1.0
         # Copies on a device may leave no memory for caches, so also try without copies.
-        copies = elastic.state.replicated
+        copies = elastic.placement.replicated
         for replicated in (copies, np.zeros_like(copies)):
-            candidate = replace(elastic.state, replicated=replicated, batch=batch)
+            candidate = replace(elastic.placement, replicated=replicated, batch=batch)
             reduction = self._reduction(elastic, candidate, violated)
             shrunk = reduction.state.batch < batch
             tokens = layout.tokens(reduction.state)
             if tokens > most_tokens:
-                best, most_tokens = replace(reduction.state, batch=elastic.state.batch), tokens
-                elastic.limit = reduction.state.batch if shrunk and violated else UNLIMITED
+                best, most_tokens = replace(reduction.state, batch=elastic.placement.batch), tokens
+                elastic.max_sequences = (
+                    reduction.state.batch if shrunk and violated else NO_SEQUENCE_LIMIT
+                )
             if reduction.solved and not shrunk:
                 break
         return best
@@ -517,24 +533,27 @@ class ModuleScaling(ScalingPolicy):
         It takes the time of ``acting_cost`` with ``running`` sequences. Nothing happens if no
         module moves.
         """
-        before = elastic.state
+        before = elastic.placement
         event = _event(elastic.index, kind, now, before, after)
         if not event.modules and not event.offloaded_bytes:
             return
         event = replace(event, until_s=now + _operation_s(event, elastic.layout, running))
-        elastic.wanted, elastic.until_s = after, event.until_s
+        elastic.next_placement, elastic.operation_ends_s = after, event.until_s
         # Stop using removed copies now, since the operation needs their memory.
         if event.given_up:
             remaining_copies = before.replicated & after.replicated
-            elastic.state, elastic.speeds = replace(before, replicated=remaining_copies), {}
+            elastic.placement, elastic.cached_speeds = (
+                replace(before, replicated=remaining_copies),
+                {},
+            )
         self.events.append(event)
 
     def _record_location(self, elastic: _ElasticPool, now: float, speed: float) -> None:
-        """Append the location of the modules of a pool to ``standings`` if it changed."""
-        if elastic.recorded == (elastic.state, elastic.wanted):
+        """Append the location of the modules of a pool to ``locations`` if it changed."""
+        if elastic.recorded_placements == (elastic.placement, elastic.next_placement):
             return
-        elastic.recorded = elastic.state, elastic.wanted
-        devices, state = elastic.layout.room_bytes.size, elastic.state
+        elastic.recorded_placements = elastic.placement, elastic.next_placement
+        devices, state = elastic.layout.room_bytes.size, elastic.placement
         copies = state.replicated.sum(axis=0).astype(np.int64)
         parts, projections, caches = (
             np.bincount(home, minlength=devices)
@@ -544,7 +563,7 @@ class ModuleScaling(ScalingPolicy):
         location = ModuleLocations(
             now, elastic.index, copies, parts, projections, caches, borrowed, speed
         )
-        self.standings.append(location)
+        self.locations.append(location)
 
 
 def _event(p: int, kind: str, now: float, before: Instance, after: Instance) -> Event:
@@ -585,28 +604,21 @@ def _largest_batch(elastic: _ElasticPool, tokens: float) -> int:
     """Return the sequences that fit into ``tokens`` with all of theirs, and within the limit."""
     layout = elastic.layout
     sequences_fit = tokens / (layout.isl + layout.osl) if layout.moves else np.inf
-    sequences = min(sequences_fit, elastic.limit)
+    sequences = min(sequences_fit, elastic.max_sequences)
     return int(np.clip(sequences, 1, elastic.profile.max_batch))
 
 
-def _excess(own_use: FloatArray, displaced: FloatArray) -> FloatArray:
-    """Return the use beyond all of a pool, since idle time and memory cost nothing to lose."""
-    return np.maximum(own_use + displaced, 1.0)
+def _excess(own_use: FloatArray, taken: FloatArray) -> FloatArray:
+    """Return the use of a pool and what others take from it, as a share of all; at least 1.
+
+    Losing idle time or memory costs nothing, so less than 1 counts as 1.
+    """
+    return np.maximum(own_use + taken, 1.0)
 
 
 def _log_step(load: float) -> int:
     """Return ``load`` in whole steps of its logarithm; loads of one step count as equal."""
-    return round(log(load) / SAME_BATCH)
-
-
-def _is_away(state: Instance, start: Instance) -> bool:
-    """Return whether a module is on another device than in ``start``, or on the host."""
-    return bool(
-        state.offloaded_bytes
-        or (state.home != start.home).any()
-        or (state.ffn_home != start.ffn_home).any()
-        or (state.kv_home != start.kv_home).any()
-    )
+    return round(log(load) / BATCH_STEP)
 
 
 def _tbt_s(fleet: Fleet, pool: Pool) -> float:

@@ -36,7 +36,9 @@ from simulation.policy import Actions, ComputedParameter, Observation, ScalingPo
 SWITCH_S = 1.6
 CHUNK = 16  # tokens; chunks are multiples of it
 DECODE_BATCH = "largest decode batch within TBT"
-Needs = tuple[float, tuple[int, ...]]  # a time, and the prefill and decode replicas needed then
+ReplicasNeeded = tuple[
+    float, tuple[int, ...]
+]  # a time, and the prefill and decode replicas needed then
 
 
 @dataclass(eq=False, kw_only=True)
@@ -87,8 +89,8 @@ class TokenVelocity(ScalingPolicy):
         self._ttft_s = np.nan_to_num(np.broadcast_to(self.ttft_s, pools), nan=np.inf)
         self._tbt_s = np.nan_to_num(np.broadcast_to(self.tbt_s, pools), nan=np.inf)
         self._prefill_tps = np.array([idle_prefill_tps(pool.profile) for pool in fleet.pools])
-        self._batch = np.array([self._largest_batch(p) for p in range(pools)])
-        self._recent_needs: list[deque[Needs]] = [deque() for _ in self._services]
+        self._max_decode_batch = np.array([self._largest_batch(p) for p in range(pools)])
+        self._recent_needs: list[deque[ReplicasNeeded]] = [deque() for _ in self._services]
         self._chunks: dict[tuple[int, int], int] = {}
         return initial_counts(fleet)
 
@@ -98,19 +100,16 @@ class TokenVelocity(ScalingPolicy):
         moves = np.zeros((len(targets),) * 2, np.int64)
         for i, service in enumerate(self._services):
             self._change_service(i, service, observation, targets, moves)
-        chunks = self._prompt_chunks(observation) if self.takes_over else None
+        chunks = None
+        if self.takes_over:
+            chunks = np.zeros(len(self._pools), np.int64)
+            for service in self._services:
+                for p in service.decode:
+                    chunks[p] = self._prompt_chunk(p, observation)
         overflow_s = self.overflow * float(min(self._ttft_s, default=np.inf))
         return Actions(
             targets, moves=moves, switch_s=self.switch_s, prompt_chunk=chunks, overflow_s=overflow_s
         )
-
-    def _prompt_chunks(self, observation: Observation) -> IntArray:
-        """Return the prompt tokens that an iteration of decode pools may take over, ``[pools]``."""
-        chunks = np.zeros(len(self._pools), np.int64)
-        for service in self._services:
-            for p in service.decode:
-                chunks[p] = self._prompt_chunk(p, observation)
-        return chunks
 
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
         """Return the prefill and decode velocity of one replica (tokens/s), and the decode batch.
@@ -122,8 +121,10 @@ class TokenVelocity(ScalingPolicy):
             for p in service.prefill:
                 prefill_tps[p] = self._prefill_tps[p]
             for p in service.decode:
-                decode_batch[p] = self._batch[p]
-                decode_tps[p] = self._batch[p] / self._iteration_s(p, self._batch[p], 0)
+                decode_batch[p] = self._max_decode_batch[p]
+                decode_tps[p] = self._max_decode_batch[p] / self._iteration_s(
+                    p, self._max_decode_batch[p], 0
+                )
         return (ComputedParameter(VELOCITY, prefill_tps),
                 ComputedParameter("decode velocity, tokens/s", decode_tps),
                 ComputedParameter(DECODE_BATCH, decode_batch))  # fmt: skip
@@ -140,16 +141,16 @@ class TokenVelocity(ScalingPolicy):
         present = tuple(count_in(targets, pools) for pools in roles)
         needs = self._needs(service, observation)
         if self.scales:
-            change = self._change_by_need(i, needs, present, observation)
+            changes = self._change_by_need(i, needs, present, observation)
         else:
-            change = self._change_to_best_split(needs, present)
+            changes = self._change_to_best_split(needs, present)
         switched = 0
-        if self.switches and change[0] * change[1] < 0:  # one role grows, the other shrinks
-            shrinking, growing = roles if change[0] < 0 else roles[::-1]
-            most = min(abs(change[0]), abs(change[1]))
+        if self.switches and changes[0] * changes[1] < 0:  # one role grows, the other shrinks
+            shrinking, growing = roles if changes[0] < 0 else roles[::-1]
+            most = min(abs(changes[0]), abs(changes[1]))
             switched = self._move(shrinking, growing, most, observation, moves)
         if self.scales:  # start or remove what switching leaves of the change
-            for pools, count in zip(roles, change, strict=True):
+            for pools, count in zip(roles, changes, strict=True):
                 rest = count - switched if count > 0 else count + switched
                 self._endpoints.move(targets, pools, rest)
 
@@ -229,7 +230,7 @@ class TokenVelocity(ScalingPolicy):
             batch = np.nan_to_num(observation.signals.batch[decode])
             sequences += float(batch @ observation.ready[decode])
         return (tokens / float(self._prefill_tps[prefill].mean()),
-                sequences / float(self._batch[decode].mean()))  # fmt: skip
+                sequences / float(self._max_decode_batch[decode].mean()))  # fmt: skip
 
     def _largest_batch(self, p: int) -> float:
         """Return the largest decode batch of pool ``p`` within its KV memory and TBT limit."""

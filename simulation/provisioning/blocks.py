@@ -15,24 +15,25 @@ from simulation.provisioning.interference import Demand
 from simulation.provisioning.problem import OperatorProblem
 from simulation.provisioning.workload import PhaseProblem
 
-BLOCKS = 8  # runs of layers per instance
+RUNS_OF_LAYERS = 8  # per replica
 
 
 def merge_layers(phase: PhaseProblem) -> PhaseProblem:
     """Return ``phase`` with runs of consecutive layers in place of operators.
 
-    The layers are cut into ``BLOCKS`` runs of about equal length. The shares of arithmetic and
-    bandwidth of a run are means over its operators, weighted by time. Operators that run once
+    The layers are cut into ``RUNS_OF_LAYERS`` runs of about equal length. The shares of arithmetic
+    and bandwidth of a run are means over its operators, weighted by time. Operators that run once
     (embedding, output head) form a run at the end.
     """
     problem, demand = phase.problem, phase.demand
-    names, share, in_run = _runs_of_layers(phase)
-    share = share[:, None, None]
-    path_s = np.stack([_critical_path_s(problem, members) for members in in_run])
+    names, layer_share, run_has_operator = _runs_of_layers(phase)
+    layer_share = layer_share[:, None, None]  # [M, 1, 1], to scale arrays [M, B, P]
+    path_s = np.stack([_critical_path_s(problem, operators) for operators in run_has_operator])
 
     def sum_over_run(values: FloatArray) -> FloatArray:
         """Return the sum of ``values [V, ...]`` over the operators of each run, ``[M, ...]``."""
-        return np.asarray(np.einsum("mv,v...->m...", in_run.astype(np.float64), values))
+        mask = run_has_operator.astype(np.float64)  # [M, V]
+        return np.asarray(np.einsum("mv,v...->m...", mask, values))
 
     def mean_over_time(values: FloatArray) -> FloatArray:
         """Return the mean of ``values [V, B, P]`` over each run's operators, weighted by time.
@@ -44,7 +45,7 @@ def merge_layers(phase: PhaseProblem) -> PhaseProblem:
 
     kinds = None
     if demand.kinds is not None:
-        # Weighted by the share of time, as the mean over all batches and parallelisms
+        # Weights: mean share of an operator's time over all batches and parallelisms
         weight = (problem.latency_s / problem.latency_s.sum(axis=0)).mean(axis=(1, 2))
         kinds = sum_over_run(weight[:, None] * demand.kinds) / sum_over_run(weight)[:, None]
     return replace(
@@ -53,14 +54,14 @@ def merge_layers(phase: PhaseProblem) -> PhaseProblem:
             problem,
             names=tuple(names),
             edges=tuple((m, m + 1) for m in range(len(names) - 1)),
-            latency_s=share * path_s,
+            latency_s=layer_share * path_s,
             transfer_s=np.broadcast_to(phase.crossing_s, path_s.shape).copy(),
         ),
         demand=Demand(
-            share * sum_over_run(demand.memory_bytes),
+            layer_share * sum_over_run(demand.memory_bytes),
             np.minimum(mean_over_time(demand.compute), 1.0),
             np.minimum(mean_over_time(demand.bandwidth), 1.0),
-            share[:, 0] * sum_over_run(demand.kv_bytes),
+            layer_share[:, 0] * sum_over_run(demand.kv_bytes),
             kinds,
             demand.table,
             np.minimum(mean_over_time(demand.board), 1.0),
@@ -72,28 +73,36 @@ def merge_layers(phase: PhaseProblem) -> PhaseProblem:
 
 
 def _runs_of_layers(phase: PhaseProblem) -> tuple[list[str], FloatArray, BoolArray]:
-    """Return the names of M runs, the share of layers in each, and which operators it has.
+    """Return the names of M runs, the share of all layers in each, and which operators it has.
 
-    The last is a mask ``[M, V]``. Operators that run once are a run of their own.
+    The last is a mask ``[M, V]``. Operators that run once, not in every layer, are a run together,
+    at the end, with share 1.
     """
     layers = int(phase.layers.max())
-    edges = np.linspace(0, layers, min(BLOCKS, layers) + 1).round().astype(int)
-    names = [f"layer {b}" if b == a + 1 else f"layers {a + 1} to {b}" for a, b in pairwise(edges)]
-    share, in_run = list(np.diff(edges) / layers), [phase.layers > 1] * len(names)
+    edges = np.linspace(0, layers, min(RUNS_OF_LAYERS, layers) + 1).round().astype(int)
+    names = [
+        f"layer {end}" if end == begin + 1 else f"layers {begin + 1} to {end}"
+        for begin, end in pairwise(edges)
+    ]
+    layer_share = list(np.diff(edges) / layers)
+    run_has_operator = [phase.layers > 1] * len(names)
     if (phase.layers == 1).any():
         names.append("embedding and head")
-        share.append(1.0)
-        in_run.append(phase.layers == 1)
-    return names, np.array(share), np.array(in_run)
+        layer_share.append(1.0)
+        run_has_operator.append(phase.layers == 1)
+    return names, np.array(layer_share), np.array(run_has_operator)
 
 
-def _critical_path_s(problem: OperatorProblem, members: BoolArray) -> FloatArray:
-    """Return the seconds of the critical path through ``members [V]`` only, ``[B, P]``."""
-    ends = np.zeros_like(problem.latency_s)
-    for v in range(len(ends)):  # in topological order
-        ends_before = [ends[u] for u, w in problem.edges if w == v]
-        if ends_before:
-            ends[v] = np.max(ends_before, axis=0)
-        if members[v]:
-            ends[v] += problem.latency_s[v]
-    return np.asarray(ends.max(axis=0), np.float64)
+def _critical_path_s(problem: OperatorProblem, counted: BoolArray) -> FloatArray:
+    """Return the seconds of the critical path through the operators, ``[B, P]``.
+
+    Only operators in the mask ``counted [V]`` take time.
+    """
+    end_s = np.zeros_like(problem.latency_s)
+    for v in range(len(end_s)):  # in topological order
+        predecessor_ends_s = [end_s[before] for before, after in problem.edges if after == v]
+        if predecessor_ends_s:
+            end_s[v] = np.max(predecessor_ends_s, axis=0)
+        if counted[v]:
+            end_s[v] += problem.latency_s[v]
+    return np.asarray(end_s.max(axis=0), np.float64)

@@ -16,39 +16,41 @@ from simulation.provisioning.frontier import Frontier
 from simulation.provisioning.interference import Demand
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem, critical_path
 
-WEIGHTS = (
+RESOURCE_WEIGHTS = (
     (1.0, 0.0, 0.0, 0.0), (0.0, 1.0, 0.0, 0.0), (0.0, 0.0, 1.0, 0.0), (0.0, 0.0, 0.0, 1.0),
     (0.5, 0.5, 0.0, 0.0), (0.75, 0.25, 0.0, 0.0), (0.25, 0.75, 0.0, 0.0),
     (0.5, 0.0, 0.5, 0.0), (0.75, 0.0, 0.25, 0.0), (0.25, 0.0, 0.75, 0.0),
 )  # fmt: skip
-"""Of memory, arithmetic, traffic and power."""
+"""Weights of memory, arithmetic, memory traffic and power."""
 TOLERANCE = 1e-6  # of the limit: sojourns that differ by less are equal
-PRICES = (0.0, *np.geomspace(0.01, 100.0, 25))  # price of the whole latency limit, in devices
+LATENCY_PRICES = (0.0, *np.geomspace(0.01, 100.0, 25))  # devices for the whole latency limit
 
 
 def device_lower_bound(
-    problem: OperatorProblem, demand: Demand, table: FloatArray, device_bytes: float
+    problem: OperatorProblem, demand: Demand, sojourn_table: FloatArray, device_bytes: float
 ) -> int:
-    """Return a lower bound on the devices of any plan whose choices are finite in ``table``.
+    """Return a lower bound on the devices of any plan of the allowed choices.
 
-    ``table [V, B, P, R]`` are sojourns in seconds; inf excludes a choice.
+    ``sojourn_table [V, B, P, R]`` are sojourns in seconds; inf: the choice is not allowed.
     """
     # Lagrangian bound: the latency limit of one path has a price, and resources have weights. Each
     # operator then takes its cheapest choice. The path is the longest by minimum times; any is
     # valid.
     path = critical_path(problem, problem.latency_s.min(axis=(1, 2))).operators
-    weights, prices = np.array(WEIGHTS), np.array(PRICES)
-    totals = np.zeros((weights.shape[0], prices.size))  # least cost by weights and price
+    weights, prices = np.array(RESOURCE_WEIGHTS), np.array(LATENCY_PRICES)
+    least_cost = np.zeros((weights.shape[0], prices.size))  # by weights and price
     for v in range(len(problem.names)):
-        b, p, r = np.nonzero(np.isfinite(table[v]))
+        b, p, r = np.nonzero(np.isfinite(sojourn_table[v]))  # r: replicas - 1
         operator_index = np.full(b.size, v)
-        needs = device_shares(problem, demand, device_bytes, (operator_index, b, p), r + 1)
+        shares = device_shares(problem, demand, device_bytes, (operator_index, b, p), r + 1)
         # Only operators on the path have a latency term.
-        latency_share = table[v, b, p, r] / problem.slo_s if v in path else np.zeros(b.size)
-        for i, weighted_needs in enumerate(weights @ needs):
-            cost = weighted_needs + prices[:, None] * latency_share  # [price, choice]
-            totals[i] += cost.min(axis=1)
-    bounds = totals - prices  # less the price of the limit itself
+        share_of_limit = np.zeros(b.size)
+        if v in path:
+            share_of_limit = sojourn_table[v, b, p, r] / problem.slo_s
+        for i, weighted_shares in enumerate(weights @ shares):
+            cost = weighted_shares + prices[:, None] * share_of_limit  # [price, choice]
+            least_cost[i] += cost.min(axis=1)
+    bounds = least_cost - prices  # less the price of the limit itself
     return max(1, int(np.ceil(bounds.max() - 1e-9)))
 
 
@@ -59,8 +61,8 @@ def filled_devices(problem: OperatorProblem, demand: Demand, device_bytes: float
     operator. More replicas never need fewer devices.
     """
     all_choices = np.ix_(*(np.arange(n) for n in problem.latency_s.shape))
-    needs = device_shares(problem, demand, device_bytes, all_choices, 1)
-    return np.asarray(needs.sum(axis=1).max(axis=0))
+    shares = device_shares(problem, demand, device_bytes, all_choices, 1)
+    return np.asarray(shares.sum(axis=1).max(axis=0))
 
 
 def devices_filled_by(
@@ -71,8 +73,8 @@ def devices_filled_by(
     No placement uses fewer.
     """
     chosen = problem.indices_of(plan.batch, plan.parallel)
-    needs = device_shares(problem, demand, device_bytes, chosen, plan.replicas)
-    return float(needs.sum(axis=1).max())
+    shares = device_shares(problem, demand, device_bytes, chosen, plan.replicas)
+    return float(shares.sum(axis=1).max())
 
 
 def device_shares(
@@ -103,7 +105,7 @@ def device_shares(
 def device_options(
     problem: OperatorProblem,
     demand: Demand,
-    table: FloatArray,
+    sojourn_table: FloatArray,
     device_bytes: float,
     max_devices: float,
 ) -> tuple[Frontier, ...]:
@@ -112,28 +114,33 @@ def device_options(
     The figures are slots, sojourn, and the use of each resource. Choices that alone need more than
     ``max_devices`` are left out, and those whose last replica hardly shortens the sojourn.
     """
-    options = []
+    frontier_of = []
     for v in range(len(problem.names)):
-        clearly_shorter_s = table[v, :, :, :-1] - TOLERANCE * problem.slo_s
-        useful = np.isfinite(table[v]) & (table[v] <= problem.slo_s)
-        useful[:, :, 1:] &= table[v, :, :, 1:] < clearly_shorter_s  # than with one replica less
-        b, p, r = np.nonzero(useful)
-        needs = device_shares(problem, demand, device_bytes, (np.full(b.size, v), b, p), r + 1)
-        affordable = np.flatnonzero((needs <= max_devices).all(axis=0))
+        clearly_shorter_s = sojourn_table[v, :, :, :-1] - TOLERANCE * problem.slo_s
+        useful = np.isfinite(sojourn_table[v]) & (sojourn_table[v] <= problem.slo_s)
+        # Shorter than with one replica less
+        useful[:, :, 1:] &= sojourn_table[v, :, :, 1:] < clearly_shorter_s
+        b, p, r = np.nonzero(useful)  # r: replicas - 1
+        shares = device_shares(problem, demand, device_bytes, (np.full(b.size, v), b, p), r + 1)
+        affordable = np.flatnonzero((shares <= max_devices).all(axis=0))
         slots = problem.parallel[p] * (r + 1)
-        figures = np.column_stack([slots, table[v, b, p, r], needs.T])[affordable]
-        # In rising order of slots, then of the other figures, only earlier choices can beat one.
+        figures = np.column_stack([slots, sojourn_table[v, b, p, r], shares.T])[affordable]
+        # Sorted by slots, then by the other figures: only earlier choices can beat a later one.
         order = np.lexsort(figures.T[::-1])
-        kept: list[int] = []
+        unbeaten: list[int] = []
         for i in order.tolist():
-            if not (figures[kept] <= figures[i]).all(axis=1).any():
-                kept.append(i)
-        choice = np.stack([b, p, r + 1], axis=1)[affordable[kept]]
-        slots, sojourn_s, resources = figures[kept, 0], figures[kept, 1], figures[kept, 2:]
-        options.append(Frontier(slots, sojourn_s, choice, resources))
-    return tuple(options)
+            beaten = (figures[unbeaten] <= figures[i]).all(axis=1).any()
+            if not beaten:
+                unbeaten.append(i)
+        choice = np.stack([b, p, r + 1], axis=1)[affordable[unbeaten]]
+        slots, sojourn_s = figures[unbeaten, 0], figures[unbeaten, 1]
+        frontier_of.append(Frontier(slots, sojourn_s, choice, needs=figures[unbeaten, 2:]))
+    return tuple(frontier_of)
 
 
-def round_up_devices(fills: float) -> int:
-    """Return the whole number of devices for a load of ``fills`` devices, at least 1."""
-    return max(1, int(np.ceil(fills - 1e-6)))
+def round_up_devices(devices: float) -> int:
+    """Return ``devices`` rounded up to a whole number, at least 1.
+
+    Numbers that exceed a whole number by rounding errors only are rounded down.
+    """
+    return max(1, int(np.ceil(devices - 1e-6)))

@@ -19,13 +19,15 @@ from simulation.provisioning.problem import OperatorPlan, evaluate
 from simulation.provisioning.sojourns import Graph, longest_path, sojourn
 from simulation.provisioning.workload import PhaseProblem, reserve_kv_cache
 
-STEPS = 100_000
-DRAWN = 6  # random numbers from 0 to 1 per step: kind, operator, three for details, acceptance
-HOT, COLD = 0.3, 0.0005  # temperatures of the first and last step, in units of the excess
-STABLE = 0.995  # largest load of a replica that is not excess
-LONGEST = 3.0  # largest counted sojourn, in units of the limit
-SHARDS_EACH = 3  # shards of one operator: at most this times the devices, and at least MOST_SHARDS
-MOST_SHARDS = 16
+ANNEALING_STEPS = 100_000
+# Random numbers from 0 to 1 per step: kind, operator, three for details, acceptance
+RANDOM_NUMBERS = 6
+# In units of the excess
+FIRST_TEMPERATURE, LAST_TEMPERATURE = 0.3, 0.0005
+MAX_STABLE_LOAD = 0.995  # largest load of a replica that is not excess
+MAX_SOJOURN_LIMITS = 3.0  # largest counted sojourn, in units of the limit
+SHARDS_PER_DEVICE = 3  # an operator has at most this times the devices as shards, ...
+MIN_SHARD_PLACES = 16  # ... but this many on few devices
 UNSTABLE_WEIGHT, DEVICE_WEIGHT = 2.0, 5.0  # of excess load, and of excess on devices
 # Kinds of steps: upper ends of their shares of all steps. The rest change a parallelism.
 CHANGE_BATCH, ADD_REPLICA, REMOVE_REPLICA, MOVE_SHARD, SWAP_SHARDS = 0.2, 0.35, 0.5, 0.75, 0.93
@@ -49,7 +51,7 @@ class SearchSpace(NamedTuple):
     parallel: Any  # [P]
     interference: Any  # [VBP, VBP], or empty: the physical model
     graph: Graph
-    apart: bool
+    compute_reserved: bool
     rate: float
     slo_s: float
     max_replicas: int
@@ -66,15 +68,19 @@ class Draft(NamedTuple):
 
 @kernel
 def _plan_of(space: SearchSpace, draft: Draft) -> Any:
-    """Return a draft as a ``Plan`` of ``packing``, and the device of each shard, ``[S]``."""
-    count, widths = draft.batch_index.size, space.parallel[draft.parallel_index]
-    # Operator, replica and device of each shard; a replica has ``widths`` shards.
-    shards = int((draft.replicas * widths).sum())
+    """Return a draft as a ``Plan`` of ``packing``, and the device of each shard, ``[S]``.
+
+    Shards are ordered by operator, then replica.
+    """
+    count, replica_shards = draft.batch_index.size, space.parallel[draft.parallel_index]
+    # Operator, replica and device of each shard
+    shards = int((draft.replicas * replica_shards).sum())
     operator, replica = np.empty(shards, np.int64), np.empty(shards, np.int64)
-    where, i = np.empty(shards, np.int64), 0
+    device_of_shard, i = np.empty(shards, np.int64), 0
     for v in range(count):
-        for s in range(draft.replicas[v] * widths[v]):
-            operator[i], replica[i], where[i] = v, s // widths[v], draft.device[v, s]
+        for s in range(draft.replicas[v] * replica_shards[v]):
+            operator[i], replica[i] = v, s // replica_shards[v]
+            device_of_shard[i] = draft.device[v, s]
             i += 1
     # Figures of each operator at its batch and parallelism.
     latency_s, transfer_s = np.empty(count), np.empty(count)
@@ -97,154 +103,162 @@ def _plan_of(space: SearchSpace, draft: Draft) -> Any:
     busy = rate * latency_s / draft.replicas
     plan = Plan(
         operator, replica, latency_s, transfer_s, compute, bandwidth, board, memory, busy, rate,
-        draft.replicas, interference, space.graph, space.apart,
+        draft.replicas, interference, space.graph, space.compute_reserved,
     )  # fmt: skip
-    return plan, where
+    return plan, device_of_shard
 
 
 @kernel
-def _excess(space: SearchSpace, draft: Draft, count: int) -> float:
-    """Return how far a draft is from feasible on ``count`` devices; 0: feasible.
+def _excess(space: SearchSpace, draft: Draft, devices: int) -> float:
+    """Return how far a draft is from feasible on ``devices`` devices; 0: feasible.
 
     It is a weighted sum of three excesses: latency over the limit, load of replicas over
-    ``STABLE``, and use of devices (memory, power, arithmetic, traffic) over 1.
+    ``MAX_STABLE_LOAD``, and use of devices (memory, power, arithmetic, traffic) over 1.
     """
-    plan, where = _plan_of(space, draft)
-    devices, operators = no_devices(count, plan), plan.rate.size
-    for shard in range(where.size):
-        add_shard(devices, where[shard], plan.operator[shard], plan, 1.0)
-    slowdown = mean_slowdowns(plan, where, devices)
+    plan, device_of_shard = _plan_of(space, draft)
+    loads, operators = no_devices(devices, plan), plan.rate.size
+    for shard in range(device_of_shard.size):
+        add_shard(loads, device_of_shard[shard], plan.operator[shard], plan, 1.0)
+    slowdown = mean_slowdowns(plan, device_of_shard, loads)
 
     # Sojourns of the operators, and the load of their replicas beyond a stable one.
     unstable, sojourn_s, ends = 0.0, np.empty(operators), np.empty(operators)
     for v in range(operators):
         service_s, replicas = plan.latency_s[v] * slowdown[v], plan.replicas[v]
         load = plan.rate[v] * service_s / replicas
-        unstable += min(10.0, max(0.0, load - STABLE))
+        unstable += min(10.0, max(0.0, load - MAX_STABLE_LOAD))
         # An unstable queue counts as one that is nearly full, so that its excess stays finite.
-        service_s *= min(1.0, STABLE / load)
+        service_s *= min(1.0, MAX_STABLE_LOAD / load)
         stay_s = sojourn(plan.rate[v] * service_s, replicas, service_s, plan.transfer_s[v])
-        sojourn_s[v] = min(stay_s, LONGEST * space.slo_s)
+        sojourn_s[v] = min(stay_s, MAX_SOJOURN_LIMITS * space.slo_s)
     latency_s = longest_path(sojourn_s, plan.graph, ends)
 
     # Overload of the devices, with the KV cache of passes of that latency.
     kv_share = space.kv_per_s * min(latency_s, space.slo_s)
-    for shard in range(where.size):
+    for shard in range(device_of_shard.size):
         v = plan.operator[shard]
-        devices.memory[where[shard]] += kv_share[v, draft.parallel_index[v]] / plan.replicas[v]
+        kv_of_shard = kv_share[v, draft.parallel_index[v]] / plan.replicas[v]
+        loads.memory[device_of_shard[shard]] += kv_of_shard
     overload = 0.0
-    for d in range(count):
-        overload += max(0.0, devices.memory[d] - 1.0) + max(0.0, devices.board[d] - 1.0)
-        overload += max(0.0, devices.compute[d] - 1.0) + max(0.0, devices.bandwidth[d] - 1.0)
-        if plan.apart:
-            overload += max(0.0, devices.all_compute[d] - 1.0)
+    for d in range(devices):
+        overload += max(0.0, loads.memory[d] - 1.0) + max(0.0, loads.board[d] - 1.0)
+        overload += max(0.0, loads.compute[d] - 1.0) + max(0.0, loads.bandwidth[d] - 1.0)
+        if plan.compute_reserved:
+            overload += max(0.0, loads.all_compute[d] - 1.0)
     late = max(0.0, latency_s / space.slo_s - 1.0)
     unstable, overload = UNSTABLE_WEIGHT * np.log1p(unstable), DEVICE_WEIGHT * overload
     return float(np.log1p(late) + unstable + overload)
 
 
 @kernel
-def _has_shard(draft: Draft, operator: int, shard: int, width: int, device: int) -> bool:
-    """Return whether the replica of ``shard`` of ``operator`` has a shard on ``device``.
-
-    ``width`` is the number of shards of a replica.
-    """
-    first = shard // width * width
-    return bool((draft.device[operator, first : first + width] == device).any())
+def _has_shard(draft: Draft, operator: int, shard: int, replica_shards: int, device: int) -> bool:
+    """Return whether the replica of ``shard`` of ``operator`` has a shard on ``device``."""
+    first = shard // replica_shards * replica_shards
+    return bool((draft.device[operator, first : first + replica_shards] == device).any())
 
 
 @kernel
-def _add_replica(space: SearchSpace, draft: Draft, operator: int, count: int, draw: Any) -> bool:
+def _add_replica(
+    space: SearchSpace, draft: Draft, operator: int, devices: int, random: Any
+) -> bool:
     """Add a replica of ``operator`` on random devices with consecutive numbers; return success.
 
-    ``count`` is the number of devices, ``draw`` the random numbers of the step. It fails at the
-    largest number of replicas or shards.
+    ``random`` has the random numbers of the step. It fails at the largest number of replicas or
+    shards.
     """
-    width = space.parallel[draft.parallel_index[operator]]
-    first = draft.replicas[operator] * width
-    if draft.replicas[operator] == space.max_replicas or first + width > draft.device.shape[1]:
+    replica_shards = space.parallel[draft.parallel_index[operator]]
+    first = draft.replicas[operator] * replica_shards
+    if (
+        draft.replicas[operator] == space.max_replicas
+        or first + replica_shards > draft.device.shape[1]
+    ):
         return False
-    for part in range(width):
-        draft.device[operator, first + part] = (int(draw[2] * count) + part) % count
+    for part in range(replica_shards):
+        draft.device[operator, first + part] = (int(random[2] * devices) + part) % devices
     draft.replicas[operator] += 1
     return True
 
 
 @kernel
-def _remove_replica(draft: Draft, operator: int, width: int, draw: Any) -> bool:
+def _remove_replica(draft: Draft, operator: int, replica_shards: int, random: Any) -> bool:
     """Remove a random replica of ``operator``; the last one takes its number.
 
-    Replicas have ``width`` shards. Return False if there is only one replica.
+    ``random`` has the random numbers of the step. Return False if there is only one replica.
     """
     if draft.replicas[operator] == 1:
         return False
-    removed = int(draw[2] * draft.replicas[operator])
+    removed = int(random[2] * draft.replicas[operator])
     draft.replicas[operator] -= 1
-    first, last = removed * width, draft.replicas[operator] * width  # first shards
-    for part in range(width):
+    first, last = removed * replica_shards, draft.replicas[operator] * replica_shards
+    for part in range(replica_shards):
         draft.device[operator, first + part] = draft.device[operator, last + part]
     return True
 
 
 @kernel
-def _swap_shards(space: SearchSpace, draft: Draft, operator: int, draw: Any) -> bool:
+def _swap_shards(space: SearchSpace, draft: Draft, operator: int, random: Any) -> bool:
     """Exchange the devices of a random shard of ``operator`` and one of another operator.
 
-    Return False, without a change, if two shards of one replica would share a device.
+    ``random`` has the random numbers of the step. Return False, without a change, if two shards of
+    one replica would share a device.
     """
-    other = int(draw[2] * draft.batch_index.size)  # the other operator
+    other = int(random[2] * draft.batch_index.size)  # the other operator
     if other == operator:
         return False
-    width = space.parallel[draft.parallel_index[operator]]
-    other_width = space.parallel[draft.parallel_index[other]]
-    shard = int(draw[3] * draft.replicas[operator] * width)
-    other_shard = int(draw[4] * draft.replicas[other] * other_width)
-    here, there = draft.device[operator, shard], draft.device[other, other_shard]
-    if _has_shard(draft, operator, shard, width, there):
+    replica_shards = space.parallel[draft.parallel_index[operator]]
+    other_replica_shards = space.parallel[draft.parallel_index[other]]
+    shard = int(random[3] * draft.replicas[operator] * replica_shards)
+    other_shard = int(random[4] * draft.replicas[other] * other_replica_shards)
+    device, other_device = draft.device[operator, shard], draft.device[other, other_shard]
+    if _has_shard(draft, operator, shard, replica_shards, other_device):
         return False
-    if _has_shard(draft, other, other_shard, other_width, here):
+    if _has_shard(draft, other, other_shard, other_replica_shards, device):
         return False
-    draft.device[operator, shard], draft.device[other, other_shard] = there, here
+    draft.device[operator, shard], draft.device[other, other_shard] = other_device, device
     return True
 
 
 @kernel
 def _change_parallelism(
-    space: SearchSpace, draft: Draft, operator: int, count: int, draw: Any
+    space: SearchSpace, draft: Draft, operator: int, devices: int, random: Any
 ) -> bool:
     """Give ``operator`` a random parallelism, with as many replicas or about as many shards.
 
-    Return False, without a change, if the parallelism is the same, cannot run, or needs too many
-    devices.
+    ``random`` has the random numbers of the step. Return False, without a change, if the
+    parallelism is the same, cannot run, or needs too many devices.
     """
-    old_index, new_index = draft.parallel_index[operator], int(draw[2] * space.parallel.size)
-    width, replicas = space.parallel[new_index], draft.replicas[operator]
-    if draw[4] < 0.5:  # about as many shards
-        replicas = max(1, replicas * space.parallel[old_index] // width)
+    old_index, new_index = draft.parallel_index[operator], int(random[2] * space.parallel.size)
+    replica_shards, replicas = space.parallel[new_index], draft.replicas[operator]
+    if random[4] < 0.5:  # about as many shards
+        replicas = max(1, replicas * space.parallel[old_index] // replica_shards)
         replicas = min(replicas, space.max_replicas)
-    if width > count or replicas * width > draft.device.shape[1] or new_index == old_index:
+    if (
+        replica_shards > devices
+        or replicas * replica_shards > draft.device.shape[1]
+        or new_index == old_index
+    ):
         return False
     if not np.isfinite(space.latency_s[operator, draft.batch_index[operator], new_index]):
         return False
     draft.parallel_index[operator], draft.replicas[operator] = new_index, replicas
-    for shard in range(replicas * width):
-        draft.device[operator, shard] = (int(draw[3] * count) + shard) % count
+    for shard in range(replicas * replica_shards):
+        draft.device[operator, shard] = (int(random[3] * devices) + shard) % devices
     return True
 
 
 @kernel
-def _change(space: SearchSpace, draft: Draft, count: int, draw: Any) -> bool:
+def _change(space: SearchSpace, draft: Draft, devices: int, random: Any) -> bool:
     """Change one thing in a draft at random; return False if nothing changed.
 
-    ``draw`` are the random numbers of the step: the first chooses the kind of change, the second
-    the operator.
+    ``random`` has the random numbers of the step: the first chooses the kind of change, the second
+    the operator, and the others the details.
     """
-    kind, operator = draw[0], int(draw[1] * draft.batch_index.size)
+    kind, operator = random[0], int(random[1] * draft.batch_index.size)
     parallel_index = draft.parallel_index[operator]
-    width = space.parallel[parallel_index]  # shards of a replica
+    replica_shards = space.parallel[parallel_index]  # shards of a replica
     if kind < CHANGE_BATCH:  # one or two batch sizes up or down
-        sizes = 1 + int(2 * draw[2])
-        batch_index = draft.batch_index[operator] + (sizes if draw[3] < 0.5 else -sizes)
+        sizes = 1 + int(2 * random[2])
+        batch_index = draft.batch_index[operator] + (sizes if random[3] < 0.5 else -sizes)
         if batch_index < 0 or batch_index >= space.batches.size:
             return False
         if not np.isfinite(space.latency_s[operator, batch_index, parallel_index]):
@@ -252,18 +266,19 @@ def _change(space: SearchSpace, draft: Draft, count: int, draw: Any) -> bool:
         draft.batch_index[operator] = batch_index
         return True
     if kind < ADD_REPLICA:
-        return bool(_add_replica(space, draft, operator, count, draw))
+        return bool(_add_replica(space, draft, operator, devices, random))
     if kind < REMOVE_REPLICA:
-        return bool(_remove_replica(draft, operator, width, draw))
+        return bool(_remove_replica(draft, operator, replica_shards, random))
     if kind < MOVE_SHARD:
-        shard, device = int(draw[2] * draft.replicas[operator] * width), int(draw[3] * count)
-        if _has_shard(draft, operator, shard, width, device):
+        shard = int(random[2] * draft.replicas[operator] * replica_shards)
+        device = int(random[3] * devices)
+        if _has_shard(draft, operator, shard, replica_shards, device):
             return False
         draft.device[operator, shard] = device
         return True
     if kind < SWAP_SHARDS:
-        return bool(_swap_shards(space, draft, operator, draw))
-    return bool(_change_parallelism(space, draft, operator, count, draw))
+        return bool(_swap_shards(space, draft, operator, random))
+    return bool(_change_parallelism(space, draft, operator, devices, random))
 
 
 @kernel
@@ -276,50 +291,50 @@ def _copy(draft: Draft, into: Draft) -> None:
 
 
 @cached_kernel
-def anneal(space: SearchSpace, draft: Draft, count: int, draws: Any) -> bool:
-    """Change ``draft`` at random until it is feasible on ``count`` devices; return success.
+def anneal(space: SearchSpace, draft: Draft, devices: int, random: Any) -> bool:
+    """Change ``draft`` at random until it is feasible on ``devices`` devices; return success.
 
     Simulated annealing: a change that raises the excess is kept with a probability that falls from
-    step to step. ``draws`` are random numbers from 0 to 1 of each step, ``[steps, DRAWN]``.
+    step to step. ``random`` are numbers from 0 to 1, ``[steps, RANDOM_NUMBERS]``.
     """
-    kept = Draft(
+    accepted = Draft(
         draft.batch_index.copy(),
         draft.parallel_index.copy(),
         draft.replicas.copy(),
         draft.device.copy(),
     )
-    excess, steps = _excess(space, draft, count), draws.shape[0]
+    excess, steps = _excess(space, draft, devices), random.shape[0]
     for step in range(steps):
         if excess == 0.0:
             return True
-        if not _change(space, draft, count, draws[step]):
+        if not _change(space, draft, devices, random[step]):
             continue
-        new_excess = _excess(space, draft, count)
-        temperature = HOT * (COLD / HOT) ** (step / steps)
+        new_excess = _excess(space, draft, devices)
+        temperature = FIRST_TEMPERATURE * (LAST_TEMPERATURE / FIRST_TEMPERATURE) ** (step / steps)
         chance = np.exp((excess - new_excess) / temperature)
-        if new_excess <= excess or draws[step, DRAWN - 1] < chance:
+        if new_excess <= excess or random[step, RANDOM_NUMBERS - 1] < chance:
             excess = new_excess
-            _copy(draft, kept)
+            _copy(draft, accepted)
         else:
-            _copy(kept, draft)
+            _copy(accepted, draft)
     return bool(excess == 0.0)
 
 
 def plan_on_devices(
-    phase: PhaseProblem, starts: Sequence[OperatorPlan], count: int, device_bytes: float
+    phase: PhaseProblem, starts: Sequence[OperatorPlan], devices: int, device_bytes: float
 ) -> tuple[OperatorPlan, Placement] | None:
-    """Return a plan within the limit and its placement on ``count`` devices; None: not found.
+    """Return a plan within the limit and its placement on ``devices`` devices; None: not found.
 
     The search begins at each of the plans ``starts``, its replicas on the devices with least load.
     None does not prove that there is no such plan.
     """
-    if phase.problem.parallel[0] > count:
+    if phase.problem.parallel[0] > devices:
         return None  # each shard of a replica needs a separate device
     space = _search_space(phase, device_bytes)
     for seed, start in enumerate(starts):
-        draft = _draft_of(phase, start, count)
-        draws = np.random.default_rng([seed, count]).random((STEPS, DRAWN))
-        if not anneal(space, draft, count, draws):
+        draft = _draft_of(phase, start, devices)
+        random = np.random.default_rng([seed, devices]).random((ANNEALING_STEPS, RANDOM_NUMBERS))
+        if not anneal(space, draft, devices, random):
             continue
         choice = np.stack([draft.batch_index, draft.parallel_index, draft.replicas], axis=1)
         plan = evaluate(phase.problem, "exact", choice)
@@ -334,9 +349,9 @@ def _placement_of_draft(phase: PhaseProblem, plan: OperatorPlan, draft: Draft) -
     """Return the placement of ``draft``, whose choices make ``plan``, on the devices it uses."""
     # A row of ``draft.device`` has an operator's shards, and unused places behind them.
     is_shard = np.arange(draft.device.shape[1]) < plan.slots_of[:, None]
-    used, where = np.unique(draft.device[is_shard], return_inverse=True)
+    used, device_of_shard = np.unique(draft.device[is_shard], return_inverse=True)
     packed = packing_plan(phase.problem, phase.demand, plan)
-    placed = placement_of(phase.problem.slo_s, packed, where, used.size)
+    placed = placement_of(phase.problem.slo_s, packed, device_of_shard, used.size)
     reserved = reserve_kv_cache(phase, placed.latency_s)
     return with_memory_of(placed, phase.problem, reserved.demand, plan)
 
@@ -365,33 +380,36 @@ def _search_space(phase: PhaseProblem, device_bytes: float) -> SearchSpace:
             )
         ),
         graph=problem.graph,
-        apart=demand.apart,
+        compute_reserved=demand.compute_reserved,
         rate=float(problem.rate),
         slo_s=float(problem.slo_s),
         max_replicas=problem.max_replicas,
     )
 
 
-def _draft_of(phase: PhaseProblem, start: OperatorPlan, count: int) -> Draft:
-    """Return the plan ``start`` as a draft on ``count`` devices.
+def _draft_of(phase: PhaseProblem, start: OperatorPlan, devices: int) -> Draft:
+    """Return the plan ``start`` as a draft on ``devices`` devices.
 
     The shards with the largest load are placed first, each on the device with the least load.
     """
     problem = phase.problem
     operators, batch_index, parallel_index = problem.indices_of(start.batch, start.parallel)
     # Each shard of a replica needs a separate device.
-    parallel_index = np.where(problem.parallel[parallel_index] <= count, parallel_index, 0)
-    widths = problem.parallel[parallel_index]  # shards of a replica
-    max_shards = max(MOST_SHARDS, SHARDS_EACH * count)
-    replicas = np.clip(start.replicas, 1, np.minimum(max_shards // widths, problem.max_replicas))
+    parallel_index = np.where(problem.parallel[parallel_index] <= devices, parallel_index, 0)
+    replica_shards = problem.parallel[parallel_index]  # shards of a replica
+    max_shards = max(MIN_SHARD_PLACES, SHARDS_PER_DEVICE * devices)
+    replicas = np.clip(
+        start.replicas, 1, np.minimum(max_shards // replica_shards, problem.max_replicas)
+    )
     chosen = operators, batch_index, parallel_index
     busy = problem.rate / problem.batches[batch_index] * problem.latency_s[chosen] / replicas
     # Share of a device that one shard takes, of the resource it uses more
     shard_load = busy * np.maximum(phase.demand.compute[chosen], phase.demand.bandwidth[chosen])
-    device, device_load = np.zeros((operators.size, max_shards), np.int64), np.zeros(count)
+    device, device_load = np.zeros((operators.size, max_shards), np.int64), np.zeros(devices)
     for v in np.argsort(-shard_load, kind="stable"):
-        for first in range(0, replicas[v] * widths[v], widths[v]):  # first shard of a replica
-            least_loaded = np.argsort(device_load, kind="stable")[: widths[v]]
-            device[v, first : first + widths[v]] = least_loaded
+        for replica in range(replicas[v]):
+            first, end = replica * replica_shards[v], (replica + 1) * replica_shards[v]
+            least_loaded = np.argsort(device_load, kind="stable")[: replica_shards[v]]
+            device[v, first:end] = least_loaded
             device_load[least_loaded] += shard_load[v]
     return Draft(batch_index.copy(), parallel_index, replicas, device)

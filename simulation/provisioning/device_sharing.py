@@ -29,9 +29,9 @@ from simulation.provisioning.workload import (
     with_some_choices,
 )
 
-Part = tuple[OperatorProblem, Demand, OperatorPlan]
+ServicePart = tuple[OperatorProblem, Demand, OperatorPlan]
 
-FRACTIONS = (1.0, 0.8, 0.6)  # fractions of its limit that a service is planned at
+LIMIT_FRACTIONS = (1.0, 0.8, 0.6)  # fractions of its limit that a service is planned at
 PASS_FACTOR = 1.5  # most that sharing may lengthen a pass
 MAX_COMBINATIONS = 81  # most combinations of fractions to place
 
@@ -40,20 +40,20 @@ MAX_COMBINATIONS = 81  # most combinations of fractions to place
 class SharedPlan:
     """Plans of several services, on separate and on common devices.
 
-    ``apart`` has the plan of each service on separate devices. ``together`` has the plan of each
-    service with its placement on common devices; it is empty if these save no device.
+    ``separate_levels`` has the plan of each service on separate devices. ``shared_levels`` has the
+    plan of each service with its placement on common devices; it is empty if these save no device.
     """
 
-    apart: tuple[Level, ...]
+    separate_levels: tuple[Level, ...]
     placement: Placement | None  # of all services on common devices; None if that saves none
     memory_bytes: float
     power_w: float
-    together: tuple[Level, ...] = ()
+    shared_levels: tuple[Level, ...] = ()
 
     @property
     def devices_without_sharing(self) -> int:
         """Return the number of devices if each service has its own."""
-        return sum(level.devices for level in self.apart)
+        return sum(level.devices for level in self.separate_levels)
 
     @property
     def devices(self) -> int:
@@ -62,20 +62,20 @@ class SharedPlan:
 
 
 def place_on_common_devices(
-    phases: Sequence[PhaseProblem], apart: Sequence[Level], device_bytes: float
+    phases: Sequence[PhaseProblem], separate_levels: Sequence[Level], device_bytes: float
 ) -> SharedPlan:
     """Return plans of the services ``phases`` on the fewest common devices found.
 
-    ``apart`` has the best plan of each service on separate devices. The result has no placement if
-    common devices save none.
+    ``separate_levels`` has the best plan of each service on separate devices. If common devices
+    save none, or a service has no plan for them, the result has no placement on common devices.
     """
     plans = [_plans_by_fraction(phase, device_bytes) for phase in phases]
-    separate_devices = sum(level.devices for level in apart)
+    separate_devices = sum(level.devices for level in separate_levels)
     best: tuple[Placement, tuple[Level, ...]] | None = None
     if all(plans) and len(phases) > 1:
-        for picked in _combinations(plans):
-            parts: list[Part] = []
-            for phase, level in zip(phases, picked, strict=True):
+        for plan_of_service in _combinations(plans):
+            parts: list[ServicePart] = []
+            for phase, level in zip(phases, plan_of_service, strict=True):
                 # A pass may take longer than on separate devices, and keeps its KV cache as long.
                 limit_s = min(phase.problem.slo_s, PASS_FACTOR * level.latency_s)
                 demand = reserve_kv_cache(phase, limit_s).demand
@@ -85,57 +85,57 @@ def place_on_common_devices(
             placed = place_services(parts, device_bytes)
             fewest = separate_devices if best is None else best[0].devices
             if placed.feasible and placed.devices < fewest:
-                best = placed, picked
+                best = placed, plan_of_service
     if best is None:
         return SharedPlan(
-            tuple(apart),
+            tuple(separate_levels),
             None,
-            sum(level.memory_bytes for level in apart),
-            sum(level.power_w for level in apart),
+            sum(level.memory_bytes for level in separate_levels),
+            sum(level.power_w for level in separate_levels),
         )
-    placement, picked = best
+    placement, plan_of_service = best
     # Saved devices no longer draw idle power; the load and its power stay.
-    saved = sum(level.devices for level in picked) - placement.devices
-    power_w = sum(level.power_w for level in picked) - phases[0].power.idle_w * saved
-    together = _with_own_placements(picked, placement, device_bytes)
+    saved = sum(level.devices for level in plan_of_service) - placement.devices
+    power_w = sum(level.power_w for level in plan_of_service) - phases[0].power.idle_w * saved
+    shared_levels = _with_own_placements(plan_of_service, placement, device_bytes)
     memory_bytes = float(placement.memory_bytes.sum())
-    return SharedPlan(tuple(apart), placement, memory_bytes, power_w, together)
+    return SharedPlan(tuple(separate_levels), placement, memory_bytes, power_w, shared_levels)
 
 
 def _with_own_placements(
-    plans: Sequence[Level], placement: Placement, device_bytes: float
+    levels: Sequence[Level], placement: Placement, device_bytes: float
 ) -> tuple[Level, ...]:
-    """Return ``plans``, one per service, each with the placement of its own operators.
+    """Return ``levels``, one per service, each with the placement of its own operators.
 
     ``placement`` has the operators of all services on common devices. The free memory of each
     device is split equally between the services.
     """
-    free_share = (device_bytes - placement.memory_bytes) / len(plans)
-    levels, first = [], 0
-    for level in plans:
+    free_bytes_each = (device_bytes - placement.memory_bytes) / len(levels)
+    placed_levels, first = [], 0  # ``first``: first operator of the service in ``placement``
+    for level in levels:
         assert level.plan is not None
         end = first + level.plan.replicas.size
-        rows = (placement.operator >= first) & (placement.operator < end)
+        of_service = (placement.operator >= first) & (placement.operator < end)  # mask of shards
         own = replace(
             placement,
-            operator=placement.operator[rows] - first,
-            replica=placement.replica[rows],
-            device=placement.device[rows],
-            memory_bytes=device_bytes - free_share,
+            operator=placement.operator[of_service] - first,
+            replica=placement.replica[of_service],
+            device=placement.device[of_service],
+            memory_bytes=device_bytes - free_bytes_each,
             slowdown=placement.slowdown[first:end],
         )
-        levels.append(replace(level, devices=placement.devices, placement=own))
+        placed_levels.append(replace(level, devices=placement.devices, placement=own))
         first = end
-    return tuple(levels)
+    return tuple(placed_levels)
 
 
 def _plans_by_fraction(phase: PhaseProblem, device_bytes: float) -> list[Level]:
-    """Return the different plans by operators of one service for ``FRACTIONS`` of its limit.
+    """Return the different plans by operators of one service for ``LIMIT_FRACTIONS`` of its limit.
 
     A plan that uses less of its limit allows more slowdown by operators of other services.
     """
     levels: dict[bytes, Level] = {}
-    for fraction in FRACTIONS:
+    for fraction in LIMIT_FRACTIONS:
         tighter = with_slo(phase, fraction * phase.problem.slo_s)
         level = plan_level("operator", tighter, device_bytes, quick=True)
         if level is not None and level.plan is not None:
@@ -149,10 +149,11 @@ def _combinations(plans: list[list[Level]]) -> list[tuple[Level, ...]]:
     If there are more than ``MAX_COMBINATIONS``, combine only the first plans of all services, the
     second plans, and so on. A service with fewer plans repeats its last one.
     """
-    if np.prod([float(len(levels)) for levels in plans]) <= MAX_COMBINATIONS:
+    combinations = np.prod([float(len(levels)) for levels in plans])  # float: no overflow
+    if combinations <= MAX_COMBINATIONS:
         return list(product(*plans))
-    steps = max(len(levels) for levels in plans)
-    return [tuple(levels[min(i, len(levels) - 1)] for levels in plans) for i in range(steps)]
+    most_plans = max(len(levels) for levels in plans)
+    return [tuple(levels[min(i, len(levels) - 1)] for levels in plans) for i in range(most_plans)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,7 +184,7 @@ def chunked_service(prefill: PhaseLoad, decode: PhaseLoad) -> PhaseLoad:
 def best_chunked(
     phase: PhaseProblem, device_bytes: float, slo_share: float = 1.0, *, fall_back: bool = True
 ) -> ChunkedPlan:
-    """Return the plans with the fewest devices, by whole replicas and by operators.
+    """Return the plans with chunked prefill on the fewest devices, by replicas and by operators.
 
     ``phase`` is the phase of a ``chunked_service``. Each of its batches is tried alone, because the
     limit of an iteration depends on it. Plans keep ``slo_share`` of both limits. Of plans with
@@ -219,7 +220,7 @@ def best_chunked(
 def with_batch_wait(
     phase: PhaseProblem, plan: Callable[[PhaseProblem], Level | None]
 ) -> tuple[Level, int] | None:
-    """Return the best plan if batches take time to fill, and the size of its largest batch.
+    """Return the best plan if batches take time to fill, and its largest allowed batch.
 
     A scheduler that fills batches of b at the entry makes a request wait (b - 1) / (2 x rate)
     seconds on average, which the source ignores. For every b, ``plan`` is called with batches up to

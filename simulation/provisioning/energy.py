@@ -27,27 +27,27 @@ def operator_watts(
 ) -> FloatArray:
     """Return the watts of one GPU while it runs calls of ``operator`` that take ``seconds`` each.
 
-    They depend on the bytes and operations of the call. The model was fitted to whole iterations,
-    and is applied to a single operator here.
+    ``seconds`` has one value per batch of ``iteration``. Watts depend on the bytes and operations
+    of the call. ``model`` was fitted to whole iterations, and is applied to a single operator here.
     """
     work = operator.work(iteration)
-    none, full = np.zeros_like(seconds), np.ones_like(seconds)
+    zeros, ones = np.zeros_like(seconds), np.ones_like(seconds)
     routed = isinstance(operator, Experts)
-    prompt = iteration.prefill_tokens + iteration.encoder_tokens > 0
+    is_prompt = iteration.prefill_tokens + iteration.encoder_tokens > 0
     load = Load(
         seconds=seconds,
-        weight_bytes=none if routed else work.weight_bytes,
-        expert_bytes=work.weight_bytes if routed else none,
+        weight_bytes=zeros if routed else work.weight_bytes,
+        expert_bytes=work.weight_bytes if routed else zeros,
         cache_bytes=work.kv_bytes,
-        decode_flops=np.where(prompt, 0.0, work.flops),
-        prefill_flops=np.where(prompt, work.flops, 0.0),
-        balance=full,
-        bandwidth_bytes_s=full * bandwidth_of(gpu),
-        peak_flops=full * peak_flops(operator, gpu),
-        experts=full * routed,
-        block_experts=full * (routed and getattr(operator, "precision", "") == "fp8"),
-        attention_dp=none,
-        linked=none,  # unknown for a single operator: it belongs to the group of GPUs
+        decode_flops=np.where(is_prompt, 0.0, work.flops),
+        prefill_flops=np.where(is_prompt, work.flops, 0.0),
+        balance=ones,
+        bandwidth_bytes_s=ones * bandwidth_of(gpu),
+        peak_flops=ones * peak_flops(operator, gpu),
+        experts=ones * routed,
+        block_experts=ones * (routed and getattr(operator, "precision", "") == "fp8"),
+        attention_dp=zeros,
+        linked=zeros,  # unknown for a single operator: it belongs to the group of GPUs
     )
     # No gap between kernels while one runs.
     return power_by_load(replace(model, gap=0.0), gpu, load)
@@ -81,11 +81,11 @@ def fleet_watts(
     """
     chosen = problem.indices_of(batch, parallel)
     # Little's law: batches/s times seconds, on ``parallel`` GPUs each, is the mean of busy GPUs.
-    busy = problem.rate / batch * problem.latency_s[chosen] * parallel  # [operators]
+    busy_gpus = problem.rate / batch * problem.latency_s[chosen] * parallel  # [operators]
     # Operators that share a device run at once, so busy operators may exceed devices.
-    running = min(float(busy.sum()), float(devices))
+    running_devices = min(float(busy_gpus.sum()), float(devices))
     return float(
         devices * power.idle_w
-        + running * (power.floor_w - power.idle_w)
-        + (busy * power.above_w[chosen]).sum()
+        + running_devices * (power.floor_w - power.idle_w)
+        + (busy_gpus * power.above_w[chosen]).sum()
     )

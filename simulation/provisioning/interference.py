@@ -102,8 +102,8 @@ class Demand:
     table: InterferenceTable | None = None
     # Share of the board power above its floor while it runs, 0 to 1; default: 0
     board: FloatArray = field(default_factory=lambda: np.zeros(0))
-    apart: bool = False  # ``compute`` is reserved for the operator, running or not
-    slower: FloatArray | None = None  # slowdown factor by this reserved share
+    compute_reserved: bool = False  # ``compute`` is reserved for the operator, running or not
+    share_slowdown: FloatArray | None = None  # slowdown factor by this reserved share
 
     def __post_init__(self) -> None:
         operators, _, parallel = self.compute.shape
@@ -205,4 +205,5 @@ def modelled_over_table(table: InterferenceTable) -> FloatArray:
     It is empty without measurements.
     """
     shares, slowdowns = table.alone.get("attention_decode", ((), ()))
-    return np.asarray(latency_at_share(1.0, 0.0, 1.0, shares) / slowdowns, np.float64)
+    modelled = latency_at_share(1.0, 0.0, 1.0, shares)  # decode attention is bound by bandwidth
+    return np.asarray(modelled / slowdowns, np.float64)

@@ -20,19 +20,19 @@ FALLBACK_METHODS = {
     "model": "whole replicas need the fewest GPUs",
     "module": "groups of layers need the fewest GPUs",
 }
-ROUNDING = 1.0 + 1e-9
+ROUNDING = 1.0 + 1e-9  # relative difference of figures that count as equal
 
 
 @dataclass(frozen=True, slots=True)
 class LayerRuns:
     """Turns a problem of operators into one of runs of layers, with one batch and parallelism."""
 
-    b: int  # index of the batch size in the problem
-    p: int  # index of the parallelism in the problem
+    batch_index: int  # index of the batch size in the problem
+    parallel_index: int  # index of the parallelism in the problem
 
     def __call__(self, phase: PhaseProblem) -> PhaseProblem:
         """Return ``phase`` by runs of layers, with this batch and parallelism only."""
-        return with_uniform_choices(merge_layers(phase), self.b, self.p)
+        return with_uniform_choices(merge_layers(phase), self.batch_index, self.parallel_index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +67,21 @@ class Level:
     slo_s: float
     seconds: float  # planning time
     least_devices: int | None = None
-    by_means: int | None = None  # fewest devices found for the limit on average; None: ``devices``
+    devices_by_means: int | None = (
+        None  # fewest devices found for the limit on average; None: ``devices``
+    )
     plan: OperatorPlan | None = None
     placement: Placement | None = None
     replicas: ReplicaPlan | None = None
-    cut: LayerRuns | None = None  # for runs of layers only
+    layer_runs: LayerRuns | None = None  # for runs of layers only
     replayed: ReplayedLatency | None = None  # replay of this level; None: not replayed
     # Largest slowdown of operators by their reserved share of the multiprocessors; None: no such
     # shares.
-    confined: float | None = None
-    trade: Level | None = None  # fewer devices, but worse than a coarser level in another figure
-    in_turn: int | None = None  # devices without shortest-prompt-first order
+    max_sm_slowdown: float | None = None
+    trade_off: Level | None = (
+        None  # fewer devices, but worse than a coarser level in another figure
+    )
+    fcfs_devices: int | None = None  # devices without shortest-prompt-first order
 
     @property
     def is_fallback(self) -> bool:
@@ -94,25 +98,32 @@ class Level:
     @property
     def mean_devices(self) -> int:
         """Return the fewest devices found that meet the limit on average, before any replay."""
-        return self.devices if self.by_means is None else min(self.devices, self.by_means)
+        return (
+            self.devices
+            if self.devices_by_means is None
+            else min(self.devices, self.devices_by_means)
+        )
 
     def as_planned(self, phase: PhaseProblem) -> PhaseProblem:
         """Return ``phase`` in the form that this plan was made for.
 
-        Its operators are merged into runs of layers if the plan uses these, and confined to their
-        reserved shares if it has any. Its KV cache is that of requests in flight at the plan's
-        latency.
+        Its operators are merged into runs of layers if the plan uses these, and confined to
+        their reserved shares if it has any. Its KV cache is that of requests in flight at the
+        latency of the plan.
         """
         if self.plan is not None:
             phase = reserve_kv_cache(phase, self.latency_s)
-        if self.confined is not None:
-            phase = confined_to_shares(phase, self.confined)
-        return phase if self.cut is None else self.cut(phase)
+        if self.max_sm_slowdown is not None:
+            phase = confined_to_shares(phase, self.max_sm_slowdown)
+        return phase if self.layer_runs is None else self.layer_runs(phase)
 
 
-def with_uniform_choices(phase: PhaseProblem, b: int, p: int) -> PhaseProblem:
+def with_uniform_choices(
+    phase: PhaseProblem, batch_index: int, parallel_index: int
+) -> PhaseProblem:
     """Return ``phase`` with only the batch and parallelism at these indices."""
-    return with_some_choices(phase, slice(b, b + 1), slice(p, p + 1))
+    batches = slice(batch_index, batch_index + 1)
+    return with_some_choices(phase, batches, slice(parallel_index, parallel_index + 1))
 
 
 def level_order(level: Level) -> tuple[int, float]:
@@ -129,8 +140,8 @@ def no_worse(level: Level, other: Level) -> bool:
 def fewest_devices(levels: Sequence[Level]) -> Level | None:
     """Return the level with the fewest devices; None without levels.
 
-    Several such levels: of those with at most ``EVEN`` more than the least power, that with the
-    least memory.
+    Of several such levels, it is the one with the least memory among those whose power exceeds the
+    least by at most the share ``EVEN``.
     """
     if not levels:
         return None
@@ -146,8 +157,8 @@ def fewest_devices(levels: Sequence[Level]) -> Level | None:
 def best_level(name: str, levels: Sequence[Level], coarser: Sequence[Level]) -> Level | None:
     """Return the best of ``levels`` that is no worse than any of ``coarser``, else a coarser one.
 
-    ``name`` is the granularity of ``levels``. ``trade`` of the result is a level with fewer devices
-    that is worse in another figure, if any. None without any level.
+    ``name`` is the granularity of ``levels``. ``trade_off`` of the result is a level with fewer
+    devices that is worse in another figure, if any. None without any level.
     """
     fewest = fewest_devices(levels)
     if not coarser:
@@ -160,8 +171,8 @@ def best_level(name: str, levels: Sequence[Level], coarser: Sequence[Level]) -> 
         and all(no_worse(level, other) for other in coarser)
     ]
     best = fewest_devices(better) or fallback_to(best_coarser, name)
-    trade = fewest if fewest is not None and fewest.devices < best.devices else None
-    return replace(best, trade=trade)
+    trade_off = fewest if fewest is not None and fewest.devices < best.devices else None
+    return replace(best, trade_off=trade_off)
 
 
 def fallback_to(coarser: Level, name: str) -> Level:
@@ -183,9 +194,9 @@ class Savings:
 
 
 def saved_shares(coarse: Sequence[float], fine: Sequence[float]) -> Savings:
-    """Return the shares that ``fine`` saves of ``coarse``.
+    """Return the shares of the figures ``coarse`` that the figures ``fine`` save.
 
-    Both have three figures: GPUs, energy and memory. Their units cancel.
+    Both have three figures: GPUs, energy and memory, in equal units.
     """
     pairs = zip(coarse, fine, strict=True)
     return Savings(*(1.0 - finer / coarser if coarser else None for coarser, finer in pairs))

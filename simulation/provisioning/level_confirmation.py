@@ -19,14 +19,14 @@ from simulation.provisioning.replicas import ReplicaPlan, plan_whole_replicas, u
 from simulation.provisioning.sm_shares import confined_to_shares
 from simulation.provisioning.workload import PhaseProblem, at_rate, with_slo
 
-SAFER = (  # shares of the limit, and factors on the load, that whole replicas are planned for
+SAFETY_STEPS = (  # shares of the limit, and factors on the load, to plan whole replicas for
     (1.0, 1.0), (1.0, 1.05), (1.0, 1.1), (1.0, 1.2), (1.0, 1.35), (1.0, 1.7),
     (0.7, 1.0), (0.7, 1.1), (0.7, 1.35), (0.5, 1.0), (0.5, 1.2), (0.5, 1.7), (0.5, 2.5),
     (0.35, 1.0), (0.35, 1.35), (0.25, 1.0), (0.25, 1.35), (0.25, 2.0),
     (0.15, 1.0), (0.15, 2.0), (0.08, 1.0), (0.08, 2.0),
 )  # fmt: skip
-TIGHTER = (1.0, 0.7, 0.5)  # shares of the limit to plan finer levels for
-SLOWED = (1.0, 1.5)  # allowed slowdowns of operators in shares of the multiprocessors
+TIGHTER_SHARES = (1.0, 0.7, 0.5)  # shares of the limit to plan finer levels for
+SM_SLOWDOWNS = (1.0, 1.5)  # allowed slowdowns of operators in shares of the multiprocessors
 LATENCY_TOLERANCE = 1.001  # allowed P95 latency of a finer level over that of a coarser one
 
 
@@ -69,13 +69,13 @@ class Confirmation:
         relaxed = plan_whole_replicas(self.phase, self.replay.device_bytes)
         fewest = best.devices if relaxed is None else min(relaxed.devices, best.devices)
         seconds = time.perf_counter() - started
-        return replace(best, least_devices=fewest, by_means=fewest, seconds=seconds)
+        return replace(best, least_devices=fewest, devices_by_means=fewest, seconds=seconds)
 
     def _plans_of_whole_replicas(self) -> list[ReplicaPlan]:
-        """Return plans for ``SAFER`` limits and loads, by devices, replicas, GPUs and batch."""
+        """Return plans for ``SAFETY_STEPS``, sorted by devices, replicas, GPUs and batch."""
         phase = self.phase
         plans: dict[tuple[int, ...], ReplicaPlan] = {}
-        for share, load_factor in SAFER:
+        for share, load_factor in SAFETY_STEPS:
             harder_phase = at_rate(phase, phase.service.requests_s * load_factor)
             harder_phase = with_slo(harder_phase, share * phase.problem.slo_s)
             planned = plan_whole_replicas(harder_phase, self.replay.device_bytes)
@@ -91,33 +91,42 @@ class Confirmation:
 
         A replay confirms a plan if enough requests keep the limit, and P95 is no longer than that
         of ``coarser`` levels. ``plan`` makes a level for a phase; it is called with the limit, then
-        with tighter ones. ``least_devices`` and ``by_means`` of the result are those of the plan
-        for the whole limit.
+        with tighter ones. ``least_devices`` and ``devices_by_means`` of the result are those of the
+        plan for the whole limit. None if no plan is confirmed and there is no coarser one.
         """
         limit_s = self.phase.problem.slo_s
-        trade: Level | None = None
-        by_means: int | None = None
+        trade_off: Level | None = None
+        devices_by_means: int | None = None
         least: int | None = None
-        for share in TIGHTER:
+        for share in TIGHTER_SHARES:
             planned = plan(with_slo(self.phase, share * limit_s))
             if planned is None:
                 break
-            if share == TIGHTER[0]:
-                by_means, least = planned.by_means, planned.least_devices
-            if planned.trade is not None and trade is None:
-                replayed_trade = self.replayed(planned.trade)
-                trade = replayed_trade if self.keeps_limit(replayed_trade) else None
+            if share == TIGHTER_SHARES[0]:
+                devices_by_means, least = planned.devices_by_means, planned.least_devices
+            if planned.trade_off is not None and trade_off is None:
+                replayed_trade_off = self.replayed(planned.trade_off)
+                trade_off = replayed_trade_off if self.keeps_limit(replayed_trade_off) else None
             if planned.is_fallback:  # a plan for a tighter limit is no better
                 break
-            replayed = self.replayed(planned)
-            if self.keeps_limit(replayed) and _waits_no_longer(replayed, coarser):
+            latency = self.replay.latency_of(planned)
+            replayed = replace(planned, replayed=latency)
+            p95_s = [other.replayed.p95_s for other in coarser if other.replayed]
+            longest_p95_s = LATENCY_TOLERANCE * min(p95_s, default=float("inf"))
+            if self.keeps_limit(replayed) and latency.p95_s <= longest_p95_s:
                 return replace(
-                    replayed, slo_s=limit_s, trade=trade, by_means=by_means, least_devices=least
+                    replayed,
+                    slo_s=limit_s,
+                    trade_off=trade_off,
+                    devices_by_means=devices_by_means,
+                    least_devices=least,
                 )
         if not coarser:
             return None
         fallback = fallback_to(min(coarser, key=level_order), name)
-        return replace(fallback, trade=trade, by_means=by_means, least_devices=least)
+        return replace(
+            fallback, trade_off=trade_off, devices_by_means=devices_by_means, least_devices=least
+        )
 
     def operators_in_shares(
         self, coarser: Sequence[Level], plan: Callable[..., Level | None]
@@ -135,15 +144,23 @@ class Confirmation:
             level = plan(shares, coarser=tuple(coarser), proofs=False)
             if level is None:
                 return None
-            trade = None if level.trade is None else replace(level.trade, confined=max_slowdown)
+            trade_off = (
+                None
+                if level.trade_off is None
+                else replace(level.trade_off, max_sm_slowdown=max_slowdown)
+            )
             # A fallback has no shares, and is dropped below.
-            return replace(level, confined=None if level.is_fallback else max_slowdown, trade=trade)
+            return replace(
+                level,
+                max_sm_slowdown=None if level.is_fallback else max_slowdown,
+                trade_off=trade_off,
+            )
 
         levels = []
-        for max_slowdown in SLOWED:
+        for max_slowdown in SM_SLOWDOWNS:
             with_shares = partial(plan_with_slowdown, max_slowdown=max_slowdown)
             level = self.level("operator", coarser, with_shares)
-            if level is not None and level.confined is not None:
+            if level is not None and level.max_sm_slowdown is not None:
                 levels.append(level)
         best = fewest_devices(levels)
         if best is None:
@@ -153,10 +170,3 @@ class Confirmation:
         least_devices = min(*proven, best.devices) if proven else None
         method = f"{best.method}, in shares of the multiprocessors"
         return replace(best, method=method, least_devices=least_devices)
-
-
-def _waits_no_longer(level: Level, coarser: Sequence[Level]) -> bool:
-    """Return whether the replayed P95 latency of a level is at most that of any coarser level."""
-    assert level.replayed is not None
-    p95_s = [other.replayed.p95_s for other in coarser if other.replayed]
-    return level.replayed.p95_s <= LATENCY_TOLERANCE * min(p95_s, default=level.replayed.p95_s)

@@ -52,10 +52,10 @@ LevelName = Literal["operator", "module", "model"]
 LEVELS: tuple[LevelName, ...] = get_args(LevelName)
 Method = Literal["greedy", "exact", "algorithm1", "algorithm1-printed"]
 ALGORITHM1, PRINTED = "algorithm1", "algorithm1-printed"
-# Of the exact method: shares of the limit, and prices of a slot in devices.
-SLO_SHARES, SLOT_PRICES = (1.0, 0.85, 0.7), (0.0, 0.02, 0.1)
-STARTS = 3  # plans from which the exact method searches fewer devices
-MOST_DEVICES = 1_000_000
+# Shares of the limit, and prices of a slot in devices, that the exact method tries
+EXACT_SLO_SHARES, EXACT_SLOT_PRICES = (1.0, 0.85, 0.7), (0.0, 0.02, 0.1)
+EXACT_STARTS = 3  # plans from which the exact method searches fewer devices
+NO_DEVICE_LIMIT = 1_000_000
 # Weights of memory against load in the price of a choice; the best placed plan is kept.
 MEMORY_PRICES = (0.0, 0.25, 1.0, 4.0)
 SHORTEST_S = 1e-3  # base of the pass lengths to plan for: this times powers of two
@@ -106,12 +106,11 @@ def plan_level(
     """Return the best plan of ``phase`` at the level ``name``; None if none meets the limit.
 
     All methods choose replicas, batch and parallelism, place them by Algorithm 2, and keep the plan
-    with the fewest devices. Runs of layers have one batch and one
-    parallelism for all, and every pair of them is tried. ``coarser`` are plans of the same phase
-    at coarser levels. If no finer plan is better, one of them is returned. ``shared`` allows
-    several operators on a GPU. ``proofs`` adds a lower bound on devices. ``quick`` tries fewer
-    prices. ``epsilon`` is the tolerance of Algorithm 1, as a share of the limit. Raises
-    SimulationError for an unknown level.
+    with the fewest devices. Runs of layers have one batch and one parallelism for all, and every
+    pair of them is tried. ``coarser`` are plans of the same phase at coarser levels. If no finer
+    plan is better, one of them is returned. ``shared`` allows several operators on a GPU.
+    ``proofs`` adds a lower bound on devices. ``quick`` tries fewer prices. ``epsilon`` is the
+    tolerance of Algorithm 1, as a share of the limit. Raises SimulationError for an unknown level.
     """
     if name == "model":
         return model_level(phase, device_bytes)
@@ -130,13 +129,16 @@ def plan_level(
     best = best_level(name, search.levels, coarser)
     if best is None:
         return None
-    by_means = min(level.mean_devices for level in (*search.levels, *coarser))
+    devices_by_means = min(level.mean_devices for level in (*search.levels, *coarser))
     if bound is not None:
         # A coarser plan is also one of this level.
         bounds = [level.least_devices for level in coarser if level.least_devices is not None]
-        bound = min(bound, by_means, *bounds)
+        bound = min(bound, devices_by_means, *bounds)
     return replace(
-        best, by_means=by_means, least_devices=bound, seconds=time.perf_counter() - started
+        best,
+        devices_by_means=devices_by_means,
+        least_devices=bound,
+        seconds=time.perf_counter() - started,
     )
 
 
@@ -170,10 +172,10 @@ class _LevelSearch:
         best, failures = None, 0  # failures: lengths since the best plan improved
         for pass_s in (limit_s, *shorter_s.tolist()):
             self.plan_for_passes(pass_s)
-            before, best = best, fewest_devices(self.levels)
+            previous_best, best = best, fewest_devices(self.levels)
             if best is None:
                 continue
-            improved = before is None or level_order(best) < level_order(before)
+            improved = previous_best is None or level_order(best) < level_order(previous_best)
             failures = 0 if improved else failures + 1
             memory_bytes = best.devices * self.device_bytes
             if failures >= MAX_FAILURES or best.memory_bytes < SPARE_MEMORY * memory_bytes:
@@ -197,14 +199,16 @@ class _LevelSearch:
             self.name, variant, self.device_bytes
         ):
             to_beat = self.coarser if layer_runs is None else self.levels or self.coarser
-            max_devices = min((level.devices for level in to_beat), default=MOST_DEVICES)
+            max_devices = min((level.devices for level in to_beat), default=NO_DEVICE_LIMIT)
             if self.proofs:
-                max_devices = MOST_DEVICES
+                max_devices = NO_DEVICE_LIMIT
             if layer_runs is not None and least_devices > max_devices:
                 return  # sorted by ``least_devices``: all later ones need as many or more
             plans = self.plans_before_placement(subproblem, by_price=layer_runs is None)
             placed = self.place(subproblem, plans, max_devices)
-            self.levels.extend(replace(level, level=self.name, cut=layer_runs) for level in placed)
+            self.levels.extend(
+                replace(level, level=self.name, layer_runs=layer_runs) for level in placed
+            )
 
     def plans_before_placement(
         self, phase: PhaseProblem, *, by_price: bool
@@ -216,19 +220,20 @@ class _LevelSearch:
         ``algorithm1`` is the source's algorithm as docs/methods.md A4 reads it, or as printed. It
         ends within the share ``epsilon`` of the limit.
         """
-        fitting = fewest_replicas(phase, self.device_bytes)
-        options = frontiers(phase.problem, fitting)
-        if any(not option.slots.size for option in options):
+        fewest = fewest_replicas(phase, self.device_bytes)
+        frontier_of = frontiers(phase.problem, fewest)
+        if any(not frontier.slots.size for frontier in frontier_of):
             return []
         if self.method in (ALGORITHM1, PRINTED):
-            table = _fitting_sojourns(phase, fitting)
-            return list(by_algorithm1(phase.problem, self.method, self.epsilon, table))
-        plans = [greedy_plan(phase.problem, options)]
+            sojourn_table = _fitting_sojourns(phase, fewest)
+            return list(by_algorithm1(phase.problem, self.method, self.epsilon, sojourn_table))
+        plans = [greedy_plan(phase.problem, frontier_of)]
         if self.method == "exact":
-            plans.append(exact_plan(phase.problem, options))
+            plans.append(exact_plan(phase.problem, frontier_of))
         if by_price:
-            table = _fitting_sojourns(phase, fitting)
-            plans += _plans_by_price(phase, table, self.device_bytes, quick=self.quick)
+            sojourn_table = _fitting_sojourns(phase, fewest)
+            memory_prices = MEMORY_PRICES[::2] if self.quick else MEMORY_PRICES
+            plans += _plans_by_price(phase, sojourn_table, self.device_bytes, memory_prices)
         return plans
 
     def place(
@@ -237,7 +242,7 @@ class _LevelSearch:
         """Return the levels of ``plans`` after placement, each with its KV cache in flight.
 
         Plans that need more than ``max_devices`` devices, or more than the best so far, are
-        skipped.
+        skipped, and None. Placements must keep the limit of ``phase``.
         """
         levels: list[Level] = []
         problem, demand, device_bytes = phase.problem, phase.demand, self.device_bytes
@@ -252,15 +257,15 @@ class _LevelSearch:
             if fits_devices(problem, demand, plan, device_bytes)
         ]
         # Lowest bound first, so that placed plans rule out as many others as possible.
-        for least_devices, plan in sorted(candidates, key=lambda pair: pair[0]):
+        for least_devices, plan in sorted(candidates, key=lambda candidate: candidate[0]):
             if least_devices > max_devices:
                 break
-            placed = place_plan(problem, demand, plan, device_bytes, shared=self.shared)
-            if placed.feasible:
-                max_devices = min(max_devices, placed.devices)
-                reserved = reserve_kv_cache(phase, placed.latency_s)
-                placed = with_memory_of(placed, problem, reserved.demand, plan)
-                levels.append(_placed_level(phase, plan, placed, self.phase.problem.slo_s))
+            placement = place_plan(problem, demand, plan, device_bytes, shared=self.shared)
+            if placement.feasible:
+                max_devices = min(max_devices, placement.devices)
+                reserved = reserve_kv_cache(phase, placement.latency_s)
+                placement = with_memory_of(placement, problem, reserved.demand, plan)
+                levels.append(_placed_level(phase, plan, placement, self.phase.problem.slo_s))
         return levels
 
     def plan_on_fewest_devices(self, bound: int) -> int:
@@ -271,26 +276,34 @@ class _LevelSearch:
         limit, are tried too. ``_plans_on_fewer_devices`` then starts at them. ``bound`` is the
         lower bound known before.
         """
-        least = _with_least_cache(self.phase)
-        table = _fitting_sojourns(least, fewest_replicas(least, self.device_bytes))
-        fewest = min((level.devices for level in self.levels), default=MOST_DEVICES)  # so far
-        options = device_options(least.problem, least.demand, table, self.device_bytes, fewest)
-        within, starts = _phase_with_limit(self.phase, self.phase.problem.slo_s), []
-        for slo_share, slot_price in product(SLO_SHARES, SLOT_PRICES):
-            if fewest <= bound:
+        least_cache = _with_least_cache(self.phase)
+        sojourn_table = _fitting_sojourns(
+            least_cache, fewest_replicas(least_cache, self.device_bytes)
+        )
+        fewest_so_far = min((level.devices for level in self.levels), default=NO_DEVICE_LIMIT)
+        frontier_of = device_options(
+            least_cache.problem, least_cache.demand, sojourn_table, self.device_bytes, fewest_so_far
+        )
+        phase_at_limit, starts = _phase_with_limit(self.phase, self.phase.problem.slo_s), []
+        for slo_share, slot_price in product(EXACT_SLO_SHARES, EXACT_SLOT_PRICES):
+            if fewest_so_far <= bound:
                 return bound
-            plan = exact_plan(least.problem, options, slo_share=slo_share, slot_price=slot_price)
+            plan = exact_plan(
+                least_cache.problem, frontier_of, slo_share=slo_share, slot_price=slot_price
+            )
             if plan is None:
                 continue
             if plan.bound is not None and (slo_share, slot_price) == (1.0, 0.0):
                 bound = max(bound, plan.bound)
             starts.append(plan)
-            placed = self.place(within, [plan], fewest - 1)
+            placed = self.place(phase_at_limit, [plan], fewest_so_far - 1)
             self.levels.extend(placed)
-            fewest = min([fewest, *(level.devices for level in placed)])
-        if self.shared and starts and fewest < MOST_DEVICES:
+            fewest_so_far = min([fewest_so_far, *(level.devices for level in placed)])
+        if self.shared and starts and fewest_so_far < NO_DEVICE_LIMIT:
             self.levels.extend(
-                _plans_on_fewer_devices(within, starts[:STARTS], self.device_bytes, fewest, bound)
+                _plans_on_fewer_devices(
+                    phase_at_limit, starts[:EXACT_STARTS], self.device_bytes, fewest_so_far, bound
+                )
             )
         return bound
 
@@ -300,19 +313,22 @@ class _LevelSearch:
         The search starts at the greedy plan of each batch and parallelism. ``bound`` is a lower
         bound on devices.
         """
-        within = _phase_with_limit(self.phase, self.phase.problem.slo_s)
+        phase_at_limit = _phase_with_limit(self.phase, self.phase.problem.slo_s)
         for subproblem, layer_runs, least_devices in _subproblems(
-            "module", within, self.device_bytes
+            "module", phase_at_limit, self.device_bytes
         ):
-            fitting = fewest_replicas(subproblem, self.device_bytes)
-            start = greedy_plan(subproblem.problem, frontiers(subproblem.problem, fitting))
+            fewest = fewest_replicas(subproblem, self.device_bytes)
+            start = greedy_plan(subproblem.problem, frontiers(subproblem.problem, fewest))
             if start is None or not self.levels:
                 continue
-            fewest = min(level.devices for level in self.levels)
             for level in _plans_on_fewer_devices(
-                subproblem, [start], self.device_bytes, fewest, max(least_devices, bound)
+                subproblem,
+                [start],
+                self.device_bytes,
+                min(level.devices for level in self.levels),
+                max(least_devices, bound),
             ):
-                self.levels.append(replace(level, level="module", cut=layer_runs))
+                self.levels.append(replace(level, level="module", layer_runs=layer_runs))
 
 
 def _plans_on_fewer_devices(
@@ -349,43 +365,47 @@ def _subproblems(
         return
     merged = merge_layers(phase)
     needs = filled_devices(merged.problem, merged.demand, device_bytes)
-    for index in np.argsort(needs, axis=None, kind="stable"):
+    for index in np.argsort(needs, axis=None, kind="stable"):  # fewest devices first
         b, p = (int(i) for i in np.unravel_index(index, needs.shape))
-        if np.isfinite(merged.problem.latency_s[:, b, p]).all():
+        if np.isfinite(merged.problem.latency_s[:, b, p]).all():  # every run of layers can run
             uniform = with_uniform_choices(merged, b, p)
             yield uniform, LayerRuns(b, p), round_up_devices(float(needs[b, p]))
 
 
-def _fitting_sojourns(phase: PhaseProblem, fitting: IntArray) -> FloatArray:
+def _fitting_sojourns(phase: PhaseProblem, fewest: IntArray) -> FloatArray:
     """Return the sojourns of every choice in seconds, ``[V, B, P, R]``; inf if it does not fit.
 
-    ``fitting [V, B, P]`` are the fewest replicas with which a replica fits on a device.
+    ``fewest [V, B, P]`` are the fewest replicas with which a replica fits on a device.
     """
-    table = sojourns(phase.problem)
-    table[np.arange(1, phase.problem.max_replicas + 1) < fitting[..., None]] = np.inf
-    return table
+    sojourn_table = sojourns(phase.problem)
+    replicas = np.arange(1, phase.problem.max_replicas + 1)
+    sojourn_table[replicas < fewest[..., None]] = np.inf
+    return sojourn_table
 
 
 def by_algorithm1(
-    problem: OperatorProblem, method: str, epsilon: float = 0.0, table: FloatArray | None = None
+    problem: OperatorProblem,
+    method: str,
+    epsilon: float = 0.0,
+    sojourn_table: FloatArray | None = None,
 ) -> Iterator[OperatorPlan]:
     """Yield the feasible plans of Algorithm 1 (methods.md A4), started at each parallelism.
 
-    ``method`` is ALGORITHM1 or PRINTED. ``epsilon`` is a share of the latency limit, ``table`` has
-    the sojourns of all choices (see ``algorithm1``).
+    ``method`` is ALGORITHM1 or PRINTED. ``epsilon`` is a share of the latency limit,
+    ``sojourn_table`` has the sojourns of all choices (see ``algorithm1``).
     """
-    for j in range(problem.parallel.size):
+    for parallel_index in range(problem.parallel.size):
         plan = algorithm1(
-            problem, printed=method == PRINTED, epsilon_s=epsilon * problem.slo_s, parallel=j,
-            table=table,
+            problem, printed=method == PRINTED, epsilon_s=epsilon * problem.slo_s,
+            parallel_index=parallel_index, sojourn_table=sojourn_table,
         )  # fmt: skip
         if plan is not None and plan.feasible:
             yield plan
 
 
-def _phase_with_limit(phase: PhaseProblem, seconds: float) -> PhaseProblem:
-    """Return ``phase`` with latency limit ``seconds``, and KV cache for passes of that length."""
-    return with_slo(reserve_kv_cache(phase, seconds), seconds)
+def _phase_with_limit(phase: PhaseProblem, limit_s: float) -> PhaseProblem:
+    """Return ``phase`` with latency limit ``limit_s``, and KV cache for passes of that length."""
+    return with_slo(reserve_kv_cache(phase, limit_s), limit_s)
 
 
 def _with_least_cache(phase: PhaseProblem) -> PhaseProblem:
@@ -400,11 +420,13 @@ def min_devices(name: str, phase: PhaseProblem, device_bytes: float) -> int:
     The bound for operators holds for plans that meet the latency limit on average. The bound for
     runs of layers counts their load and memory only. Neither counts interference.
     """
-    least = _with_least_cache(phase)
+    least_cache = _with_least_cache(phase)
     if name == "operator":
-        table = _fitting_sojourns(least, fewest_replicas(least, device_bytes))
-        return device_lower_bound(least.problem, least.demand, table, device_bytes)
-    merged = merge_layers(least)
+        sojourn_table = _fitting_sojourns(least_cache, fewest_replicas(least_cache, device_bytes))
+        return device_lower_bound(
+            least_cache.problem, least_cache.demand, sojourn_table, device_bytes
+        )
+    merged = merge_layers(least_cache)
     devices_filled = filled_devices(merged.problem, merged.demand, device_bytes)
     return round_up_devices(float(devices_filled.min()))
 
@@ -420,56 +442,60 @@ def fewest_replicas(phase: PhaseProblem, device_bytes: float) -> IntArray:
     free_bytes = device_bytes - demand.memory_bytes
     kv_bytes = np.broadcast_to(demand.kv_bytes[:, None, :], free_bytes.shape)
     with np.errstate(divide="ignore", invalid="ignore"):
-        needed = np.ceil(kv_bytes / free_bytes - 1e-9)
+        replicas_needed = np.ceil(kv_bytes / free_bytes - 1e-9)
     # Without free memory and without cache, 0 / 0 is NaN, and one replica is enough.
-    fewest = np.clip(np.nan_to_num(needed, nan=1), 1, too_many)
+    fewest = np.clip(np.nan_to_num(replicas_needed, nan=1), 1, too_many)
     fits = (free_bytes > 0) | ((free_bytes == 0) & (kv_bytes == 0))
     return np.where(fits, fewest, too_many).astype(np.int64)
 
 
 def _placed_level(
-    phase: PhaseProblem, plan: OperatorPlan, placed: Placement, slo_s: float
+    phase: PhaseProblem, plan: OperatorPlan, placement: Placement, slo_s: float
 ) -> Level:
     """Return the level of a placed plan; its devices are numbered by their traffic."""
     problem = phase.problem
-    placed = renumber_by_affinity(
-        placed, output_traffic(problem, plan), problem.edges, phase.service.gpu.gpus_per_node
+    placement = renumber_by_affinity(
+        placement, output_traffic(problem, plan), problem.edges, phase.service.gpu.gpus_per_node
     )
     return Level(
         level="operator",
         method=plan.method,
-        devices=placed.devices,
-        power_w=fleet_watts(problem, phase.power, placed.devices, plan.batch, plan.parallel),
-        memory_bytes=float(placed.memory_bytes.sum()),
-        latency_s=placed.latency_s,
+        devices=placement.devices,
+        power_w=fleet_watts(problem, phase.power, placement.devices, plan.batch, plan.parallel),
+        memory_bytes=float(placement.memory_bytes.sum()),
+        latency_s=placement.latency_s,
         slo_s=slo_s,
         seconds=0.0,
         plan=plan,
-        placement=placed,
+        placement=placement,
     )
 
 
 def _plans_by_price(
-    phase: PhaseProblem, table: FloatArray, device_bytes: float, *, quick: bool
+    phase: PhaseProblem,
+    sojourn_table: FloatArray,
+    device_bytes: float,
+    memory_prices: Sequence[float],
 ) -> list[OperatorPlan | None]:
     """Return greedy plans that minimize the price of their choices in GPUs (``_gpu_price``).
 
-    There is one for each of ``MEMORY_PRICES`` (every other one if ``quick``) with any parallelism
-    per operator, and one for each parallelism for all operators, which often packs better.
-    ``table [operator, batch, parallelism, replicas]`` has the sojourns.
+    For each of ``memory_prices``, there is one with any parallelism per operator, and one for each
+    parallelism for all operators, which often packs better. None: no plan meets the limit.
+    ``sojourn_table [operator, batch, parallelism, replicas]`` has the sojourns.
     """
     problem = phase.problem
+    parallelisms = problem.parallel.size
+    # First and end index of the allowed parallelisms: all of them, then each one alone.
+    allowed = [(0, parallelisms), *((p, p + 1) for p in range(parallelisms))]
     plans = []
-    for memory_price in MEMORY_PRICES[::2] if quick else MEMORY_PRICES:
+    for memory_price in memory_prices:
         price = _gpu_price(phase, device_bytes, memory_price)
-        count = problem.parallel.size
-        # First and end index of the allowed parallelisms: all of them, then each one alone.
-        for first, end in ((0, count), *((j, j + 1) for j in range(count))):
-            options = tuple(
-                priced_frontier(table[v, :, first:end], price[v, :, first:end], first)
+        for first, end in allowed:
+            frontier_of = tuple(
+                priced_frontier(sojourn_table[v, :, first:end], price[v, :, first:end], first)
                 for v in range(len(problem.names))
             )
-            plans.append(greedy_plan(problem, options))
+            plans.append(greedy_plan(problem, frontier_of))
     return plans
 
 
@@ -481,10 +507,12 @@ def _gpu_price(phase: PhaseProblem, device_bytes: float, memory_price: float) ->
     """
     problem, demand = phase.problem, phase.demand
     replicas = np.arange(1, problem.max_replicas + 1)
-    busy_s = np.maximum(demand.compute, demand.bandwidth) * problem.latency_s  # of a whole batch
-    load = busy_s * problem.rate / problem.batches[:, None] * problem.parallel
-    memory = demand.memory_bytes * problem.parallel / device_bytes
-    if demand.apart:  # reserved arithmetic costs the same if it is not used
-        reserved = np.maximum(demand.compute * problem.parallel, load / problem.max_replicas)
-        return np.asarray((reserved + memory_price * memory)[..., None] * replicas)
-    return np.asarray(load[..., None] + memory_price * memory[..., None] * replicas)
+    # Seconds of a whole batch on the busier of arithmetic and memory bandwidth
+    busy_s = np.maximum(demand.compute, demand.bandwidth) * problem.latency_s
+    busy_gpus = busy_s * problem.rate / problem.batches[:, None] * problem.parallel
+    filled_gpus = demand.memory_bytes * problem.parallel / device_bytes  # by one replica
+    if demand.compute_reserved:  # reserved arithmetic costs the same if it is not used
+        least_busy = busy_gpus / problem.max_replicas  # per replica
+        reserved_gpus = np.maximum(demand.compute * problem.parallel, least_busy)
+        return np.asarray((reserved_gpus + memory_price * filled_gpus)[..., None] * replicas)
+    return np.asarray(busy_gpus[..., None] + memory_price * filled_gpus[..., None] * replicas)

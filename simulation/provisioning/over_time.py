@@ -16,6 +16,7 @@ Demand is rounded up to a grid of 5%, so that a week has a few hundred different
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,8 +42,8 @@ OPERATOR_ACTS_S = 0.5
 # Seconds until copies of all 40 layers of a 13B model serve (CoCoServe, section 6.5, table 2).
 MODULE_ACTS_S = 0.8938
 MAX_HEADROOM = 4.0
-ROUNDS = 12  # of the headroom search: to 0.1% of a rate
-REPLAYED_ROUNDS = 4  # of the same search by replay: to 2% of a rate
+SEARCH_ROUNDS = 12  # of the headroom search: to 0.1% of a rate
+REPLAYED_SEARCH_ROUNDS = 4  # of the same search by replay: to 2% of a rate
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,10 +68,10 @@ class LevelOverTime:
 
         Without a replay, all requests of windows whose plan keeps the limit on average count.
         """
-        return self.by_means if self.replayed is None else self.replayed
+        return self.attainment_by_means if self.replayed is None else self.replayed
 
     @property
-    def by_means(self) -> float:
+    def attainment_by_means(self) -> float:
         """Return the share of requests in windows whose plan keeps the limit on average."""
         return float(self.requests_s[self.met].sum() / self.requests_s.sum())
 
@@ -83,7 +84,14 @@ class LevelOverTime:
         return float(self.power_w.sum() * window_s / 3.6e6)
 
 
-Known = Windows | Mapping[str, Windows] | None  # demand known to plans: for all levels, or by level
+KnownDemand = Windows | Mapping[str, Windows] | None  # that plans use: for all levels, or by level
+
+
+class _RequestedPlan(NamedTuple):
+    """A plan of one level and the rounded demand that it was made for."""
+
+    demand: DemandKey
+    plan: Level
 
 
 class _PlanCache:
@@ -100,7 +108,7 @@ class _PlanCache:
         self.problems: dict[DemandKey, PhaseProblem] = {}
         self.plans: dict[tuple[str, DemandKey], Level | None] = {}
         self.outcomes: dict[tuple[str, DemandKey, DemandKey], tuple[bool, float]] = {}
-        self.cuts: dict[tuple[LayerRuns, DemandKey], PhaseProblem] = {}
+        self.by_layer_runs: dict[tuple[LayerRuns, DemandKey], PhaseProblem] = {}
 
     def problem(self, key: DemandKey) -> PhaseProblem:
         """Return the problem of a rounded demand.
@@ -110,9 +118,10 @@ class _PlanCache:
         """
         if key not in self.problems:
             rate_step, length_step = key
+            rate_step, length_step = key
             requests_s, isl, osl = STEP**rate_step, STEP**length_step, self.service.osl
             if self.service.phase != "prefill":
-                # Decode counts tokens and mean context, not requests and prompt tokens.
+                # The key has the rate of tokens and the mean context, not requests and prompts.
                 context = isl
                 osl = min(osl, context)
                 requests_s, isl = requests_s / osl, context - osl / 2.0
@@ -137,18 +146,20 @@ class _PlanCache:
             self.plans[level, key] = best
         return self.plans[level, key]
 
-    def outcome(self, plan: Level, planned: DemandKey, real: DemandKey) -> tuple[bool, float]:
-        """Return whether ``plan``, made for ``planned``, keeps the limit under ``real``.
+    def outcome(
+        self, plan: Level, planned_demand: DemandKey, real_demand: DemandKey
+    ) -> tuple[bool, float]:
+        """Return whether ``plan`` keeps the limit under ``real_demand``, and its watts then.
 
-        The second value is the watts of that plan under the demand ``real``.
+        The plan was made for ``planned_demand``.
         """
-        key = (plan.level, planned, real)
+        key = (plan.level, planned_demand, real_demand)
         if key not in self.outcomes:
-            problem = self.problem(real)
-            if plan.cut is not None:  # by runs of layers
-                if (plan.cut, real) not in self.cuts:
-                    self.cuts[plan.cut, real] = plan.cut(problem)
-                problem = self.cuts[plan.cut, real]
+            problem = self.problem(real_demand)
+            if plan.layer_runs is not None:  # by runs of layers
+                if (plan.layer_runs, real_demand) not in self.by_layer_runs:
+                    self.by_layer_runs[plan.layer_runs, real_demand] = plan.layer_runs(problem)
+                problem = self.by_layer_runs[plan.layer_runs, real_demand]
             self.outcomes[key] = _outcome_under(problem, plan)
         return self.outcomes[key]
 
@@ -165,7 +176,7 @@ class _LevelSimulation:
     windows: Windows
     known_demand: Windows
     startup_s: float
-    judge: SampledWindows | None  # measures the attainment by replay, if given
+    sampled_windows: SampledWindows | None  # measures the attainment by replay, if given
 
     def run(self, plan_level: str, headroom: float) -> LevelOverTime:
         """Simulate the level window by window, with plans made at the level ``plan_level``.
@@ -175,50 +186,54 @@ class _LevelSimulation:
         Requested capacity costs from the request on. It serves after its start-up, or at once if
         that is less than a window.
         """
-        cache, windows, judge = self.cache, self.windows, self.judge
+        cache, windows = self.cache, self.windows
         phase = cache.service.phase
-        real = rounded_demands(windows, phase)
-        known = rounded_demands(self.known_demand, phase, headroom)
+        real_demands = rounded_demands(windows, phase)
+        known_demands = rounded_demands(self.known_demand, phase, headroom)
         delay = windows_to_act(self.level, self.startup_s, windows.seconds)
-        count = len(real)
-        requested, refused = self._requested_plans(plan_level, known)
+        count = len(real_demands)
+        requested, refused = self._requested_plans(plan_level, known_demands)
         devices = np.zeros(count, np.int64)
         power, memory, met = np.zeros(count), np.zeros(count), np.zeros(count, np.bool_)
         plans: list[tuple[Level, PhaseProblem] | None] = [None] * count
         for window, latest in enumerate(requested):
             if latest is None:
                 continue
-            _, plan = latest
             # Capacity serves after ``delay`` windows, so the smallest of the recent plans serves.
-            recent = requested[max(0, window - delay) : window + 1]
-            planned_for, active = min(filter(None, recent), key=lambda each: each[1].devices)
-            plans[window] = active, cache.problem(planned_for)
-            met[window], serving_watts = cache.outcome(active, planned_for, real[window])
-            devices[window], memory[window] = plan.devices, plan.memory_bytes
+            recent = filter(None, requested[max(0, window - delay) : window + 1])
+            active = min(recent, key=lambda request: request.plan.devices)
+            plans[window] = active.plan, cache.problem(active.demand)
+            met[window], serving_watts = cache.outcome(
+                active.plan, active.demand, real_demands[window]
+            )
+            devices[window], memory[window] = latest.plan.devices, latest.plan.memory_bytes
             # Starting GPUs, which the requested plan has beyond the active one, draw idle power.
-            starting_watts = (plan.devices - active.devices) * cache.service.gpu.idle_w
-            power[window] = serving_watts + starting_watts
+            starting_gpus = latest.plan.devices - active.plan.devices
+            power[window] = serving_watts + starting_gpus * cache.service.gpu.idle_w
+        attainment = None
+        if self.sampled_windows is not None:
+            attainment = self.sampled_windows.attainment(plans)
         return LevelOverTime(
             self.level, devices, power, memory, met, refused, windows.requests_s, headroom, plans,
-            None if judge is None else judge.attainment(plans),
+            attainment,
         )  # fmt: skip
 
     def _requested_plans(
-        self, plan_level: str, known: list[DemandKey]
-    ) -> tuple[list[tuple[DemandKey, Level] | None], int]:
-        """Return the plan that each window requests, with its demand; None: no plan yet.
+        self, plan_level: str, known_demands: list[DemandKey]
+    ) -> tuple[list[_RequestedPlan | None], int]:
+        """Return the plan that each window requests; None: no plan yet.
 
-        It is made for the demand in ``known``. Without a feasible plan, the last one stays. The
-        second value is the number of windows without a feasible plan.
+        Each is made for the known demand of its window. Without a feasible plan, the last one
+        stays. The second value is the number of windows without a feasible plan.
         """
-        requested: list[tuple[DemandKey, Level] | None] = []
+        requested: list[_RequestedPlan | None] = []
         latest, refused = None, 0
-        for demand in known:
+        for demand in known_demands:
             plan = self.cache.plan(plan_level, demand)
             if plan is None:
                 refused += 1
             else:
-                latest = demand, plan
+                latest = _RequestedPlan(demand, plan)
             requested.append(latest)
         return requested, refused
 
@@ -232,22 +247,22 @@ def over_time(
     startup_s: float,
     attainment: float = 0.0,
     headroom: float = 0.0,
-    planned_on: Known = None,
+    planned_on: KnownDemand = None,
     levels: tuple[str, ...] = ("model", "operator"),
     every: Mapping[str, int] | None = None,
-    judge: SampledWindows | None = None,
+    sampled_windows: SampledWindows | None = None,
 ) -> dict[str, LevelOverTime]:
     """Return the result of each of ``levels`` over the windows.
 
     Plans are made for ``1 + headroom`` times the demand that they know. If they miss
     ``attainment``, the smallest larger headroom that meets it is used. A level that misses it at
-    400% is returned as it is. ``every`` is the number of windows per plan of a level (default 1).
-    ``planned_on`` is the forecast that plans use, for all levels or by level. By default, a plan
-    uses the mean of the windows of the previous plan. ``judge`` replays requests to measure the
-    attainment.
+    ``MAX_HEADROOM`` is returned as it is. ``every`` is the number of windows per plan of a level
+    (default 1). ``planned_on`` is the forecast that plans use, for all levels or by level. By
+    default, a plan uses the mean of the windows of the previous plan.
 
-    With a ``judge``, a finer level uses plans of whole replicas at its own speed. Its own plans
-    replace them if they meet the attainment with fewer GPUs, or equal GPUs and less power.
+    ``sampled_windows`` replay requests to measure the attainment. With them, a finer level uses
+    plans of whole replicas at its own speed. Its own plans replace them if they meet the attainment
+    with fewer GPUs, or equal GPUs and less power.
     """
     plans = _PlanCache(service, problem_of, device_bytes)
     results: dict[str, LevelOverTime] = {}
@@ -256,19 +271,19 @@ def over_time(
             known = demand_of_previous_block(windows, (every or {}).get(level, 1))
         else:
             known = planned_on if isinstance(planned_on, Windows) else planned_on[level]
-        simulate = _LevelSimulation(level, plans, windows, known, startup_s, judge).run
+        simulation = _LevelSimulation(level, plans, windows, known, startup_s, sampled_windows)
+        simulate_own_plans = partial(simulation.run, level)
+        simulate_replicas = partial(simulation.run, "model")
         search = partial(_with_least_headroom, low=headroom, attainment=attainment)
-        if judge is None:
-            results[level] = search(partial(simulate, level), rounds=ROUNDS)
+        if sampled_windows is None:
+            results[level] = search(simulate_own_plans, rounds=SEARCH_ROUNDS)
             continue
         # First try whole-replica plans at this level's speed, then its own plans.
-        best = search(partial(simulate, "model"), rounds=REPLAYED_ROUNDS)
+        best = search(simulate_replicas, rounds=REPLAYED_SEARCH_ROUNDS)
         if level != "model":
             max_devices = int(best.devices.sum()) if best.attainment >= attainment else None
-            finer = search(
-                partial(simulate, level), rounds=REPLAYED_ROUNDS, max_devices=max_devices
-            )
-            best = finer if _is_better(finer, best, attainment) else best
+            own = search(simulate_own_plans, rounds=REPLAYED_SEARCH_ROUNDS, max_devices=max_devices)
+            best = own if _is_better(own, best, attainment) else best
         results[level] = best
     return results
 
@@ -340,15 +355,15 @@ def _outcome_under(phase: PhaseProblem, level: Level) -> tuple[bool, float]:
     ``phase`` has that load, by operators or by runs of layers as the plan ``level`` has. Under
     overload, GPUs draw at most their full power.
     """
-    max_watts = phase.service.gpu.tdp_w
     plan: OperatorPlan | ReplicaPlan
     if level.replicas is not None:
         plan, loaded = level.replicas, under_load(phase, level.replicas)
-        latency = np.inf if loaded is None else loaded.latency_s
+        latency_s = np.inf if loaded is None else loaded.latency_s
     else:
         plan, placement = level.placed
-        latency = latency_at(phase.problem, phase.demand, plan, placement)
+        latency_s = latency_at(phase.problem, phase.demand, plan, placement)
     watts = fleet_watts(phase.problem, phase.power, level.devices, plan.batch, plan.parallel)
-    if max_watts:
-        watts = min(watts, level.devices * max_watts)
-    return latency <= phase.problem.slo_s, watts
+    full_power_w = phase.service.gpu.tdp_w
+    if full_power_w:
+        watts = min(watts, level.devices * full_power_w)
+    return latency_s <= phase.problem.slo_s, watts

@@ -1,7 +1,7 @@
 """Place shards on devices, compiled: device loads, slowdowns and Algorithm 2.
 
 A shard is the part of a replica on one GPU. Arrays over shards are ordered by replica. ``where`` is
-the device of a shard, -1 if it has none. V operators, S shards, D devices.
+the device of a shard, -1 if it has none. Axes: V operators, S shards, D devices.
 """
 
 from typing import Any, NamedTuple
@@ -32,7 +32,7 @@ class Plan(NamedTuple):
     replicas: Any
     interference: Any  # [V, V] extra time of v if u always runs; empty: the physical model
     graph: Graph
-    apart: bool  # arithmetic is reserved for each shard, running or not
+    compute_reserved: bool  # arithmetic is reserved for each shard, running or not
 
 
 class Devices(NamedTuple):
@@ -48,7 +48,7 @@ class Devices(NamedTuple):
 
 
 class Replicas(NamedTuple):
-    """Replicas by number ``q``; ``sequence`` is the placement order."""
+    """The replicas to place, with ``sequence``, the order in which they are placed."""
 
     sequence: Any
     first_shard: Any  # first shard
@@ -58,10 +58,10 @@ class Replicas(NamedTuple):
 
 @kernel
 def no_devices(count: int, plan: Plan) -> Devices:
-    """Return ``count`` empty devices."""
-    none = np.zeros(count)
+    """Return ``count`` empty devices for the operators of ``plan``."""
+    zeros = np.zeros(count)
     return Devices(
-        none, none.copy(), none.copy(), none.copy(), none.copy(), none.copy(),
+        zeros, zeros.copy(), zeros.copy(), zeros.copy(), zeros.copy(), zeros.copy(),
         np.zeros((count, plan.interference.shape[0])),
     )  # fmt: skip
 
@@ -151,17 +151,17 @@ def placed_latency(plan: Plan, slowdown: Any) -> float:
 
 
 @kernel
-def fits(devices: Devices, device: int, operator: int, plan: Plan, capacity: float) -> bool:
+def fits(devices: Devices, device: int, operator: int, plan: Plan, device_bytes: float) -> bool:
     """Return whether one more shard of ``operator`` fits on ``device``: memory, load and power.
 
-    ``capacity`` is the memory of a device in bytes. With ``plan.apart``, operators have reserved
-    parts of the multiprocessors, so that their compute adds up even while they are idle.
+    ``device_bytes`` is the memory of a device. With ``plan.compute_reserved``, operators have
+    reserved parts of the multiprocessors, so their compute adds up even while they are idle.
     """
-    if plan.apart and devices.all_compute[device] + plan.compute[operator] > 1.0 + 1e-9:
+    if plan.compute_reserved and devices.all_compute[device] + plan.compute[operator] > 1.0 + 1e-9:
         return False
     busy_share = plan.busy[operator]
     return bool(
-        devices.memory[device] + plan.memory[operator] <= capacity
+        devices.memory[device] + plan.memory[operator] <= device_bytes
         and devices.board[device] + busy_share * plan.board[operator] <= 1.0
         and devices.compute[device] + busy_share * plan.compute[operator] <= 1.0
         and devices.bandwidth[device] + busy_share * plan.bandwidth[operator] <= 1.0
@@ -270,9 +270,9 @@ def _slowest(state: PackingState, shard: int) -> float:
 
 @kernel
 def _add_to_device(
-    plan: Plan, devices: Devices, state: PackingState, device: int, shard: int, slo: float
+    plan: Plan, devices: Devices, state: PackingState, device: int, shard: int, limit_s: float
 ) -> bool:
-    """Add ``shard`` to ``device``; return whether the critical path still keeps the limit.
+    """Add ``shard`` to ``device``; return whether the critical path still keeps ``limit_s``.
 
     Only the operators on that device are updated.
     """
@@ -300,12 +300,12 @@ def _add_to_device(
             mean_slowdown = state.total_slowdown[operator] / plan.replicas[operator]
             service_s = plan.latency_s[operator] * mean_slowdown
             state.sojourn_s[operator] = service_s + plan.transfer_s[operator]
-    if changed and longest_path(state.sojourn_s, plan.graph, state.path_work) > slo:
+    if changed and longest_path(state.sojourn_s, plan.graph, state.path_work) > limit_s:
         return False
     for operator in range(state.total_slowdown.size):
         if state.total_slowdown[operator] != state.old_total_slowdown[operator]:
             state.sojourn_s[operator] = _cached_sojourn(plan, state, operator)
-    return bool(longest_path(state.sojourn_s, plan.graph, state.path_work) <= slo)
+    return bool(longest_path(state.sojourn_s, plan.graph, state.path_work) <= limit_s)
 
 
 @kernel
@@ -324,14 +324,14 @@ def _remove_from_device(plan: Plan, devices: Devices, state: PackingState, devic
 
 @kernel
 def _devices_with_most_slack(
-    plan: Plan, devices: Devices, state: PackingState, shard: int, allowed: Any, capacity: float,
-    found: Any,
+    plan: Plan, devices: Devices, state: PackingState, shard: int, allowed: Any,
+    device_bytes: float, found: Any,
 ) -> int:  # fmt: skip
     """Find up to ``MAX_DEVICES_TRIED`` devices on which ``shard`` fits; return their number.
 
     ``allowed`` is a mask of the devices in use that may be chosen. The devices and their slack are
     written to the two arrays ``found``, most slack first, older devices first among equals. Slack
-    is the free share of memory (``capacity`` bytes) plus that of the busier of arithmetic and
+    is the free share of memory (of ``device_bytes``) plus that of the busier of arithmetic and
     bandwidth.
     """
     (found_devices, found_slack), operator, count = found, plan.operator[shard], 0
@@ -342,13 +342,13 @@ def _devices_with_most_slack(
         has_shard = False
         for part in range(state.replica_begin[shard], shard):
             has_shard = has_shard or state.device_of[part] == device
-        if has_shard or not fits(devices, device, operator, plan, capacity):
+        if has_shard or not fits(devices, device, operator, plan, device_bytes):
             continue
         busiest = max(
             devices.compute[device] + plan.busy[operator] * plan.compute[operator],
             devices.bandwidth[device] + plan.busy[operator] * plan.bandwidth[operator],
         )
-        memory_share = (devices.memory[device] + plan.memory[operator]) / capacity
+        memory_share = (devices.memory[device] + plan.memory[operator]) / device_bytes
         slack = (1.0 - memory_share) + (1.0 - busiest)
         if count < MAX_DEVICES_TRIED:
             count += 1
@@ -366,14 +366,14 @@ def _devices_with_most_slack(
 
 @cached_kernel
 def place_greedily(
-    plan: Plan, replicas: Replicas, capacity: float, slo: float, shared: bool, where: Any
+    plan: Plan, replicas: Replicas, device_bytes: float, limit_s: float, shared: bool, where: Any
 ) -> int:
     """Place all shards by Algorithm 2 of the source; write their devices to ``where``.
 
     Returns the number of devices used, or -1 if a replica does not fit on empty devices. A base
     instance is a whole model; its replicas are placed on its own devices. Extra replicas may use
-    all devices if they are ``shared``. Devices have ``capacity`` bytes. ``slo`` is the latency
-    limit in seconds.
+    all devices if they are ``shared``. Devices have ``device_bytes`` of memory. ``limit_s`` is the
+    latency limit.
     """
     shards = where.size
     devices, state = no_devices(shards, plan), _empty_state(plan, replicas, where)
@@ -388,16 +388,16 @@ def place_greedily(
                 # Without an instance (-1), all devices may be used.
                 allowed = (owner[:used] == instance) | (instance < 0)
                 candidates = _devices_with_most_slack(
-                    plan, devices, state, shard, allowed, capacity, (tried, slack)
+                    plan, devices, state, shard, allowed, device_bytes, (tried, slack)
                 )
             for device in tried[:candidates]:
-                placed = _add_to_device(plan, devices, state, device, shard, slo)
+                placed = _add_to_device(plan, devices, state, device, shard, limit_s)
                 if placed:
                     break
                 _remove_from_device(plan, devices, state, device)
             if not placed:
                 owner[used] = instance
-                if not fits(devices, used, plan.operator[shard], plan, capacity):
+                if not fits(devices, used, plan.operator[shard], plan, device_bytes):
                     return -1
                 # A new device is the last resort, so the limit is not checked here.
                 _add_to_device(plan, devices, state, used, shard, np.inf)

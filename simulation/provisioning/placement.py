@@ -56,35 +56,37 @@ def place_plan(
     Raises SimulationError if a replica fits on no device.
     """
     packed = packing_plan(problem, demand, plan)
-    where, used = _place_greedily(packed, plan.parallel, device_bytes, problem.slo_s, shared)
-    return placement_of(problem.slo_s, packed, where, used)
+    device_of_shard, used = _place_greedily(
+        packed, plan.parallel, device_bytes, problem.slo_s, shared
+    )
+    return placement_of(problem.slo_s, packed, device_of_shard, used)
 
 
 def place_services(
-    parts: Sequence[tuple[OperatorProblem, Demand, OperatorPlan]], device_bytes: float
+    services: Sequence[tuple[OperatorProblem, Demand, OperatorPlan]], device_bytes: float
 ) -> Placement:
     """Return the placement of several services on shared devices by Algorithm 2.
 
-    ``parts`` are problem, demand and plan of each service. The result has the operators of all
+    ``services`` are the problem, demand and plan of each. The result has the operators of all
     services, one service after the other. Its ``latency_s`` is the largest latency as a share of
     the service's limit. Raises SimulationError as ``place_plan``.
     """
-    merged = _merge_plans([packing_plan(*part) for part in parts], parts)
-    parallel = np.concatenate([plan.parallel for _, _, plan in parts])
-    where, used = _place_greedily(merged, parallel, device_bytes, slo_s=1.0, shared=True)
-    return placement_of(1.0, merged, where, used)
+    merged = _merge_plans([packing_plan(*part) for part in services], services)
+    parallel = np.concatenate([plan.parallel for _, _, plan in services])
+    device_of_shard, used = _place_greedily(merged, parallel, device_bytes, slo_s=1.0, shared=True)
+    return placement_of(1.0, merged, device_of_shard, used)
 
 
 def _merge_plans(
-    packed: list[Plan], parts: Sequence[tuple[OperatorProblem, Demand, OperatorPlan]]
+    packed: list[Plan], services: Sequence[tuple[OperatorProblem, Demand, OperatorPlan]]
 ) -> Plan:
     """Return the plans of several services as one, in which the latency limit of each is 1.
 
     Latencies are divided by each service's limit, and rates multiplied by it. Measured slowdowns of
     pairs are used if the kinds of all operators are known.
     """
-    problems = [problem for problem, _, _ in parts]
-    demands = [demand for _, demand, _ in parts]
+    problems = [problem for problem, _, _ in services]
+    demands = [demand for _, demand, _ in services]
     offsets = np.r_[0, np.cumsum([plan.rate.size for plan in packed])]
     edges = tuple(
         (int(first) + u, int(first) + v)
@@ -103,13 +105,13 @@ def _merge_plans(
     joined = {
         name: np.concatenate([getattr(plan, name) for plan in scaled])
         for name in Plan._fields
-        if name not in ("interference", "graph", "apart")
+        if name not in ("interference", "graph", "compute_reserved")
     }
     return Plan(
         **joined,
         interference=joint_interference(demands, joined["compute"], joined["bandwidth"]),
         graph=precedence_graph(int(offsets[-1]), edges),
-        apart=False,
+        compute_reserved=False,
     )
 
 
@@ -127,32 +129,35 @@ def _place_greedily(
     # k_base: as many whole models as the operator with the fewest replicas allows. Replica k of
     # each operator belongs to base instance k; -1: an extra replica.
     base = np.where(number < plan.replicas.min(), number, -1)
-    position = np.argsort(plan.graph.topological)
+    graph_position = np.argsort(plan.graph.topological)
     # Base instances one by one in graph order, then extra replicas by falling latency.
     instance_order = np.where(base >= 0, base, plan.replicas.sum())  # extra replicas after all
-    order_within = np.where(base >= 0, position[operator], -plan.latency_s[operator])
+    order_within = np.where(base >= 0, graph_position[operator], -plan.latency_s[operator])
     sequence = np.lexsort((number, order_within, instance_order))  # the last key counts first
-    where = np.full(plan.operator.size, -1, np.int64)
+    device_of_shard = np.full(plan.operator.size, -1, np.int64)
     replicas = Replicas(sequence, first, sizes, base)
-    used = place_greedily(plan, replicas, device_bytes, slo_s, shared, where)  # fills ``where``
+    # Fills ``device_of_shard``.
+    used = place_greedily(plan, replicas, device_bytes, slo_s, shared, device_of_shard)
     if used < 0:
         raise SimulationError(
             f"A part of a replica takes up to {plan.memory.max() / 1e9:.1f} GB and a device has "
             f"{device_bytes / 1e9:.1f} GB. Use a smaller batch or more parallelism."
         )
-    return where, used
+    return device_of_shard, used
 
 
 def packing_plan(problem: OperatorProblem, demand: Demand, plan: OperatorPlan) -> Plan:
-    """Build the arrays of ``plan`` for compiled code."""
+    """Return ``plan`` under the demand of its operators as arrays for compiled code."""
     count, chosen = len(problem.names), problem.indices_of(plan.batch, plan.parallel)
+    replica_numbers = [
+        np.repeat(np.arange(replicas), shards)
+        for replicas, shards in zip(plan.replicas, plan.parallel, strict=True)
+    ]
     rate = problem.rate / plan.batch
     compute, bandwidth = demand.compute[chosen], demand.bandwidth[chosen]
     return Plan(
         operator=np.repeat(np.arange(count), plan.replicas * plan.parallel),
-        replica=np.concatenate(
-            [np.repeat(np.arange(r), n) for r, n in zip(plan.replicas, plan.parallel, strict=True)]
-        ),
+        replica=np.concatenate(replica_numbers),
         latency_s=problem.latency_s[chosen],
         transfer_s=problem.transfer_s[chosen],
         compute=compute,
@@ -164,7 +169,7 @@ def packing_plan(problem: OperatorProblem, demand: Demand, plan: OperatorPlan) -
         replicas=plan.replicas.astype(np.int64),
         interference=joint_interference([demand], compute, bandwidth),
         graph=problem.graph,
-        apart=demand.apart,
+        compute_reserved=demand.compute_reserved,
     )
 
 
@@ -176,17 +181,18 @@ def fits_devices(
     return bool((demand.shard_bytes(*chosen, plan.replicas) <= device_bytes).all())
 
 
-def placement_of(slo_s: float, plan: Plan, where: IntArray, used: int) -> Placement:
-    """Return the evaluated placement of a plan: loads of its devices, slowdowns and latency.
+def placement_of(slo_s: float, plan: Plan, device_of_shard: IntArray, used: int) -> Placement:
+    """Return the placement of a plan, with loads of its devices, slowdowns and latency.
 
-    ``where [S]`` is the device of each shard, from 0 to ``used`` - 1.
+    ``device_of_shard [S]`` has numbers from 0 to ``used`` - 1. The placement is feasible if its
+    latency is at most ``slo_s``.
     """
-    devices, slowdown, latency = evaluate_placement(plan, where, used)
+    devices, slowdown, latency = evaluate_placement(plan, device_of_shard, used)
     return Placement(
         devices=used,
         operator=plan.operator,
         replica=plan.replica,
-        device=where,
+        device=device_of_shard,
         memory_bytes=devices.memory,
         compute=devices.compute,
         bandwidth=devices.bandwidth,

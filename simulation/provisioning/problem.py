@@ -103,22 +103,25 @@ def critical_path(problem: OperatorProblem, sojourn_s: FloatArray) -> CriticalPa
         if predecessors:
             latest_parent[v] = max(predecessors, key=lambda u: finish_s[u])
         finish_s[v] = sojourn_s[v] + (finish_s[latest_parent[v]] if predecessors else 0.0)
-    last = int(finish_s.argmax())
-    path = [last]
+    last_operator = int(finish_s.argmax())
+    path = [last_operator]
     while latest_parent[path[-1]] >= 0:
         path.append(latest_parent[path[-1]])
-    return CriticalPath(float(finish_s[last]), path[::-1])
+    return CriticalPath(float(finish_s[last_operator]), path[::-1])
 
 
 def precedence_graph(count: int, edges: tuple[tuple[int, int], ...]) -> Graph:
-    """Build the precedence arrays of ``count`` operators; raise CycleError for a cycle."""
+    """Return the predecessors of ``count`` operators as arrays, in topological order.
+
+    ``edges`` are pairs (before, after). Raises CycleError for a cycle.
+    """
     predecessors: dict[int, list[int]] = {v: [] for v in range(count)}
-    for u, v in edges:
-        predecessors[v].append(u)
+    for before, after in edges:
+        predecessors[after].append(before)
     return Graph(
-        np.array(list(TopologicalSorter(predecessors).static_order()), np.int64),
-        np.cumsum([0, *(len(parents) for parents in predecessors.values())]),
-        np.array([u for parents in predecessors.values() for u in parents], np.int64),
+        topological=np.array(list(TopologicalSorter(predecessors).static_order()), np.int64),
+        offsets=np.cumsum([0, *(len(parents) for parents in predecessors.values())]),
+        parents=np.array([u for parents in predecessors.values() for u in parents], np.int64),
     )
 
 
@@ -139,9 +142,9 @@ def sojourns(problem: OperatorProblem) -> FloatArray:
     The last axis is 1 to ``max_replicas`` replicas. T is the service, C the transfer, and W the
     mean wait of an M/M/R queue (eqs. 1 and 2, with both terms of Erlang C in the denominator).
     """
-    out = np.empty((*problem.latency_s.shape, problem.max_replicas))
-    fill_sojourns(operator_arrays(problem), out)
-    return out
+    sojourn_s = np.empty((*problem.latency_s.shape, problem.max_replicas))
+    fill_sojourns(operator_arrays(problem), sojourn_s)
+    return sojourn_s
 
 
 def evaluate(
@@ -152,20 +155,22 @@ def evaluate(
     ``choice [V, 3]`` has batch index, parallelism index and replicas of each operator. ``bound`` is
     a proven lower bound on slots, if ``method`` gives one.
     """
-    b, p, r = choice.T
-    chosen = (np.arange(len(problem.names)), b, p)
-    service, sojourn = problem.latency_s[chosen], np.empty(len(problem.names))
-    load = problem.rate / problem.batches[b] * service
-    sojourns_of_choice(service, problem.transfer_s[chosen], load, r, sojourn)
-    latency, _ = critical_path(problem, sojourn)
+    batch_index, parallel_index, replicas = choice.T
+    chosen = (np.arange(len(problem.names)), batch_index, parallel_index)
+    batch, parallel = problem.batches[batch_index], problem.parallel[parallel_index]
+    service_s, sojourn_s = problem.latency_s[chosen], np.empty(len(problem.names))
+    busy_replicas = problem.rate / batch * service_s
+    # Fills ``sojourn_s``.
+    sojourns_of_choice(service_s, problem.transfer_s[chosen], busy_replicas, replicas, sojourn_s)
+    latency_s, _ = critical_path(problem, sojourn_s)
     return OperatorPlan(
         method=method,
-        replicas=r.copy(),
-        batch=problem.batches[b],
-        parallel=problem.parallel[p],
-        sojourn_s=sojourn,
-        latency_s=latency,
-        slots=int((problem.parallel[p] * r).sum()),
-        feasible=bool(latency <= problem.slo_s),
+        replicas=replicas.copy(),
+        batch=batch,
+        parallel=parallel,
+        sojourn_s=sojourn_s,
+        latency_s=latency_s,
+        slots=int((parallel * replicas).sum()),
+        feasible=bool(latency_s <= problem.slo_s),
         bound=bound,
     )

@@ -29,20 +29,23 @@ from simulation.provisioning.level import Level, ReplayedLatency
 from simulation.provisioning.placement import packing_plan
 from simulation.provisioning.replicas import ReplicaPlan
 from simulation.provisioning.station_state import Graph, Passes, ReplayState
-from simulation.provisioning.stations import VISITED, replay
+from simulation.provisioning.stations import VISITS, replay
 from simulation.provisioning.topology import shares_on_devices
 from simulation.provisioning.workload import PhaseProblem, predecessors
 
 # Seconds to hand a tensor to another GPU, besides its bytes (assumed: two launches and a rendezvous
 # of a point-to-point send).
 MESSAGE_S = 20e-6
-VISITS = 3_000_000  # most visits of requests at stations in a replay
-REQUESTS, FEWEST = 2_000, 400  # requests of a replay: wanted, and at least even if visits exceed
-TURNOVERS = 4  # requests of a replay, at least this times those in flight at the latency limit
-WARM_UP = 0.1  # share of requests that do not count: at the start, stations are still empty
-SPARE = 1.1  # largest batch of a pipeline stage over the mean batch, so that batches stay spread
+MAX_VISITS = 3_000_000  # most visits of requests at stations in a replay
+WANTED_REQUESTS, MIN_REQUESTS = (
+    2_000,
+    400,
+)  # requests of a replay: wanted, and at least even if visits exceed
+MIN_TURNOVERS = 4  # requests of a replay, at least this times those in flight at the latency limit
+WARM_UP_SHARE = 0.1  # of requests that do not count: at the start, stations are still empty
+STAGE_BATCH_FACTOR = 1.1  # largest batch of a stage over the mean batch, to keep batches spread
 NO_BATCH_LIMIT = 1 << 40
-CATCH_UP = 2.0  # most prompt tokens of a batch over the planned ones, to catch up after a burst
+CATCH_UP_FACTOR = 2.0  # most prompt tokens of a batch over the planned ones, to clear a burst
 
 
 CurveKey = tuple[int, tuple[str, ...]]  # index of the parallelism, and names of operators
@@ -55,7 +58,7 @@ class Requests:
     arrival_s: FloatArray  # from the first
     isl: IntArray  # input tokens
     osl: IntArray  # output tokens
-    counted: slice | None = None  # requests in the result; None: all after the ``WARM_UP`` share
+    counted: slice | None = None  # requests in the result; None: all after ``WARM_UP_SHARE``
 
     def until(self, end_s: float) -> Requests:
         """Return the requests that arrive up to ``end_s``."""
@@ -67,59 +70,64 @@ class Requests:
 class StationLayout:
     """V stations, their Q replicas in order of stations, and the devices of the replicas."""
 
+    """V stations, their Q replicas in order of stations, and the devices of the replicas.
+
+    A shard is the part of a replica on one device.
+    """
+
     curves: list[Curve]  # [V] seconds by batch
-    batch: IntArray  # [V] largest batch, requests
+    max_batch: IntArray  # [V] largest batch, requests
     sticky: npt.NDArray[np.bool_]  # [V] whether requests stay on one replica of the station
-    places: IntArray  # [V] most requests on a sticky replica
-    room: FloatArray  # [Q] KV-cache capacity of a sticky replica, tokens
+    max_requests: IntArray  # [V] most requests on a sticky replica
+    kv_capacity: FloatArray  # [Q] KV-cache capacity of a sticky replica, tokens
     hop_s: FloatArray  # [V] latency of a transfer to the next stations, seconds
     row_s: FloatArray  # [V] link seconds per prompt token (prefill) or per sequence (decode)
     edges: tuple[tuple[int, int], ...]  # pairs (before, after) of stations
     replicas: IntArray  # [V]
-    of_shard: IntArray  # replica of each shard
-    device: IntArray  # device of each shard
+    replica_of_shard: IntArray
+    device_of_shard: IntArray
     compute: FloatArray  # [V] share of a device's arithmetic while the station runs
     bandwidth: FloatArray  # [V] share of a device's memory bandwidth while it runs
     interference: FloatArray  # [V, V] measured slowdown of v by a running u; empty: shares are used
     devices: int
-    budget: float = np.inf  # most prompt tokens beside ``batch`` sequences; inf: no chunks
+    token_budget: float = np.inf  # most prompt tokens beside ``max_batch`` sequences; inf: no limit
     visited: npt.NDArray[np.bool_] | None = None  # [V, 2] by passes of prompts, and of decodes
-    span: tuple[int, ...] = ()  # first station of each service, and the end; default: one service
+    service_offset: tuple[int, ...] = ()  # first station of each service, and the end; (): one
 
     def graph(self) -> Graph:
         """Return the arrays of the stations for compiled code."""
-        count, total = len(self.curves), int(self.replicas.sum())
+        count, replicas = len(self.curves), int(self.replicas.sum())
         visited = np.ones((count, 2), np.bool_) if self.visited is None else self.visited
-        before = np.zeros((count, 2), np.int64)
-        for u, w in self.edges:
-            before[w] += visited[u]
-        pairs = sorted(self.edges)
-        by_replica = np.argsort(self.of_shard, kind="stable")
-        by_device = np.argsort(self.device, kind="stable")
+        predecessor_count = np.zeros((count, 2), np.int64)
+        for before, after in self.edges:
+            predecessor_count[after] += visited[before]
+        edges = sorted(self.edges)
+        shards_by_replica = np.argsort(self.replica_of_shard, kind="stable")
+        shards_by_device = np.argsort(self.device_of_shard, kind="stable")
         return Graph(
             curves=np.concatenate([curve.values for curve in self.curves]),
             curve_offset=_offsets([curve.values.size for curve in self.curves]),
-            max_batch=self.batch.astype(np.int64),
+            max_batch=self.max_batch.astype(np.int64),
             sticky=self.sticky,
-            max_requests=self.places.astype(np.int64),
-            kv_capacity=np.ascontiguousarray(self.room),
+            max_requests=self.max_requests.astype(np.int64),
+            kv_capacity=np.ascontiguousarray(self.kv_capacity),
             hop_s=np.ascontiguousarray(self.hop_s, np.float64),
             row_s=np.ascontiguousarray(self.row_s, np.float64),
-            token_budget=np.full(count, self.budget),
+            token_budget=np.full(count, self.token_budget),
             visited=visited,
-            predecessor_count=before,
-            next_offset=_offsets(np.bincount([u for u, _ in pairs], minlength=count)),
-            next_stations=np.array([w for _, w in pairs], np.int64),
+            predecessor_count=predecessor_count,
+            next_offset=_offsets(np.bincount([before for before, _ in edges], minlength=count)),
+            next_stations=np.array([after for _, after in edges], np.int64),
             first_replica=_offsets(self.replicas),
             station_of=np.repeat(np.arange(count), self.replicas).astype(np.int64),
-            shard_offset=_offsets(np.bincount(self.of_shard, minlength=total)),
-            shard_device=self.device[by_replica].astype(np.int64),
-            device_offset=_offsets(np.bincount(self.device, minlength=self.devices)),
-            device_replicas=self.of_shard[by_device].astype(np.int64),
+            shard_offset=_offsets(np.bincount(self.replica_of_shard, minlength=replicas)),
+            shard_device=self.device_of_shard[shards_by_replica].astype(np.int64),
+            device_offset=_offsets(np.bincount(self.device_of_shard, minlength=self.devices)),
+            device_replicas=self.replica_of_shard[shards_by_device].astype(np.int64),
             compute=np.ascontiguousarray(self.compute),
             bandwidth=np.ascontiguousarray(self.bandwidth),
             interference=self.interference,
-            service_offset=np.array(self.span or (0, count)),
+            service_offset=np.array(self.service_offset or (0, count)),
         )
 
 
@@ -133,23 +141,25 @@ def draw_requests(
 ) -> Requests:
     """Return random requests from the sample at the phase's rate, enough for one replay.
 
-    The number is several times the requests in flight at the latency limit. Raises SimulationError
-    for an empty sample or columns of different length.
+    ``isl`` and ``osl`` are the input and output tokens of the sampled requests. The number drawn is
+    several times the requests in flight at the latency limit. Raises SimulationError for an empty
+    sample or columns of different length.
     """
-    prompts, answers = (np.asarray(column, np.int64) for column in (isl, osl))
+    prompts, answers = np.asarray(isl, np.int64), np.asarray(osl, np.int64)
     if not prompts.size or prompts.size != answers.size:
         raise SimulationError("A replay needs a sample of lengths, as many inputs as outputs.")
     passes = 1.0 if phase.queues else float(np.maximum(answers - 1, 1).mean())
-    needed = max(REQUESTS, TURNOVERS * phase.problem.rate * phase.service.slo_s)
-    count = int(min(needed, max(FEWEST, VISITS / (passes * len(phase.names)))))
+    needed = max(WANTED_REQUESTS, MIN_TURNOVERS * phase.problem.rate * phase.service.slo_s)
+    affordable = max(MIN_REQUESTS, MAX_VISITS / (passes * len(phase.names)))
+    count = int(min(needed, affordable))
     # Evenly spaced rows of the sorted sample have its lengths with less chance than random ones.
     rng = np.random.default_rng(seed)
-    ordered = np.lexsort((answers, prompts))
+    by_length = np.lexsort((answers, prompts))
     spaced = ((np.arange(count) + rng.uniform()) * (prompts.size / count)).astype(np.int64)
-    rows = rng.permutation(ordered[np.minimum(spaced, prompts.size - 1)])
-    arrival = np.cumsum(rng.exponential(size=count))
-    arrival *= count / arrival[-1] / phase.service.requests_s
-    return Requests(arrival, prompts[rows], answers[rows])
+    rows = rng.permutation(by_length[np.minimum(spaced, prompts.size - 1)])
+    arrival_s = np.cumsum(rng.exponential(size=count))
+    arrival_s *= count / arrival_s[-1] / phase.service.requests_s  # to the exact mean rate
+    return Requests(arrival_s, prompts[rows], answers[rows])
 
 
 def can_replay(phase: PhaseProblem) -> bool:
@@ -181,77 +191,83 @@ class LevelReplay:
         that keep the TTFT limit too.
         """
         phase, aligned = self.phase, level.replicas is not None
-        passes = _passes([phase], [requests], aligned=aligned, chunk=self._chunk(level))
-        run = replay(graph, passes)
-        counted = requests.counted or slice(int(WARM_UP * run.finish.size), None)
+        requests_passes = _passes([phase], [requests], aligned=aligned, chunk=self._chunk(level))
+        passes = requests_passes.passes
+        final_state = replay(graph, requests_passes)
+        finish_s, arrival_s = final_state.finish, requests.arrival_s
+        counted = requests.counted or slice(int(WARM_UP_SHARE * finish_s.size), None)
         if phase.service.phase != "chunked":
-            latency_s = (
-                run.finish - requests.arrival_s
-            ) / passes.passes  # per prompt, or per token
-            return _latencies(phase, latency_s[counted], run)
-        in_time = run.prefilled - requests.arrival_s <= phase.service.ttft_s
-        latency_s = (run.finish - run.prefilled) / (passes.passes - passes.chunks)
-        return _latencies(phase, latency_s[counted], run, in_time[counted])
+            latency_s = (finish_s - arrival_s) / passes  # per prompt, or per token
+            return _latencies(phase, latency_s[counted], final_state)
+        prefilled_s = final_state.prefilled
+        within_ttft = prefilled_s - arrival_s <= phase.service.ttft_s
+        latency_s = (finish_s - prefilled_s) / (passes - requests_passes.chunks)
+        return _latencies(phase, latency_s[counted], final_state, within_ttft[counted])
 
-    def curve(self, parallel: int, names: tuple[str, ...] = ()) -> Curve:
+    def curve(self, parallel_index: int, operators: tuple[str, ...] = ()) -> Curve:
         """Return the seconds of a pass through operators and their collectives as a curve.
 
-        ``names`` are the operators; default: all. ``parallel`` is the index of the parallelism.
+        ``operators`` are names; default: all. ``parallel_index`` is the index of the parallelism.
         Curves are cached.
         """
-        if (parallel, names) not in self.curves:
-            phase, tp = self.phase, int(self.phase.problem.parallel[parallel])
+        if (parallel_index, operators) not in self.curves:
+            phase, tp = self.phase, int(self.phase.problem.parallel[parallel_index])
             arrangement = Arrangement(tp=tp, weights=phase.weights)
             graph = operator_graph(phase.service.shape, arrangement)
-            if names:
-                computed_by = {operator.name: operator.name for operator in graph.operators}
+            if operators:
+                # A collective belongs to the operator before it.
+                owner = {operator.name: operator.name for operator in graph.operators}
                 for operator in graph.operators:
                     if isinstance(operator, Collective) and operator.axis != "encoder":
-                        owner = predecessors(graph, operator, phase.names)[0]
-                        computed_by[operator.name] = phase.names[owner]
-                chosen = tuple(o for o in graph.operators if computed_by[o.name] in names)
+                        nearest = predecessors(graph, operator, phase.names)[0]
+                        owner[operator.name] = phase.names[nearest]
+                chosen = tuple(o for o in graph.operators if owner[o.name] in operators)
                 graph = replace(graph, operators=chosen)
-            self.curves[parallel, names] = compile_graph(graph, phase.timing)
-        return self.curves[parallel, names]
+            self.curves[parallel_index, operators] = compile_graph(graph, phase.timing)
+        return self.curves[parallel_index, operators]
 
     def _layout_of_replicas(self, plan: ReplicaPlan) -> StationLayout:
         """Return the stations of whole replicas, one per stage."""
         phase, device_bytes = self.phase, self.device_bytes
         problem, stages = phase.problem, plan.stages
-        parallel = int(np.searchsorted(problem.parallel, plan.parallel))  # index, as the next one
-        batch_size = int(np.searchsorted(problem.batches, plan.batch))
-        curve = scale_curve(self.curve(parallel), 1.0 / stages)
+        parallel_index = int(np.searchsorted(problem.parallel, plan.parallel))
+        batch_index = int(np.searchsorted(problem.batches, plan.batch))
+        curve = scale_curve(self.curve(parallel_index), 1.0 / stages)
         # Limits of a replica: sequences in all stages, requests of a batch, and tokens in memory
-        max_sequences, batch, kv_tokens = NO_BATCH_LIMIT, plan.batch, np.inf
+        max_sequences, max_batch, kv_tokens = NO_BATCH_LIMIT, plan.batch, np.inf
         if not phase.queues:
             max_sequences = stages * int(problem.batches[-1])
-            batch = int(problem.batches[-1])
+            max_batch = int(problem.batches[-1])
             if stages > 1:
                 # A limit near the mean batch keeps sequences spread over the stages.
-                batch = int(np.ceil(SPARE * plan.in_flight)) + 1
-            bytes_per_token = float(phase.kv_bytes_per_request[parallel]) / phase.service.context
-            free_bytes = device_bytes * stages - float(phase.replica_bytes[batch_size, parallel])
+                max_batch = int(np.ceil(STAGE_BATCH_FACTOR * plan.in_flight)) + 1
+            bytes_per_token = (
+                float(phase.kv_bytes_per_request[parallel_index]) / phase.service.context
+            )
+            free_bytes = device_bytes * stages - float(
+                phase.replica_bytes[batch_index, parallel_index]
+            )
             kv_tokens = free_bytes / bytes_per_token if bytes_per_token > 0 else np.inf
-        rows = float(problem.batches[batch_size]) * (phase.service.isl if phase.queues else 1.0)
+        rows = float(problem.batches[batch_index]) * (phase.service.isl if phase.queues else 1.0)
         # The last stage sends nothing.
         hop_s = np.r_[np.full(stages - 1, 2 * MESSAGE_S), 0.0]
-        crossing_s = float(phase.crossing_s[batch_size, parallel])
+        crossing_s = float(phase.crossing_s[batch_index, parallel_index])
         row_s = np.r_[np.full(stages - 1, crossing_s / rows), 0.0]
         replicas = plan.replicas * stages
         shards = np.repeat(np.arange(replicas), plan.parallel)
         # Replicas are numbered stage by stage; each has its own devices.
         return StationLayout(
             curves=[curve] * stages,
-            batch=np.full(stages, batch),
+            max_batch=np.full(stages, max_batch),
             sticky=np.ones(stages, np.bool_),
-            places=np.full(stages, max_sequences),
-            room=np.full(replicas, kv_tokens),
+            max_requests=np.full(stages, max_sequences),
+            kv_capacity=np.full(replicas, kv_tokens),
             hop_s=hop_s,
             row_s=row_s,
             edges=tuple((s, s + 1) for s in range(stages - 1)),
             replicas=np.full(stages, plan.replicas),
-            of_shard=shards,
-            device=np.arange(shards.size),
+            replica_of_shard=shards,
+            device_of_shard=np.arange(shards.size),
             compute=np.zeros(stages),
             bandwidth=np.zeros(stages),
             interference=np.empty((0, 0)),
@@ -265,33 +281,34 @@ class LevelReplay:
         problem, demand = as_planned.problem, as_planned.demand
         chosen = problem.indices_of(plan.batch, plan.parallel)
         packed = packing_plan(problem, demand, plan)
-        kv_bytes = demand.kv_bytes[chosen[0], chosen[2]]
+        kv_bytes = demand.kv_bytes[chosen[0], chosen[2]]  # [V] at each operator's parallelism
         sticky = (kv_bytes > 0) & (not phase.queues)
         visited = self._visited_stations(level)
-        first = np.r_[0, np.cumsum(plan.replicas)]
-        of_shard = first[placement.operator] + placement.replica
+        first_replica = np.r_[0, np.cumsum(plan.replicas)]  # of each station
+        replica_of_shard = first_replica[placement.operator] + placement.replica
         has_cache = sticky[placement.operator]  # by shard
-        room = np.full(int(first[-1]), np.inf)
         tokens = self._cache_tokens(level, problem.rate, kv_bytes, has_cache, ~visited[:, 1])
-        np.minimum.at(room, of_shard[has_cache], tokens[has_cache])
+        # A replica has the capacity of its shard with the least.
+        kv_capacity = np.full(int(first_replica[-1]), np.inf)
+        np.minimum.at(kv_capacity, replica_of_shard[has_cache], tokens[has_cache])
         hop_s, row_s = self._transfer_times(level, problem.transfer_s[chosen], visited)
         return StationLayout(
             curves=self._station_curves(level),
-            batch=plan.batch,
+            max_batch=plan.batch,
             sticky=sticky,
-            places=np.full(len(problem.names), NO_BATCH_LIMIT),
-            room=room,
+            max_requests=np.full(len(problem.names), NO_BATCH_LIMIT),
+            kv_capacity=kv_capacity,
             hop_s=hop_s,
             row_s=row_s,
             edges=problem.edges,
             replicas=plan.replicas,
-            of_shard=of_shard,
-            device=placement.device,
+            replica_of_shard=replica_of_shard,
+            device_of_shard=placement.device,
             compute=packed.compute,
             bandwidth=packed.bandwidth,
             interference=packed.interference,
             devices=placement.devices,
-            budget=CATCH_UP * self._chunk(level),
+            token_budget=CATCH_UP_FACTOR * self._chunk(level),
             visited=visited,
         )
 
@@ -310,10 +327,12 @@ class LevelReplay:
         to_other_device, to_other_node = _distances(phase, level)
         gpu = phase.service.gpu
         # Seconds on the network between nodes over those on the link within a node
-        slower = (gpu.link_bytes_s or 1.0) / (gpu.network_bytes_s or gpu.link_bytes_s or 1.0)
-        weighted_distance = to_other_device - to_other_node + to_other_node * slower
+        network_factor = 1.0
+        if gpu.network_bytes_s:
+            network_factor = (gpu.link_bytes_s or 1.0) / gpu.network_bytes_s
+        weighted_distance = to_other_device - to_other_node + to_other_node * network_factor
         # A run of layers scatters and gathers once, an operator sends once per layer.
-        hops = np.full(rows.size, 2.0) if level.cut is not None else phase.layers
+        hops = np.full(rows.size, 2.0) if level.layer_runs is not None else phase.layers
         return hops * MESSAGE_S * to_other_device, transfer_s / rows * weighted_distance
 
     def _cache_tokens(
@@ -352,11 +371,12 @@ class LevelReplay:
         return float(level.plan.batch.max()) * service.isl / service.osl
 
     def _visited_stations(self, level: Level) -> BoolArray:
-        """Return which stations prompts and decodes visit, ``[stations, 2]``."""
+        """Return which stations prompts and decodes visit, a mask ``[stations, 2]``."""
         phase = self.phase
         if phase.service.phase != "chunked":
             return np.ones((len(level.as_planned(phase).problem.names), 2), np.bool_)
         graph = operator_graph(phase.service.shape, Arrangement(weights=phase.weights))
+        # The tokens that an operator computes: "prefill", "decodes", or both
         axes = np.array([graph[name].axis for name in phase.names])
         return np.stack([axes != "decodes", axes != "prefill"], axis=1)
 
@@ -367,26 +387,31 @@ class LevelReplay:
         layers has the curve of all repeated operators, times its share of the layers.
         """
         phase, (plan, _) = self.phase, level.placed
-        j = np.searchsorted(phase.problem.parallel, plan.parallel)
-        if level.cut is None:
-            curves_alone = [self.curve(int(j[v]), (name,)) for v, name in enumerate(phase.names)]
-            slowdown_table = level.as_planned(phase).demand.slower
+        parallel_index = np.searchsorted(phase.problem.parallel, plan.parallel).tolist()
+        if level.layer_runs is None:
+            curves_alone = [
+                self.curve(index, (name,))
+                for index, name in zip(parallel_index, phase.names, strict=True)
+            ]
+            slowdown_table = level.as_planned(phase).demand.share_slowdown
             if slowdown_table is None:
                 return curves_alone
             slowdowns = slowdown_table[phase.problem.indices_of(plan.batch, plan.parallel)]
             return [
-                scale_curve(curve, float(slow))
-                for curve, slow in zip(curves_alone, slowdowns, strict=True)
+                scale_curve(curve, float(slowdown))
+                for curve, slowdown in zip(curves_alone, slowdowns, strict=True)
             ]
-        repeated = tuple(n for n, count in zip(phase.names, phase.layers, strict=True) if count > 1)
-        once = tuple(n for n in phase.names if n not in repeated)
-        all_layers = self.curve(int(j[0]), repeated)
+        layers_of_operator = zip(phase.names, phase.layers, strict=True)
+        repeated = tuple(name for name, layers in layers_of_operator if layers > 1)
+        once = tuple(name for name in phase.names if name not in repeated)
+        all_layers = self.curve(parallel_index[0], repeated)
         runs = plan.replicas.size - bool(once)
         layers = int(phase.layers.max())
         edges = np.linspace(0, layers, runs + 1).round()
         curves = [scale_curve(all_layers, float(count) / layers) for count in np.diff(edges)]
-        # One more station has the operators that run once, such as the output head.
-        return curves + ([self.curve(int(j[0]), once)] if once else [])
+        if once:  # one more station has the operators that run once, such as the output head
+            curves.append(self.curve(parallel_index[0], once))
+        return curves
 
 
 def replay_together(
@@ -406,11 +431,13 @@ def replay_together(
     draws = [service.draws[0].until(end_s) for service in replays]
     # Operators have different numbers of replicas, so a request may change its replica number.
     requests = _passes([service.phase for service in replays], draws, aligned=False)
-    run = replay(replace(layout, interference=interference).graph(), requests)
-    latency_s = (run.finish - requests.arrival_s) / requests.passes  # per prompt, or per token
-    counted = requests.arrival_s >= WARM_UP * end_s
+    final_state = replay(replace(layout, interference=interference).graph(), requests)
+    latency_s = (
+        final_state.finish - requests.arrival_s
+    ) / requests.passes  # per prompt, or per token
+    counted = requests.arrival_s >= WARM_UP_SHARE * end_s
     return [
-        _latencies(service.phase, latency_s[counted & (requests.service == s)], run)
+        _latencies(service.phase, latency_s[counted & (requests.service == s)], final_state)
         for s, service in enumerate(replays)
     ]
 
@@ -438,66 +465,74 @@ def _passes(
     chunks, decodes = np.concatenate(prompt_passes)[order], np.concatenate(decode_passes)[order]
     service = service[order]
     # The queue of each service: its first request, and the next one after each request
-    following, heads = np.full(order.size, -1), np.full(len(phases), -1)
+    next_of_service, first_of_service = np.full(order.size, -1), np.full(len(phases), -1)
     for s in range(len(phases)):
         rows = np.flatnonzero(service == s)
-        following[rows[:-1]] = rows[1:]
-        heads[s] = rows[0] if rows.size else -1
-    shortest = any(phase.service.order == "shortest" and phase.queues for phase in phases)
+        next_of_service[rows[:-1]] = rows[1:]
+        first_of_service[s] = rows[0] if rows.size else -1
     return Passes(
-        arrival_s[order], isl, chunks + decodes, chunks, service, following, heads, aligned,
-        shortest, isl.astype(np.float64),
-    )  # fmt: skip
+        arrival_s=arrival_s[order],
+        isl=isl,
+        passes=chunks + decodes,
+        chunks=chunks,
+        service=service,
+        next_of_service=next_of_service,
+        first_of_service=first_of_service,
+        aligned=aligned,
+        by_key=any(phase.service.order == "shortest" and phase.queues for phase in phases),
+        key=isl.astype(np.float64),
+    )
 
 
 def _join_layouts(layouts: Sequence[StationLayout]) -> StationLayout:
-    """Return the stations of several services on common devices, service by service."""
+    """Return the stations of several services on common devices, service by service.
+
+    Stations and replicas are numbered through all services.
+    """
     stations = np.cumsum([0, *(len(layout.curves) for layout in layouts)]).tolist()
-    replicas = np.cumsum([0, *(layout.room.size for layout in layouts)]).tolist()
-    joined: dict[str, Any] = {
+    replicas = np.cumsum([0, *(layout.kv_capacity.size for layout in layouts)]).tolist()
+    concatenated: dict[str, Any] = {
         name: np.concatenate([getattr(layout, name) for layout in layouts])
         for name in (
-            "batch", "sticky", "places", "room", "hop_s", "row_s", "replicas", "device", "compute",
-            "bandwidth",
+            "max_batch", "sticky", "max_requests", "kv_capacity", "hop_s", "row_s", "replicas",
+            "device_of_shard", "compute", "bandwidth",
         )
     }  # fmt: skip
-    # Stations and replicas are numbered through all services.
-    edges = [
-        (first + u, first + v)
-        for first, layout in zip(stations[:-1], layouts, strict=True)
-        for u, v in layout.edges
-    ]
-    of_shard = [
-        first + layout.of_shard for first, layout in zip(replicas[:-1], layouts, strict=True)
-    ]
+    edges, replica_of_shard = [], []
+    for layout, station, replica in zip(layouts, stations[:-1], replicas[:-1], strict=True):
+        edges += [(station + before, station + after) for before, after in layout.edges]
+        replica_of_shard.append(replica + layout.replica_of_shard)
     return replace(
         layouts[0],
-        **joined,
+        **concatenated,
         curves=[curve for layout in layouts for curve in layout.curves],
         edges=tuple(edges),
-        of_shard=np.concatenate(of_shard),
+        replica_of_shard=np.concatenate(replica_of_shard),
         visited=None,
-        span=tuple(stations),
+        service_offset=tuple(stations),
     )
 
 
 def _latencies(
-    phase: PhaseProblem, sojourn_s: FloatArray, run: ReplayState, in_time: BoolArray | bool = True
+    phase: PhaseProblem,
+    sojourn_s: FloatArray,
+    final_state: ReplayState,
+    within_ttft: BoolArray | bool = True,
 ) -> ReplayedLatency:
     """Return attainment and latencies of requests that spent ``sojourn_s`` in the stations.
 
-    NaN: never done, which counts as an infinite latency. ``in_time`` marks requests that kept their
-    other limit. ``run`` is the final state of the replay.
+    NaN: never done, which counts as an infinite latency. ``within_ttft`` marks requests that kept
+    the TTFT limit, if that is another one.
     """
     latency_s = np.where(np.isfinite(sojourn_s), sojourn_s + phase.service.start_s, np.inf)
     return ReplayedLatency(
-        attainment=float(((latency_s <= phase.service.slo_s) & in_time).mean()),
+        attainment=float(((latency_s <= phase.service.slo_s) & within_ttft).mean()),
         mean_s=float(latency_s.mean()),
         p50_s=float(np.quantile(latency_s, 0.5, method="lower")),
         p95_s=float(np.quantile(latency_s, 0.95, method="lower")),
         p99_s=float(np.quantile(latency_s, 0.99, method="lower")),
         requests=latency_s.size,
-        visits=int(run.count[VISITED]),
+        visits=int(final_state.count[VISITS]),
     )
 
 
@@ -509,12 +544,14 @@ def _distances(phase: PhaseProblem, level: Level) -> tuple[FloatArray, FloatArra
     (_, placement), problem = level.placed, level.as_planned(phase).problem
     count = len(problem.names)
     share_on_device = shares_on_devices(placement, count)
-    first_of_nodes = np.arange(0, placement.devices, phase.service.gpu.gpus_per_node)
-    share_on_node = np.add.reduceat(share_on_device, first_of_nodes, axis=1)
+    # Sums of the columns of each node's devices
+    first_devices = np.arange(0, placement.devices, phase.service.gpu.gpus_per_node)
+    share_on_node = np.add.reduceat(share_on_device, first_devices, axis=1)
     # [V, V] share of a station's output that goes to each of the next stations, evenly
     sent = np.zeros((count, count))
     for u, v in problem.edges:
         sent[u, v] = 1.0 / sum(1 for sender, _ in problem.edges if sender == u)
+    # The matrix products are the shares of replica pairs on the same device, and the same node.
     to_other_device = (sent * (1.0 - share_on_device @ share_on_device.T)).sum(axis=1)
     to_other_node = (sent * (1.0 - share_on_node @ share_on_node.T)).sum(axis=1)
     return to_other_device, to_other_node

@@ -20,8 +20,8 @@ from simulation.provisioning.sojourns import fewest_servers
 from simulation.provisioning.workload import PhaseProblem
 from simulation.sizing.queueing import mmc_mean_wait
 
-MOST = 100_000  # most replicas to try
-STAGES = (1, 2, 4, 8)
+MAX_REPLICAS_TRIED = 100_000  # most replicas to try
+STAGE_COUNTS = (1, 2, 4, 8)
 EVEN = 0.02  # relative power difference below which plans on equal devices count as equal
 
 
@@ -43,8 +43,8 @@ class ReplicaPlan:
 def plan_whole_replicas(phase: PhaseProblem, device_bytes: float) -> ReplicaPlan | None:
     """Return the plan with the fewest devices over all batches, arrangements and counts.
 
-    Several such plans: of those with at most ``EVEN`` more than the least power, the fastest. None
-    if no plan meets the limit and fits in memory.
+    Of several such plans, it is the fastest among those whose power exceeds the least by at most
+    the share ``EVEN``. None if no plan meets the limit and fits in memory.
     """
     search = _prefill_plans if phase.queues else _decode_plans
     plans = search(phase, device_bytes)
@@ -60,33 +60,35 @@ def plan_whole_replicas(phase: PhaseProblem, device_bytes: float) -> ReplicaPlan
 
 def _arrangements(phase: PhaseProblem) -> Iterator[tuple[int, int, int]]:
     """Yield the arrangements in a node: index of the parallelism, GPUs per stage, and stages."""
-    for j, gpus_per_stage in enumerate(phase.problem.parallel):
-        for stages in STAGES:
+    for parallel_index, gpus_per_stage in enumerate(phase.problem.parallel):
+        for stages in STAGE_COUNTS:
             if stages == 1 or stages * gpus_per_stage <= phase.service.gpu.gpus_per_node:
-                yield j, int(gpus_per_stage), stages
+                yield parallel_index, int(gpus_per_stage), stages
 
 
 def _prefill_plans(phase: PhaseProblem, device_bytes: float) -> list[ReplicaPlan]:
     """Return the plan with the fewest replicas for each feasible batch and arrangement."""
     problem = phase.problem
     plans = []
-    for j, gpus_per_stage, stages in _arrangements(phase):
-        for b, size in enumerate(problem.batches.tolist()):
-            pass_s = float(phase.replica_s[b, j]) + (stages - 1) * float(phase.crossing_s[b, j])
-            free_bytes = device_bytes - float(phase.replica_bytes[b, j]) / stages
+    for parallel_index, gpus_per_stage, stages in _arrangements(phase):
+        for b, batch in enumerate(problem.batches.tolist()):
+            replica_s = float(phase.replica_s[b, parallel_index])
+            pass_s = replica_s + (stages - 1) * float(phase.crossing_s[b, parallel_index])
+            weight_bytes = float(phase.replica_bytes[b, parallel_index]) / stages  # per GPU
+            free_bytes = device_bytes - weight_bytes
             if not pass_s < problem.slo_s or free_bytes <= 0:
                 continue
             # The first stages of all replicas are servers of one queue of batches.
             stage_s = pass_s / stages
-            busy_stages = problem.rate / size * stage_s
-            kv_bytes_per_s = phase.kv_bytes_per_request[j] / stages * problem.rate
+            busy_stages = problem.rate / batch * stage_s
+            kv_bytes_per_s = phase.kv_bytes_per_request[parallel_index] / stages * problem.rate
             count = fewest_servers(
                 busy_stages, stage_s, pass_s - stage_s, problem.slo_s,
-                kv_bytes_per_s, free_bytes, MOST,
+                kv_bytes_per_s, free_bytes, MAX_REPLICAS_TRIED,
             )  # fmt: skip
-            plan = None
-            if count:
-                plan = _replica_plan(phase, int(count), size, gpus_per_stage, stages)
+            if not count:
+                continue
+            plan = _replica_plan(phase, int(count), batch, gpus_per_stage, stages)
             if plan is not None:
                 plans.append(plan)
     return plans
@@ -99,14 +101,13 @@ def _decode_plans(phase: PhaseProblem, device_bytes: float) -> list[ReplicaPlan]
     """
     problem = phase.problem
     plans = []
-    for j, gpus_per_stage, stages in _arrangements(phase):
-        sizes, seconds, weight_bytes = _pass_by_sequences(phase, j, stages)
-        feasible = (seconds <= problem.slo_s) & (
-            weight_bytes + sizes * phase.kv_bytes_per_request[j] <= device_bytes
-        )
+    for parallel_index, gpus_per_stage, stages in _arrangements(phase):
+        sequences, pass_s, weight_bytes = _pass_by_sequences(phase, parallel_index, stages)
+        memory_bytes = weight_bytes + sequences * phase.kv_bytes_per_request[parallel_index]
+        feasible = (pass_s <= problem.slo_s) & (memory_bytes <= device_bytes)
         if not feasible.any():
             continue
-        max_tokens_s = float((stages * sizes / seconds)[feasible].max())  # tokens/s of one replica
+        max_tokens_s = float((stages * sequences / pass_s)[feasible].max())  # of one replica
         count = max(1, int(np.ceil(problem.rate / max_tokens_s - 1e-9)))
         plan = _replica_plan(phase, count, int(problem.batches[-1]), gpus_per_stage, stages)
         if plan is not None:
@@ -115,17 +116,17 @@ def _decode_plans(phase: PhaseProblem, device_bytes: float) -> list[ReplicaPlan]
 
 
 def _pass_by_sequences(
-    phase: PhaseProblem, j: int, stages: int
+    phase: PhaseProblem, parallel_index: int, stages: int
 ) -> tuple[IntArray, FloatArray, FloatArray]:
     """Return three arrays for a decoding replica with 1, 2, 3, ... sequences per stage.
 
     They are the number of sequences, the seconds of a pass through all ``stages``, and the bytes
-    per GPU without KV cache. ``j`` is the index of the parallelism.
+    per GPU without KV cache. ``parallel_index`` is the index of the parallelism.
     """
     batches = phase.problem.batches
     sizes = np.arange(1, int(batches[-1]) + 1)
-    pass_s = phase.replica_s[:, j] + (stages - 1) * phase.crossing_s[:, j]
-    weight_bytes = np.interp(sizes, batches, phase.replica_bytes[:, j]) / stages
+    pass_s = phase.replica_s[:, parallel_index] + (stages - 1) * phase.crossing_s[:, parallel_index]
+    weight_bytes = np.interp(sizes, batches, phase.replica_bytes[:, parallel_index]) / stages
     return sizes, np.interp(sizes, batches, pass_s), weight_bytes
 
 
@@ -134,17 +135,17 @@ def _replica_plan(
 ) -> ReplicaPlan | None:
     """Return the plan of ``replicas`` replicas; None if they are unstable at this load.
 
-    ``batch`` is the batch size in prefill. A decoding replica has the batch that follows from its
-    load.
+    ``parallel`` is the number of GPUs per stage. ``batch`` is the batch size in prefill. In decode
+    it is ignored: the batch of a replica follows from its load.
     """
     problem = phase.problem
-    j = int(np.searchsorted(problem.parallel, parallel))
-    load = _prefill_load if phase.queues else _decode_load
-    state = load(phase, replicas, batch, j, stages)
-    if state is None:
+    parallel_index = int(np.searchsorted(problem.parallel, parallel))
+    load_of_replica = _prefill_load if phase.queues else _decode_load
+    load = load_of_replica(phase, replicas, batch, parallel_index, stages)
+    if load is None:
         return None
     if not phase.queues:  # the smallest batch size for the mean batch
-        at_least = int(np.searchsorted(problem.batches, state.batch - 1e-9))
+        at_least = int(np.searchsorted(problem.batches, load.batch - 1e-9))
         batch = int(problem.batches[min(at_least, problem.batches.size - 1)])
     devices = replicas * parallel * stages
     return ReplicaPlan(
@@ -153,10 +154,10 @@ def _replica_plan(
         parallel=parallel,
         stages=stages,
         devices=devices,
-        memory_bytes=state.gpu_bytes * replicas * parallel * stages,
-        latency_s=state.latency_s,
-        busy=state.busy,
-        in_flight=state.batch,
+        memory_bytes=load.gpu_bytes * replicas * parallel * stages,
+        latency_s=load.latency_s,
+        busy=load.busy,
+        in_flight=load.batch,
     )
 
 
@@ -170,34 +171,37 @@ class _ReplicaLoad(NamedTuple):
 
 
 def _prefill_load(
-    phase: PhaseProblem, replicas: int, batch: int, j: int, stages: int
+    phase: PhaseProblem, replicas: int, batch: int, parallel_index: int, stages: int
 ) -> _ReplicaLoad | None:
     """Return the load of a replica that computes prompts in batches of ``batch``; None: unstable.
 
-    ``j`` is the index of the parallelism.
+    ``parallel_index`` is the index of the parallelism.
     """
     problem = phase.problem
-    b, rate = int(np.searchsorted(problem.batches, batch)), problem.rate / replicas
-    pass_s = float(phase.replica_s[b, j]) + (stages - 1) * float(phase.crossing_s[b, j])
+    batch_index, rate = int(np.searchsorted(problem.batches, batch)), problem.rate / replicas
+    pass_s = float(phase.replica_s[batch_index, parallel_index]) + (stages - 1) * float(
+        phase.crossing_s[batch_index, parallel_index]
+    )
     wait_s = mmc_mean_wait(replicas, problem.rate / batch, pass_s / stages)
     if not np.isfinite(wait_s):
         return None
     in_flight = rate * (wait_s + pass_s)  # requests, by Little's law
-    kv_bytes = float(phase.kv_bytes_per_request[j]) / stages * in_flight
-    gpu_bytes = float(phase.replica_bytes[b, j]) / stages + kv_bytes
+    kv_bytes = float(phase.kv_bytes_per_request[parallel_index]) / stages * in_flight
+    gpu_bytes = float(phase.replica_bytes[batch_index, parallel_index]) / stages + kv_bytes
     return _ReplicaLoad(wait_s + pass_s, float(batch), gpu_bytes, rate / batch * pass_s / stages)
 
 
 def _decode_load(
-    phase: PhaseProblem, replicas: int, _: int, j: int, stages: int
+    phase: PhaseProblem, replicas: int, _batch: int, parallel_index: int, stages: int
 ) -> _ReplicaLoad | None:
     """Return the load of a replica that decodes; None: unstable.
 
-    ``j`` is the index of the parallelism. The batch is the number in flight by Little's law.
+    ``parallel_index`` is the index of the parallelism. The batch is the number of sequences in
+    flight by Little's law.
     """
     rate = phase.problem.rate / replicas / stages  # sequence iterations/s of one batch
-    sizes, seconds, weight_bytes = _pass_by_sequences(phase, j, stages)
-    fast_enough = np.flatnonzero(sizes / seconds >= rate * (1.0 - 1e-12))
+    sequences, seconds, weight_bytes = _pass_by_sequences(phase, parallel_index, stages)
+    fast_enough = np.flatnonzero(sequences / seconds >= rate * (1.0 - 1e-12))
     if not fast_enough.size:
         return None
     first = int(fast_enough[0])  # index of the smallest number of sequences that keeps up
@@ -207,12 +211,12 @@ def _decode_load(
     else:
         # T(b) = intercept + slope b between two sizes, which solves b = rate x T(b).
         slope = seconds[first] - seconds[first - 1]
-        intercept = seconds[first] - slope * sizes[first]
+        intercept = seconds[first] - slope * sequences[first]
         batch = float(rate * intercept / (1.0 - rate * slope))
         pass_s, busy = float(intercept + slope * batch), 1.0
-    kv_bytes_each = float(phase.kv_bytes_per_request[j]) / stages
+    kv_bytes_each = float(phase.kv_bytes_per_request[parallel_index]) / stages
     kv_bytes = stages * min(batch, rate * pass_s) * kv_bytes_each
-    gpu_bytes = float(np.interp(batch, sizes, weight_bytes)) + kv_bytes
+    gpu_bytes = float(np.interp(batch, sequences, weight_bytes)) + kv_bytes
     return _ReplicaLoad(pass_s, batch, gpu_bytes, busy)
 
 
@@ -228,19 +232,19 @@ def watts_of(phase: PhaseProblem, plan: ReplicaPlan) -> float:
     """
     problem, power = phase.problem, phase.power
     loaded = under_load(phase, plan)
-    j = int(np.searchsorted(problem.parallel, plan.parallel))
-    batch, busy = float(problem.batches[-1]), 1.0
-    if loaded is not None:
+    if loaded is None:
+        batch, busy = float(problem.batches[-1]), 1.0
+    else:
         batch, busy = loaded.in_flight, min(loaded.busy, 1.0)
-    operator_joules = problem.latency_s[:, :, j] * power.above_w[:, :, j]  # above the floor
-    joules = float(_at_batch(operator_joules, phase, batch).sum())
-    seconds = float(_at_batch(problem.latency_s[:, :, j], phase, batch).sum())
-    above_idle_w = power.floor_w - power.idle_w + joules / seconds
+    parallel_index = int(np.searchsorted(problem.parallel, plan.parallel))
+    seconds = problem.latency_s[:, :, parallel_index]  # [operator, batch size]
+    joules = seconds * power.above_w[:, :, parallel_index]  # above the floor
+
+    def pass_sum(values: FloatArray) -> float:
+        """Return the sum over operators of ``values``, each interpolated at ``batch``."""
+        at_batch = [np.interp(batch, problem.batches, of_sizes) for of_sizes in values]
+        return float(np.sum(at_batch))
+
+    above_idle_w = power.floor_w - power.idle_w + pass_sum(joules) / pass_sum(seconds)
     watts_per_device = power.idle_w + busy * above_idle_w
     return plan.devices * watts_per_device
-
-
-def _at_batch(values: FloatArray, phase: PhaseProblem, batch: float) -> FloatArray:
-    """Return ``values [operator, batch size]`` interpolated at ``batch``, ``[operator]``."""
-    sizes = phase.problem.batches
-    return np.array([np.interp(batch, sizes, row) for row in values])

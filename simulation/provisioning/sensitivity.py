@@ -11,7 +11,7 @@ from simulation.provisioning.sm_shares import slowdown_at_share
 from simulation.provisioning.workload import PhaseLoad, PhaseProblem
 from simulation.sizing.queueing import mmc_mean_wait
 
-SHARES = np.linspace(0.1, 1.0, 10)
+SM_SHARES = np.linspace(0.1, 1.0, 10)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,9 +55,9 @@ def sensitivity(
     ``problem_of`` builds the problem of a load, in which batch 1 and parallelism 1 come first.
     ``lengths [L]`` are in tokens, ``rates [K]`` in requests/s.
     """
-    tokens, per_s = np.asarray(lengths, np.float64), np.asarray(rates, np.float64)
+    length_tokens, requests_s = np.asarray(lengths, np.float64), np.asarray(rates, np.float64)
     alone = problem_of(service)
-    at_length = [problem_of(replace(service, isl=float(n))) for n in tokens]
+    at_length = [problem_of(replace(service, isl=float(n))) for n in length_tokens]
 
     def by_length(values_of: Callable[[PhaseProblem], FloatArray]) -> FloatArray:
         """Return ``values_of`` operators at batch 1 and parallelism 1, by length: ``[V, L]``."""
@@ -74,38 +74,39 @@ def sensitivity(
     memory_by_length = memory_bytes - least_bytes[:, None] + kv_bytes
     seconds = alone.problem.latency_s[:, 0, 0]
     # Passes per second: one for each prompt, or one for each output token.
-    arrivals = per_s * (1.0 if service.phase == "prefill" else service.osl)
-    slowdown = np.stack([slowdown_at_share(alone.demand, s)[:, 0, 0] for s in SHARES], axis=1)
+    arrivals = requests_s * (1.0 if service.phase == "prefill" else service.osl)
+    slowdown = np.stack([slowdown_at_share(alone.demand, s)[:, 0, 0] for s in SM_SHARES], axis=1)
     compute = alone.demand.compute[:, :1, 0]
     return Sensitivity(
         names=alone.problem.names,
-        lengths=tokens,
+        lengths=length_tokens,
         latency_by_length=latency_s / latency_s[:, :1],
         memory_by_length=memory_by_length,
         data_by_length=transfer_s * (service.gpu.link_bytes_s or 0.0),
         transfer_by_length=transfer_s / latency_s,
         batches=alone.problem.batches,
         latency_by_batch=alone.problem.latency_s[:, :, 0] / seconds[:, None],
-        rates=per_s,
+        rates=requests_s,
         replicas_by_rate=np.floor(arrivals * seconds[:, None]).astype(np.int64) + 1,
-        shares=SHARES,
+        shares=SM_SHARES,
         latency_by_share=slowdown,
         arithmetic_by_length=by_length(lambda phase: phase.demand.compute),
         bandwidth_by_length=by_length(lambda phase: phase.demand.bandwidth),
         wait_by_rate=_waits(arrivals[None], seconds[:, None]),
         wait_by_length=_waits(np.full((1, 1), service.rate), latency_s),
-        sm_use_by_share=np.minimum(compute / slowdown / SHARES, 1.0),
+        sm_use_by_share=np.minimum(compute / slowdown / SM_SHARES, 1.0),
     )
 
 
-def _waits(rates: FloatArray, seconds: FloatArray) -> FloatArray:
+def _waits(rates: FloatArray, service_s: FloatArray) -> FloatArray:
     """Return mean waits in seconds of M/M/R (equations 1, 2) with the fewest stable replicas.
 
-    ``rates`` are arrivals/s, ``seconds`` the service times; the two broadcast.
+    ``rates`` are arrivals/s, ``service_s`` the service times; the two broadcast.
     """
 
-    def wait(rate: float, service_s: float) -> float:
-        """Return the mean wait of one queue."""
-        return mmc_mean_wait(int(rate * service_s) + 1, rate, service_s)
+    def wait(rate: float, seconds: float) -> float:
+        """Return the mean wait of one queue with service time ``seconds``."""
+        fewest_stable = int(rate * seconds) + 1
+        return mmc_mean_wait(fewest_stable, rate, seconds)
 
-    return np.asarray(np.vectorize(wait, otypes=[np.float64])(rates, seconds))
+    return np.asarray(np.vectorize(wait, otypes=[np.float64])(rates, service_s))

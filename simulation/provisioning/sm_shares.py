@@ -21,7 +21,7 @@ from simulation.provisioning.interference import (
 )
 from simulation.provisioning.workload import PhaseProblem
 
-SHARES = np.arange(1, 11) / 10.0  # available shares; MPS accepts whole percents
+SM_SHARES = np.arange(1, 11) / 10.0  # available shares; MPS accepts whole percents
 ROUNDING = 1.0 + 1e-9
 
 
@@ -32,8 +32,9 @@ def slowdown_at_share(demand: Demand, share: float) -> FloatArray:
     """
     slowdown = latency_at_share(1.0, demand.compute, demand.bandwidth, share)
     if demand.table is not None and demand.kinds is not None:
-        for v, kinds in enumerate(demand.kinds):
-            measured = float(measured_at_share(demand.table, SHARED_KINDS[kinds.argmax()], share))
+        for v, kind_shares in enumerate(demand.kinds):
+            main_kind = SHARED_KINDS[kind_shares.argmax()]
+            measured = float(measured_at_share(demand.table, main_kind, share))
             if np.isfinite(measured):
                 slowdown[v] = measured
     return slowdown
@@ -46,10 +47,10 @@ def confined_to_shares(phase: PhaseProblem, max_slowdown: float) -> PhaseProblem
     """
     demand, problem = phase.demand, phase.problem
     share, slowdown = np.ones_like(demand.compute), np.ones_like(demand.compute)
-    for share_of_sms in SHARES[::-1]:
-        slowdown_at = slowdown_at_share(demand, float(share_of_sms))
-        acceptable = slowdown_at <= max_slowdown * ROUNDING
-        share[acceptable], slowdown[acceptable] = share_of_sms, slowdown_at[acceptable]
+    for sm_share in SM_SHARES[::-1]:  # from large to small, so that the smallest is set last
+        slowdown_now = slowdown_at_share(demand, float(sm_share))
+        acceptable = slowdown_now <= max_slowdown * ROUNDING
+        share[acceptable], slowdown[acceptable] = sm_share, slowdown_now[acceptable]
     return replace(
         phase,
         problem=replace(problem, latency_s=problem.latency_s * slowdown),
@@ -59,8 +60,8 @@ def confined_to_shares(phase: PhaseProblem, max_slowdown: float) -> PhaseProblem
             bandwidth=demand.bandwidth / slowdown,
             board=demand.board / slowdown,
             table=None if demand.table is None else demand.table.on_reserved_shares(),
-            apart=True,
-            slower=slowdown,
+            compute_reserved=True,
+            share_slowdown=slowdown,
         ),
         power=replace(phase.power, above_w=phase.power.above_w / slowdown),
     )

@@ -44,19 +44,24 @@ class Choices(NamedTuple):
 
 
 @kernel
-def _erlang_b(before: float, r: int, load: float) -> float:
-    """Return Erlang B (the blocked share) of ``r`` replicas; ``before`` is that of ``r - 1``."""
-    return load * before / (r + load * before)
+def _erlang_b(blocked: float, r: int, load: float) -> float:
+    """Return Erlang B (the share that is blocked) of ``r`` replicas.
+
+    ``blocked`` is that of ``r - 1`` replicas; 1 for none. ``load`` is the mean number of busy
+    replicas.
+    """
+    return load * blocked / (r + load * blocked)
 
 
 @kernel
-def _sojourn(blocked: float, r: int, load: float, service: float, transfer: float) -> float:
-    """Return service + wait + transfer of ``r`` replicas in seconds; ``blocked`` is Erlang B.
+def _sojourn(blocked: float, r: int, load: float, service_s: float, transfer_s: float) -> float:
+    """Return service + wait + transfer of ``r`` replicas in seconds.
 
-    ``load`` is the number of replicas that are busy on average.
+    ``blocked`` is Erlang B of these replicas. ``load`` is the number of replicas that are
+    busy on average.
     """
     waiting_share = r * blocked / (r - load * (1.0 - blocked))  # Erlang C
-    return waiting_share * service / (r - load) + service + transfer
+    return waiting_share * service_s / (r - load) + service_s + transfer_s
 
 
 @kernel
@@ -76,70 +81,77 @@ def sojourn(load: float, replicas: int, service: float, transfer: float) -> floa
 @cached_kernel
 def fewest_servers(
     load: float,
-    service: float,
-    after: float,
-    limit: float,
+    service_s: float,
+    transfer_s: float,
+    limit_s: float,
     bytes_per_s: float,
     free_bytes: float,
     max_replicas: int,
 ) -> int:
-    """Return the fewest replicas that keep ``limit`` and have memory for requests in flight.
+    """Return the fewest replicas that keep ``limit_s`` and have memory for requests in flight.
 
-    0 if more than ``max_replicas`` are needed. A request takes its wait, ``service`` and ``after``,
-    all in seconds like ``limit``. The requests in flight need ``bytes_per_s`` for each second that
-    a request takes. Each replica has ``free_bytes`` for them.
+    0 if more than ``max_replicas`` are needed. ``load`` is the number of replicas that are busy on
+    average. A request takes its wait, ``service_s`` and ``transfer_s``. The requests in flight need
+    ``bytes_per_s`` for each second that a request takes. Each replica has ``free_bytes`` for them.
     """
     blocked = 1.0
     for r in range(1, max_replicas + 1):
         blocked = _erlang_b(blocked, r, load)
         if load < r:
-            sojourn_s = _sojourn(blocked, r, load, service, after)
-            if sojourn_s <= limit and bytes_per_s * sojourn_s <= r * free_bytes:
+            sojourn_s = _sojourn(blocked, r, load, service_s, transfer_s)
+            if sojourn_s <= limit_s and bytes_per_s * sojourn_s <= r * free_bytes:
                 return r
     return 0
 
 
 @cached_kernel
-def sojourns_of_choice(service: Any, transfer: Any, load: Any, replicas: Any, out: Any) -> None:
-    """Fill ``out [V]`` with service + wait + transfer of one choice per operator, in seconds."""
-    for v in range(out.size):
-        out[v] = sojourn(load[v], replicas[v], service[v], transfer[v])
+def sojourns_of_choice(
+    service: Any, transfer: Any, load: Any, replicas: Any, sojourn_s: Any
+) -> None:
+    """Fill ``sojourn_s [V]`` with service + wait + transfer of a choice per operator (seconds)."""
+    for v in range(sojourn_s.size):
+        sojourn_s[v] = sojourn(load[v], replicas[v], service[v], transfer[v])
 
 
 @cached_kernel
-def fill_sojourns(problem: Any, out: Any) -> None:
-    """Fill ``out`` with the sojourn of every choice in seconds; inf if it is unstable.
+def fill_sojourns(problem: Any, sojourn_s: Any) -> None:
+    """Fill ``sojourn_s`` with the sojourn of every choice in seconds; inf if it is unstable.
 
-    ``out`` has the axes operators, batch sizes, parallelisms and replicas (1, 2, ...).
+    ``sojourn_s`` has the axes operators, batch sizes, parallelisms and replicas (1, 2, ...).
+    ``problem`` is ``Operators``.
     """
-    operators, batches, parallelisms, replicas = out.shape
+    operators, batches, parallelisms, replicas = sojourn_s.shape
     for v in range(operators):
         for b in range(batches):
             for p in range(parallelisms):
                 service_s, transfer_s = problem.latency_s[v, b, p], problem.transfer_s[v, b, p]
-                out[v, b, p, :] = np.inf
+                sojourn_s[v, b, p, :] = np.inf
                 if not np.isfinite(service_s):
                     continue
                 load, blocked = problem.rate / problem.batches[b] * service_s, 1.0
                 for r in range(1, replicas + 1):
                     blocked = _erlang_b(blocked, r, load)
                     if load < r:
-                        out[v, b, p, r - 1] = _sojourn(blocked, r, load, service_s, transfer_s)
+                        sojourn_s[v, b, p, r - 1] = _sojourn(
+                            blocked, r, load, service_s, transfer_s
+                        )
 
 
 @cached_kernel
-def fill_frontiers(problem: Any, replicas: int, fewest: Any, low: Any, which: Any) -> None:
-    """Fill ``low[v, n]`` with the least sojourn in seconds of operator ``v`` on at most n slots.
+def fill_frontiers(
+    problem: Any, replicas: int, fewest: Any, least_s: Any, best_choice: Any
+) -> None:
+    """Fill ``least_s[v, n]`` with the least sojourn (seconds) of operator ``v`` on up to n slots.
 
-    ``which[v, n]`` gets the choice with it, as index into an array ``[B, P, R]``. ``replicas`` is
-    R, the most replicas. ``fewest [V, B, P]`` are the fewest that fit in memory. Most batches and
-    parallelisms are skipped: even without a wait they are no faster than the choices found for
-    their slots.
+    ``best_choice[v, n]`` gets the choice with it, as index into an array ``[B, P, R]``.
+    ``replicas`` is R, the most replicas. ``fewest [V, B, P]`` are the fewest that fit in memory.
+    ``problem`` is ``Operators``. Most batches and parallelisms are skipped: even without a wait
+    they are no faster than the choices found for their slots.
     """
     operators, batches, parallelisms = problem.latency_s.shape
-    most_slots = low.shape[1] - 1
+    most_slots = least_s.shape[1] - 1
     for v in range(operators):
-        low[v, :] = np.inf
+        least_s[v, :] = np.inf
         for p in range(parallelisms):
             slots_of_replica = problem.parallel[p]
             for b in range(batches):
@@ -149,24 +161,28 @@ def fill_frontiers(problem: Any, replicas: int, fewest: Any, low: Any, which: An
                 load = problem.rate / problem.batches[b] * service_s
                 if load >= replicas:
                     continue
-                first = max(int(load) + 1, fewest[v, b, p])  # replicas: stable, and within memory
+                # The fewest replicas that are stable, and fit in memory
+                fewest_here = max(int(load) + 1, fewest[v, b, p])
                 without_wait_s = service_s + transfer_s
-                if first > replicas or low[v, slots_of_replica * first] <= without_wait_s:
+                if (
+                    fewest_here > replicas
+                    or least_s[v, slots_of_replica * fewest_here] <= without_wait_s
+                ):
                     continue
                 blocked = 1.0
                 for r in range(1, replicas + 1):
                     blocked = _erlang_b(blocked, r, load)
-                    if r < first:
+                    if r < fewest_here:
                         continue
                     slots = slots_of_replica * r
                     # No number of replicas is faster than service and transfer alone.
-                    if low[v, slots] <= without_wait_s:
+                    if least_s[v, slots] <= without_wait_s:
                         break
                     sojourn_s = _sojourn(blocked, r, load, service_s, transfer_s)
                     # Also the best choice of more slots, up to those with a faster one.
-                    while slots <= most_slots and low[v, slots] > sojourn_s:
-                        low[v, slots] = sojourn_s
-                        which[v, slots] = (b * parallelisms + p) * replicas + r - 1
+                    while slots <= most_slots and least_s[v, slots] > sojourn_s:
+                        least_s[v, slots] = sojourn_s
+                        best_choice[v, slots] = (b * parallelisms + p) * replicas + r - 1
                         slots += 1
 
 
@@ -188,20 +204,26 @@ def longest_path(sojourn_s: Any, graph: Graph, ends: Any) -> float:
 
 @kernel
 def _cheapest_pick(
-    operator: int, pick: int, choices: Choices, sojourn_s: Any, slo: float, graph: Graph, ends: Any
+    operator: int,
+    known_pick: int,
+    choices: Choices,
+    sojourn_s: Any,
+    limit_s: float,
+    graph: Graph,
+    ends: Any,
 ) -> int:
-    """Return the first position on the frontier of ``operator`` that keeps the limit ``slo``.
+    """Return the first position on the frontier of ``operator`` that keeps the limit ``limit_s``.
 
-    It is the cheapest choice up to ``pick``, which is known to keep the limit (seconds). All other
+    It is the cheapest choice up to ``known_pick``, which is known to keep the limit. All other
     operators keep their ``sojourn_s [V]``. ``ends [V]`` is a work array.
     """
     present_s = sojourn_s[operator]
     # Cheaper choices have longer sojourns, so bisection finds the cheapest.
-    low, high = 0, pick
+    low, high = 0, known_pick
     while low < high:
         middle = (low + high) // 2
         sojourn_s[operator] = choices.sojourn_s[choices.first[operator] + middle]
-        if longest_path(sojourn_s, graph, ends) <= slo:
+        if longest_path(sojourn_s, graph, ends) <= limit_s:
             high = middle
         else:
             low = middle + 1
@@ -210,18 +232,18 @@ def _cheapest_pick(
 
 
 @cached_kernel
-def improve_choices(choices: Choices, graph: Graph, slo: float, picks: Any) -> bool:
+def improve_choices(choices: Choices, graph: Graph, limit_s: float, picks: Any) -> bool:
     """Move ``picks`` along the frontiers until the limit is kept, then release unneeded slots.
 
     ``picks [V]`` has the choice of each operator as a position on its frontier, and is changed in
-    place. ``slo`` is the limit in seconds. Returns False if no remaining choice shortens the path.
+    place. Returns False if no remaining choice shortens the path.
     """
     sojourn_s = np.empty(picks.size)
     for operator in range(picks.size):
         _pick(operator, picks[operator], choices, picks, sojourn_s)
-    if not _speed_up(choices, graph, slo, picks, sojourn_s):
+    if not _speed_up(choices, graph, limit_s, picks, sojourn_s):
         return False
-    _release_slots(choices, graph, slo, picks, sojourn_s)
+    _release_slots(choices, graph, limit_s, picks, sojourn_s)
     return True
 
 
@@ -240,15 +262,17 @@ def _added_slots(choices: Choices, picks: Any, operator: int, pick: int) -> floa
 
 
 @kernel
-def _speed_up(choices: Choices, graph: Graph, slo: float, picks: Any, sojourn_s: Any) -> bool:
-    """Move ``picks [V]`` to faster choices until the critical path keeps ``slo``; return success.
+def _speed_up(choices: Choices, graph: Graph, limit_s: float, picks: Any, sojourn_s: Any) -> bool:
+    """Move ``picks [V]`` to faster choices until the critical path keeps ``limit_s``.
+
+    Return False if no faster choice shortens it enough.
 
     The choice that shortens the path most per slot comes first. ``sojourn_s [V]`` are those of
     ``picks``; both are changed in place.
     """
     first, ends = choices.first, np.zeros(picks.size)
-    while longest_path(sojourn_s, graph, ends) > slo:
-        best_operator, best_pick = _best_step(choices, graph, slo, picks, sojourn_s, ends)
+    while longest_path(sojourn_s, graph, ends) > limit_s:
+        best_operator, best_pick = _best_step(choices, graph, limit_s, picks, sojourn_s, ends)
         if best_operator >= 0:
             _pick(best_operator, best_pick, choices, picks, sojourn_s)
             continue
@@ -265,11 +289,11 @@ def _speed_up(choices: Choices, graph: Graph, slo: float, picks: Any, sojourn_s:
 
 @kernel
 def _best_step(
-    choices: Choices, graph: Graph, slo: float, picks: Any, sojourn_s: Any, ends: Any
+    choices: Choices, graph: Graph, limit_s: float, picks: Any, sojourn_s: Any, ends: Any
 ) -> tuple[int, int]:
     """Return the operator and its faster choice that shorten the path most per slot.
 
-    The operator is -1 if none shortens it. Latency below the limit ``slo`` does not count. For the
+    The operator is -1 if none shortens it. Latency below ``limit_s`` does not count. For the
     arrays see ``_speed_up``; ``ends [V]`` is a work array.
     """
     first = choices.first
@@ -280,7 +304,7 @@ def _best_step(
         for pick in range(picks[operator] + 1, first[operator + 1] - first[operator]):  # faster
             sojourn_s[operator] = choices.sojourn_s[first[operator] + pick]
             new_latency_s = longest_path(sojourn_s, graph, ends)
-            shorter_s = latency_s - max(new_latency_s, slo)
+            shorter_s = latency_s - max(new_latency_s, limit_s)
             gain = shorter_s / _added_slots(choices, picks, operator, pick)
             if gain > best_gain:
                 best_gain, best_operator, best_pick = gain, operator, pick
@@ -289,8 +313,10 @@ def _best_step(
 
 
 @kernel
-def _release_slots(choices: Choices, graph: Graph, slo: float, picks: Any, sojourn_s: Any) -> None:
-    """Move ``picks [V]`` to cheaper choices as long as the critical path keeps ``slo``.
+def _release_slots(
+    choices: Choices, graph: Graph, limit_s: float, picks: Any, sojourn_s: Any
+) -> None:
+    """Move ``picks [V]`` to cheaper choices as long as the critical path keeps ``limit_s``.
 
     The largest saving of slots comes first. If no operator alone can release slots, one takes slots
     so that another releases more. ``sojourn_s [V]`` are those of ``picks``; both are changed.
@@ -298,12 +324,18 @@ def _release_slots(choices: Choices, graph: Graph, slo: float, picks: Any, sojou
     first, count = choices.first, picks.size
     ends = np.zeros(count)
     while True:
-        best_saving, shrinking, small_pick, growing, large_pick = 0.0, -1, 0, -1, 0
+        best_saving, shrinking_operator, small_pick, growing_operator, large_pick = (
+            0.0,
+            -1,
+            0,
+            -1,
+            0,
+        )
         for u in range(count):
-            pick = _cheapest_pick(u, picks[u], choices, sojourn_s, slo, graph, ends)
+            pick = _cheapest_pick(u, picks[u], choices, sojourn_s, limit_s, graph, ends)
             saving = -_added_slots(choices, picks, u, pick)
             if saving > best_saving:
-                best_saving, shrinking, small_pick = saving, u, pick
+                best_saving, shrinking_operator, small_pick = saving, u, pick
         if best_saving == 0:
             # No operator alone can shrink: let operator v grow so that u shrinks by more.
             for v in range(count):
@@ -315,14 +347,14 @@ def _release_slots(choices: Choices, graph: Graph, slo: float, picks: Any, sojou
                     for u in range(count):
                         if u == v:
                             continue
-                        pick = _cheapest_pick(u, picks[u], choices, sojourn_s, slo, graph, ends)
+                        pick = _cheapest_pick(u, picks[u], choices, sojourn_s, limit_s, graph, ends)
                         saving = -_added_slots(choices, picks, u, pick) - cost
                         if saving > best_saving:
-                            best_saving, shrinking, small_pick = saving, u, pick
-                            growing, large_pick = v, larger
+                            best_saving, shrinking_operator, small_pick = saving, u, pick
+                            growing_operator, large_pick = v, larger
                 sojourn_s[v] = present_s
         if best_saving == 0:
             return
-        _pick(shrinking, small_pick, choices, picks, sojourn_s)
-        if growing >= 0:
-            _pick(growing, large_pick, choices, picks, sojourn_s)
+        _pick(shrinking_operator, small_pick, choices, picks, sojourn_s)
+        if growing_operator >= 0:
+            _pick(growing_operator, large_pick, choices, picks, sojourn_s)

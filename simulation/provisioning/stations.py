@@ -32,8 +32,9 @@ from simulation.performance.curves import iteration_seconds
 from simulation.provisioning.station_state import Graph, Passes, ReplayState, initial_state
 
 NEVER = np.inf
-FLYING, FREE, VISITED, NEXT_PASS = range(4)  # indices of ReplayState.count
-LANDS, SLOT = range(2)  # columns of ReplayState.transfer_heap, a heap
+# Indices of ReplayState.count
+IN_TRANSIT, FREE_SLOTS, VISITS, NEXT_PASS = range(4)
+ARRIVAL, SLOT = range(2)  # columns of ReplayState.transfer_heap, a heap
 STATION, FIRST = range(2)  # columns of ReplayState.transfers
 PROMPT, DECODE = range(2)  # columns of Graph.visited and Graph.predecessor_count
 
@@ -141,43 +142,48 @@ def _enqueue(graph: Graph, run: ReplayState, station: int, request: int) -> None
 
 @kernel
 def _sort_queue(
-    after: IntArray, head: IntArray, tail: IntArray, key: FloatArray, station: int, queue: int
+    next_in_list: IntArray,
+    head: IntArray,
+    tail: IntArray,
+    key: FloatArray,
+    station: int,
+    queue: int,
 ) -> None:
     """Sort the waiting requests of ``queue`` of ``station`` by ``key``, by insertion sort.
 
-    The queue is a linked list: ``after`` is ``ReplayState.next_in_list``. Ties are in order of
-    arrival. Sorting happens when a batch starts. At each arrival, it would make the whole replay
-    three times as slow.
+    The queue is a linked list: ``next_in_list`` is that of ``ReplayState``, and ``head`` and
+    ``tail`` have the ends of all queues. Ties are in order of arrival. Sorting happens when a batch
+    starts. At each arrival, it would make the whole replay three times as slow.
     """
     last = head[queue]  # the end of the sorted part
-    while after[station, last] >= 0:
-        request = after[station, last]
+    while next_in_list[station, last] >= 0:
+        request = next_in_list[station, last]
         if key[last] <= key[request]:
             last = request
             continue
-        # Take the request out, and insert it between ``before`` and ``behind``.
-        after[station, last] = after[station, request]
-        before, behind = -1, head[queue]
-        while key[behind] <= key[request]:
-            before, behind = behind, after[station, behind]
-        after[station, request] = behind
-        if before < 0:
+        # Take the request out, and insert it between ``left`` and ``right``.
+        next_in_list[station, last] = next_in_list[station, request]
+        left, right = -1, head[queue]
+        while key[right] <= key[request]:
+            left, right = right, next_in_list[station, right]
+        next_in_list[station, request] = right
+        if left < 0:
             head[queue] = request
         else:
-            after[station, before] = request
+            next_in_list[station, left] = request
     tail[queue] = last
 
 
 @kernel
-def _append(after: Any, station: int, first: int, last: int, request: int) -> int:
-    """Append ``request`` to a list of requests of ``station``; return the first of the list.
+def _append(next_in_list: Any, station: int, head: int, tail: int, request: int) -> int:
+    """Append ``request`` to a list of requests of ``station``; return the head of the list.
 
-    ``after`` is ``ReplayState.next_in_list``. ``first`` and ``last`` are -1 for an empty list.
+    ``next_in_list`` is that of ``ReplayState``. ``head`` and ``tail`` are -1 for an empty list.
     """
-    if last < 0:
+    if tail < 0:
         return request
-    after[station, last] = request
-    return first
+    next_in_list[station, tail] = request
+    return head
 
 
 @inlined_kernel
@@ -192,15 +198,15 @@ def _take_batch(graph: Graph, requests: Passes, run: ReplayState, queue: int, st
 
     Returns its first request (``run.next_in_list`` links the others), its decoding sequences, their
     KV tokens, its prompt tokens, and their query-key pairs. Without a token budget of the station,
-    a batch has up to ``graph.max_batch`` requests. With one, it has up to so many sequences, and
-    prompts up to the budget; the first prompt always fits.
+    a batch has up to ``graph.max_batch`` requests. With one, it has up to ``graph.max_batch``
+    sequences, and prompts up to the budget; the first prompt always fits.
     """
-    after, max_batch = run.next_in_list, graph.max_batch[station]
+    next_in_list, max_batch = run.next_in_list, graph.max_batch[station]
     budget = graph.token_budget[station]
     has_budget, prompts_full = budget < NEVER, False
-    # Ends of two linked lists: the batch, and the requests that were passed over.
-    first, last, first_waiting, last_waiting = -1, -1, -1, -1
-    decodes, prompts, context, tokens, pairs = 0, 0, 0.0, 0.0, 0.0
+    # Ends of two linked lists: the batch, and the requests that were skipped.
+    batch_head, batch_tail, skipped_head, skipped_tail = -1, -1, -1, -1
+    decodes, prompts, kv_tokens, prompt_tokens, attention_pairs = 0, 0, 0.0, 0.0, 0.0
     request = run.queue_head[queue]
     while request >= 0:
         is_full = decodes + prompts >= max_batch
@@ -208,42 +214,43 @@ def _take_batch(graph: Graph, requests: Passes, run: ReplayState, queue: int, st
             is_full = is_full and prompts_full and decodes >= max_batch
         if is_full:
             break
-        following = after[station, request]
+        next_request = next_in_list[station, request]
         if _in_prompt(requests, run, request):
-            chunk = float(requests.isl[request]) / requests.chunks[request]  # tokens of the next
-            exceeds = has_budget and prompts > 0 and tokens + chunk > budget
+            chunk = float(requests.isl[request]) / requests.chunks[request]  # tokens
+            exceeds = has_budget and prompts > 0 and prompt_tokens + chunk > budget
             # A later, shorter prompt must not overtake one that did not fit.
             prompts_full = prompts_full or exceeds
-            taken = not prompts_full
-            if taken:
+            joins = not prompts_full
+            if joins:
                 prompts += 1
-                tokens += chunk
+                prompt_tokens += chunk
                 # Each token attends to the chunks before, and to half of its own on average.
-                pairs += chunk * (run.passes_done[request] * chunk + 0.5 * chunk)
+                attention_pairs += chunk * (run.passes_done[request] * chunk + 0.5 * chunk)
         else:
-            taken = decodes < max_batch
-            if taken:
+            joins = decodes < max_batch
+            if joins:
                 decodes += 1
-                context += float(requests.isl[request]) + 1.0 + run.passes_done[request]
-                context -= requests.chunks[request]
-        if taken:
-            first, last = _append(after, station, first, last, request), request
+                kv_tokens += float(requests.isl[request]) + 1.0 + run.passes_done[request]
+                kv_tokens -= requests.chunks[request]
+        if joins:
+            batch_head = _append(next_in_list, station, batch_head, batch_tail, request)
+            batch_tail = request
         else:
-            first_waiting = _append(after, station, first_waiting, last_waiting, request)
-            last_waiting = request
-        request = following
-    after[station, last] = -1
-    # The queue keeps what was passed over, then what was not reached (from ``request`` on).
-    if last_waiting < 0:
+            skipped_head = _append(next_in_list, station, skipped_head, skipped_tail, request)
+            skipped_tail = request
+        request = next_request
+    next_in_list[station, batch_tail] = -1
+    # The queue keeps what was skipped, then what was not reached (from ``request`` on).
+    if skipped_tail < 0:
         run.queue_head[queue] = request
     else:
-        run.queue_head[queue] = first_waiting
-        after[station, last_waiting] = request
+        run.queue_head[queue] = skipped_head
+        next_in_list[station, skipped_tail] = request
         if request < 0:
-            run.queue_tail[queue] = last_waiting
+            run.queue_tail[queue] = skipped_tail
     run.waiting[queue] -= decodes + prompts
-    run.count[VISITED] += decodes + prompts
-    return first, decodes, context, tokens, pairs
+    run.count[VISITS] += decodes + prompts
+    return batch_head, decodes, kv_tokens, prompt_tokens, attention_pairs
 
 
 @inlined_kernel
@@ -254,12 +261,14 @@ def _start_batch(
     station = graph.station_of[replica]
     if requests.by_key and _in_prompt(requests, run, run.queue_head[queue]):
         _sort_queue(run.next_in_list, run.queue_head, run.queue_tail, requests.key, station, queue)
-    first, decodes, context, tokens, pairs = _take_batch(graph, requests, run, queue, station)
+    batch_head, decodes, kv_tokens, prompt_tokens, attention_pairs = _take_batch(
+        graph, requests, run, queue, station
+    )
     if run.waiting[queue] > 0:
         _note_queue(run, queue)
     curve = graph.curves[graph.curve_offset[station] : graph.curve_offset[station + 1]]
-    seconds = iteration_seconds(curve, float(decodes), context, tokens, pairs)
-    run.batch_head[replica] = first
+    seconds = iteration_seconds(curve, float(decodes), kv_tokens, prompt_tokens, attention_pairs)
+    run.batch_head[replica] = batch_head
     run.work_left_s[replica], run.work_updated_s[replica] = seconds, now_s
     _change_load(graph, run, replica, 1.0, now_s)
     run.slowdown[replica] = _slowdown(graph, run, replica)
@@ -354,9 +363,9 @@ def _assign_replicas(graph: Graph, requests: Passes, run: ReplayState, request: 
 def _release_replicas(
     graph: Graph, requests: Passes, run: ReplayState, request: int, decodes: bool
 ) -> None:
-    """Release the replicas of ``request`` at its sticky stations.
+    """Release the replicas of ``request`` at some of its sticky stations.
 
-    With ``decodes``, at those that decoding visits, else at those that only prompts visit.
+    If ``decodes``, at those that decoding visits, else at those that only prompts visit.
     """
     first_station, end = _stations_of_service(graph, requests.service[request])
     for station in range(first_station, end):
@@ -387,22 +396,22 @@ def _deliver(graph: Graph, requests: Passes, run: ReplayState, station: int, fir
 
 
 @inlined_kernel
-def _start_transfer(run: ReplayState, station: int, first: int, lands_s: float) -> None:
-    """Start the transfer of a finished batch of ``station``, which arrives at time ``lands_s``.
+def _start_transfer(run: ReplayState, station: int, batch_head: int, arrives_s: float) -> None:
+    """Start the transfer of a finished batch of ``station``, which ends at time ``arrives_s``.
 
-    ``first`` is the first request of the batch.
+    ``batch_head`` is the first request of the batch.
     """
-    run.count[FREE] -= 1
-    slot = run.free_slots[run.count[FREE]]
-    run.transfers[slot, STATION], run.transfers[slot, FIRST] = station, first
+    run.count[FREE_SLOTS] -= 1
+    slot = run.free_slots[run.count[FREE_SLOTS]]
+    run.transfers[slot, STATION], run.transfers[slot, FIRST] = station, batch_head
     # Append to the heap, and move up while the parent is later.
-    heap, i = run.transfer_heap, run.count[FLYING]
-    run.count[FLYING] += 1
-    while i > 0 and heap[(i - 1) // 2, LANDS] > lands_s:
-        parent = (i - 1) // 2
-        heap[i, LANDS], heap[i, SLOT] = heap[parent, LANDS], heap[parent, SLOT]
-        i = parent
-    heap[i, LANDS], heap[i, SLOT] = lands_s, slot
+    heap, position = run.transfer_heap, run.count[IN_TRANSIT]
+    run.count[IN_TRANSIT] += 1
+    while position > 0 and heap[(position - 1) // 2, ARRIVAL] > arrives_s:
+        parent = (position - 1) // 2
+        heap[position, ARRIVAL], heap[position, SLOT] = heap[parent, ARRIVAL], heap[parent, SLOT]
+        position = parent
+    heap[position, ARRIVAL], heap[position, SLOT] = arrives_s, slot
 
 
 @inlined_kernel
@@ -410,21 +419,21 @@ def _finish_transfer(run: ReplayState) -> int:
     """Remove the transfer that arrives first, and return its slot in ``run.transfers``."""
     heap = run.transfer_heap
     slot = int(heap[0, SLOT])
-    run.count[FLYING] -= 1
-    size = run.count[FLYING]
+    run.count[IN_TRANSIT] -= 1
+    size = run.count[IN_TRANSIT]
     # The last entry takes the place of the first, and moves down while a child is earlier.
-    lands_s, last_slot, i = heap[size, LANDS], heap[size, SLOT], 0
-    while 2 * i + 1 < size:
-        child = 2 * i + 1
-        if child + 1 < size and heap[child + 1, LANDS] < heap[child, LANDS]:
+    arrives_s, last_slot, position = heap[size, ARRIVAL], heap[size, SLOT], 0
+    while 2 * position + 1 < size:
+        child = 2 * position + 1
+        if child + 1 < size and heap[child + 1, ARRIVAL] < heap[child, ARRIVAL]:
             child += 1
-        if heap[child, LANDS] >= lands_s:
+        if heap[child, ARRIVAL] >= arrives_s:
             break
-        heap[i, LANDS], heap[i, SLOT] = heap[child, LANDS], heap[child, SLOT]
-        i = child
-    heap[i, LANDS], heap[i, SLOT] = lands_s, last_slot
-    run.free_slots[run.count[FREE]] = slot
-    run.count[FREE] += 1
+        heap[position, ARRIVAL], heap[position, SLOT] = heap[child, ARRIVAL], heap[child, SLOT]
+        position = child
+    heap[position, ARRIVAL], heap[position, SLOT] = arrives_s, last_slot
+    run.free_slots[run.count[FREE_SLOTS]] = slot
+    run.count[FREE_SLOTS] += 1
     return slot
 
 
@@ -454,10 +463,10 @@ def _finish_batch(
 ) -> int:
     """End the batch of ``replica``, and start its transfer to the next stations.
 
-    Returns the first request of the batch if it has arrived there at once, else -1. Also ends the
-    pass of requests that have visited every station.
+    Returns the first request of the batch if it arrives at the next stations at once, else -1. Also
+    ends the pass of requests that have visited every station.
     """
-    station, first = graph.station_of[replica], run.batch_head[replica]
+    station, batch_head = graph.station_of[replica], run.batch_head[replica]
     run.batch_head[replica] = -1
     _change_load(graph, run, replica, -1.0, now_s)
     _update_end(run, replica, NEVER)
@@ -469,7 +478,7 @@ def _finish_batch(
         run.idle_count[station] += 1
     if run.waiting[queue] > 0:
         _note_queue(run, queue)
-    sent_rows, request = 0.0, first  # rows: tokens, or sequences
+    sent_rows, request = 0.0, batch_head  # rows: prompt tokens, or sequences
     while request >= 0:
         following = run.next_in_list[station, request]
         in_prompt = _in_prompt(requests, run, request)
@@ -487,8 +496,8 @@ def _finish_batch(
         sent_s = max(now_s, run.link_free_s[device]) + sent_rows * graph.row_s[station]
         run.link_free_s[device] = sent_s
     if sent_s + graph.hop_s[station] <= now_s:
-        return int(first)
-    _start_transfer(run, station, first, sent_s + graph.hop_s[station])
+        return int(batch_head)
+    _start_transfer(run, station, batch_head, sent_s + graph.hop_s[station])
     return -1
 
 
@@ -499,24 +508,24 @@ def _replay_loop(graph: Graph, requests: Passes, run: ReplayState) -> None:
     arrived = 0  # number of requests
     while True:
         # At equal times, ends of batches come first, then transfers, then arrivals.
-        arrives_s = requests.arrival_s[arrived] if arrived < count else NEVER
-        ends_s = run.end_tree[1]
-        lands_s = run.transfer_heap[0, LANDS] if run.count[FLYING] > 0 else NEVER
-        now_s = min(arrives_s, ends_s, lands_s)
+        request_s = requests.arrival_s[arrived] if arrived < count else NEVER
+        batch_end_s = run.end_tree[1]
+        transfer_s = run.transfer_heap[0, ARRIVAL] if run.count[IN_TRANSIT] > 0 else NEVER
+        now_s = min(request_s, batch_end_s, transfer_s)
         if now_s == NEVER:
             break
-        station, first = 0, -1  # a batch that reaches the next stations now; -1: none
-        if ends_s == now_s:
+        station, batch_head = 0, -1  # a batch that reaches the next stations now; -1: none
+        if batch_end_s == now_s:
             replica = _earliest_end(run)
             station = graph.station_of[replica]
-            first = _finish_batch(graph, requests, run, replica, now_s)
-        elif lands_s == now_s:
+            batch_head = _finish_batch(graph, requests, run, replica, now_s)
+        elif transfer_s == now_s:
             slot = _finish_transfer(run)
-            station, first = run.transfers[slot, STATION], run.transfers[slot, FIRST]
+            station, batch_head = run.transfers[slot, STATION], run.transfers[slot, FIRST]
         else:
             arrived += 1
-        if first >= 0:
-            _deliver(graph, requests, run, station, first)
+        if batch_head >= 0:
+            _deliver(graph, requests, run, station, batch_head)
         # Requests with another pass come before new admissions.
         for i in range(run.count[NEXT_PASS]):
             _begin_pass(graph, requests, run, run.next_pass[i])

@@ -13,9 +13,11 @@ from simulation.arrays import FloatArray, IntArray
 from simulation.provisioning.placement import Placement
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem
 
-APART = 1e3  # extra weight over all traffic, to keep shards of one replica on one node
-MOST = 256  # most devices for which pairs are exchanged
-ROUNDS = 50
+SAME_REPLICA_WEIGHT = (
+    1e3  # extra weight over all traffic, to keep shards of one replica on one node
+)
+MAX_DEVICES = 256  # most devices for which pairs are exchanged
+MAX_EXCHANGES = 50
 
 
 def output_traffic(problem: OperatorProblem, plan: OperatorPlan) -> FloatArray:
@@ -66,17 +68,19 @@ def renumber_by_affinity(
     never exceeds that of the given order.
     """
     count = placement.devices
-    if not per_node < count <= MOST:
+    if not per_node < count <= MAX_DEVICES:
         return placement
     flow = traffic(placement, sent, edges)
-    weight = flow + APART * max(float(flow.sum()), 1.0) * _same_replica_mask(placement)
+    same_replica_weight = SAME_REPLICA_WEIGHT * max(float(flow.sum()), 1.0)
+    weight = flow + same_replica_weight * _same_replica_mask(placement)
     as_is = np.arange(count) // per_node
-    from_filled = _exchange_devices(weight, _fill_nodes(weight, per_node))
-    from_as_is = _exchange_devices(weight, as_is)
-    # Node of each device, in the arrangement with the least traffic between nodes.
-    node = min(
-        (as_is, from_filled, from_as_is), key=lambda arranged: share_across_nodes(weight, arranged)
+    arrangements = (
+        as_is,
+        _exchange_devices(weight, _fill_nodes(weight, per_node)),
+        _exchange_devices(weight, as_is),
     )
+    # Node of each device, in the arrangement with the least traffic between nodes
+    node = min(arrangements, key=lambda arrangement: share_across_nodes(weight, arrangement))
     number = np.empty(count, np.int64)  # new number of each device
     number[np.argsort(node, kind="stable")] = np.arange(count)
     order = np.argsort(number)
@@ -92,9 +96,10 @@ def renumber_by_affinity(
 def _same_replica_mask(placement: Placement) -> FloatArray:
     """Return 1 for pairs of devices with shards of the same replica, else 0, ``[D, D]``."""
     same_replica = np.zeros((placement.devices, placement.devices))
+    # A number for every pair of operator and replica number
     replica = placement.operator * (1 + int(placement.replica.max())) + placement.replica
-    for instance in np.unique(replica):
-        devices = placement.device[replica == instance]
+    for one_replica in np.unique(replica):
+        devices = placement.device[replica == one_replica]
         same_replica[np.ix_(devices, devices)] = 1.0
     np.fill_diagonal(same_replica, 0.0)
     return same_replica
@@ -124,21 +129,22 @@ def _exchange_devices(weight: FloatArray, node: IntArray) -> IntArray:
     """Return the node of each device after exchanges of pairs between nodes, the best one first.
 
     Each reduces the traffic between nodes. ``weight [D, D]`` is the traffic between devices.
+    ``node [D]`` is the node of each device before.
     """
     node = node.copy()
-    rows = np.arange(len(node))
-    for _ in range(ROUNDS):
+    devices = np.arange(len(node))
+    for _ in range(MAX_EXCHANGES):
         nodes = range(node.max() + 1)
-        to_node = np.stack([weight[:, node == one].sum(axis=1) for one in nodes], axis=1)
-        to_own_node = to_node[rows, node]
-        to_other_node = to_node[:, node]  # of each device to the node of each other device
+        # [D, nodes] traffic of each device to each node
+        to_node = np.stack([weight[:, node == number].sum(axis=1) for number in nodes], axis=1)
+        to_own_node = to_node[devices, node]
+        to_other_node = to_node[:, node]  # [D, D] of each device to the node of each other device
         after = to_other_node + to_other_node.T  # within nodes, of both devices after the exchange
         # The traffic between the two exchanged devices stays, hence ``- 2.0 * weight``.
         gain = after - to_own_node[:, None] - to_own_node[None, :] - 2.0 * weight
         gain[node[:, None] == node] = 0.0
-        best = np.unravel_index(gain.argmax(), gain.shape)
-        if gain[best] <= 1e-12 * weight.sum():
+        first, second = np.unravel_index(gain.argmax(), gain.shape)
+        if gain[first, second] <= 1e-12 * weight.sum():
             break
-        exchanged = list(best)
-        node[exchanged] = node[exchanged[::-1]]
+        node[[first, second]] = node[[second, first]]
     return node

@@ -19,12 +19,12 @@ from simulation.provisioning.replay import CurveKey, LevelReplay, Requests
 from simulation.provisioning.workload import PhaseLoad, PhaseProblem
 
 STEP = 1.05  # ratio between the values to which demand is rounded
-VISITS = 4_000_000  # most visits of requests at stations in one replay of all sampled windows
-FEWEST, MOST = 12, 200  # number of sampled windows
+MAX_VISITS = 4_000_000  # most visits of requests at stations in one replay of all sampled windows
+MIN_WINDOWS, MAX_WINDOWS = 12, 200  # number of sampled windows
 # Time that is replayed before and after a window, as a multiple of the time that a request takes at
 # the latency limit
-PROMPT_LIMITS = 4.0  # for prompts
-SEQUENCE_LIMITS = 1.0  # for decoding sequences
+PROMPT_MARGIN_LIMITS = 4.0  # for prompts
+SEQUENCE_MARGIN_LIMITS = 1.0  # for decoding sequences
 
 
 DemandKey = tuple[int, int]  # rate at the operators and tokens of a pass, as exponents of STEP
@@ -57,6 +57,7 @@ def windows_of(
         """Return the mean length in each window, ``[W]``."""
         total = np.bincount(window, weights=np.asarray(lengths, np.float64))
         means = np.divide(total, count, out=np.full(count.size, np.nan), where=count > 0)
+        # Index among the windows with requests of the nearest one at or before each window
         with_requests = np.flatnonzero(count > 0)
         nearest = np.searchsorted(with_requests, np.arange(count.size), side="right") - 1
         return np.asarray(means[with_requests[np.maximum(nearest, 0)]], np.float64)
@@ -91,11 +92,14 @@ def demand_of_previous_block(windows: Windows, every: int) -> Windows:
     it uses its own.
     """
     blocks = block_means(windows, every)
-    first_of_previous_block = np.maximum(np.arange(blocks.requests_s.size) // every - 1, 0) * every
-    rate, isl, osl = (
-        values[first_of_previous_block] for values in (blocks.requests_s, blocks.isl, blocks.osl)
+    block = np.arange(blocks.requests_s.size) // every
+    first_of_previous_block = np.maximum(block - 1, 0) * every
+    return Windows(
+        blocks.seconds,
+        blocks.requests_s[first_of_previous_block],
+        blocks.isl[first_of_previous_block],
+        blocks.osl[first_of_previous_block],
     )
-    return Windows(blocks.seconds, rate, isl, osl)
 
 
 def rounded_demands(windows: Windows, phase: str, headroom: float = 0.0) -> list[DemandKey]:
@@ -135,22 +139,22 @@ class SampledWindows:
         ``stations`` is the number of stations at the finest level.
         """
         self.seconds, self.requests, self.device_bytes = windows.seconds, requests, device_bytes
-        passes, limits = np.ones_like(requests.osl), PROMPT_LIMITS
+        passes, limits = np.ones_like(requests.osl), PROMPT_MARGIN_LIMITS
         if service.phase != "prefill":
-            passes, limits = np.maximum(requests.osl - 1, 1), SEQUENCE_LIMITS
+            passes, limits = np.maximum(requests.osl - 1, 1), SEQUENCE_MARGIN_LIMITS
         # Seconds of requests that are replayed before and after a window.
-        self.around_s = limits * service.slo_s * float(passes.mean())
+        self.margin_s = limits * service.slo_s * float(passes.mean())
         visits_per_window = float(passes.sum()) * stations / windows.requests_s.size
         # Each window is replayed with requests before and after it.
-        visits_per_window *= 1.0 + 2.0 * self.around_s / self.seconds
+        visits_per_window *= 1.0 + 2.0 * self.margin_s / self.seconds
         # The windows of requests that are evenly spaced among all requests
-        count = int(np.clip(VISITS / visits_per_window, FEWEST, MOST))
+        count = int(np.clip(MAX_VISITS / visits_per_window, MIN_WINDOWS, MAX_WINDOWS))
         ends = np.cumsum(windows.requests_s)
         ranks = (np.arange(count) + 0.5) / count * ends[-1]
         self.picked = np.minimum(np.searchsorted(ends, ranks, side="right"), ends.size - 1)
         self._attainments: dict[tuple[int, int], float] = {}
         # Keeps levels alive, because ``id`` of a deleted one may be reused.
-        self._kept: list[Level] = []
+        self._replayed_levels: list[Level] = []
         self._curves: dict[CurveKey, Curve] = {}
 
     def attainment(self, plans: list[tuple[Level, PhaseProblem] | None]) -> float:
@@ -169,7 +173,7 @@ class SampledWindows:
             if (w, id(level)) not in self._attainments:
                 replay = LevelReplay(phase, [self._requests_around(w)], self.device_bytes)
                 replay.curves = self._curves
-                self._kept.append(level)  # so that no other level gets its id
+                self._replayed_levels.append(level)  # so that no other level gets its id
                 self._attainments[w, id(level)] = replay.latency_of(level).attainment
             attainments.append(self._attainments[w, id(level)])
         return float(np.mean(attainments))
@@ -178,7 +182,7 @@ class SampledWindows:
         """Return the requests of window ``w``, and some before and after it."""
         begin_s = w * self.seconds
         end_s = begin_s + self.seconds
-        edges_s = begin_s - self.around_s, begin_s, end_s, end_s + self.around_s
+        edges_s = begin_s - self.margin_s, begin_s, end_s, end_s + self.margin_s
         # Indices of requests: replayed from ``first`` to ``last``, in the window to ``end``.
         first, begin, end, last = np.searchsorted(self.requests.arrival_s, edges_s)
         rows = slice(first, last)

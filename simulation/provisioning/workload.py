@@ -247,9 +247,11 @@ def _work_by_choice(
             _operator_work(graph[name], iteration, service, timing, power, floor_w)
             for name in names
         ]
-        work = _OperatorWork(*map(np.stack, zip(*of_operators, strict=True)))  # [V, ...]
+        # [V, ...] from the arrays of each operator
+        work = _OperatorWork(*map(np.stack, zip(*of_operators, strict=True)))
         _add_collectives(work.latency_s, work.measured_s, graph, names, timing, iteration)
         by_parallelism.append(work)
+    # [V, ..., P] from the arrays of each parallelism
     fields = zip(*by_parallelism, strict=True)
     return _OperatorWork(
         *(np.ascontiguousarray(np.stack(field, axis=-1), np.float64) for field in fields)
@@ -266,16 +268,18 @@ def _operator_work(
 ) -> _OperatorWork:
     """Return the work of ``operator`` in the iterations, one for each batch size.
 
-    ``floor_w`` is the power while any kernel runs. ``power`` None: see ``phase_problem``.
+    ``floor_w`` is the power while any kernel runs. ``power`` None: see ``phase_problem``. Raises
+    AssertionError if the GPU has no link speed.
     """
     gpu, count, work = service.gpu, operator.count, operator.work(iteration)
     assert gpu.link_bytes_s
     seconds = count * timing(operator, iteration)
     measured_s = np.zeros((2, seconds.size))
-    _count_measured(measured_s, seconds, timing, operator, iteration)
     # Shares of the published FLOP/s and bytes/s that kernels of this kind reach
-    reached = timing.reached_shares(operator) if isinstance(timing, OperatorTiming) else (1.0, 1.0)
-    flops_s, bytes_s = reached[0] * peak_flops(operator, gpu), reached[1] * bandwidth_of(gpu)
+    flops_share, bytes_share = 1.0, 1.0
+    if isinstance(timing, OperatorTiming):
+        flops_share, bytes_share = timing.reached_shares(operator)
+    flops_s, bytes_s = flops_share * peak_flops(operator, gpu), bytes_share * bandwidth_of(gpu)
     compute = np.minimum(count * work.flops / flops_s / seconds, 1.0)
     bandwidth = np.minimum(count * work.memory_bytes / bytes_s / seconds, 1.0)
     if power is None:
@@ -409,7 +413,7 @@ def with_some_choices(phase: PhaseProblem, batches: slice, parallel: slice = EVE
 
 
 def _operator_names(graph: OperatorGraph, iteration: Iteration, timing: Timing) -> tuple[str, ...]:
-    """Return the names of the operators that have work in these iterations."""
+    """Return the names of the operators that have work in these iterations, without collectives."""
     return tuple(
         operator.name
         for operator in graph.operators
@@ -419,8 +423,10 @@ def _operator_names(graph: OperatorGraph, iteration: Iteration, timing: Timing) 
 
 def _edges(graph: OperatorGraph, names: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
     """Return the edges of the operator graph as pairs (before, after) of indices into ``names``."""
-    before = (predecessors(graph, graph[name], names) for name in names)
-    return tuple(sorted({(u, v) for v, indices in enumerate(before) for u in indices}))
+    edges = set()
+    for after, name in enumerate(names):
+        edges |= {(before, after) for before in predecessors(graph, graph[name], names)}
+    return tuple(sorted(edges))
 
 
 def predecessors(graph: OperatorGraph, operator: Operator, names: tuple[str, ...]) -> list[int]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from forecasting.demand import Panel
-from forecasting.drift import ALARMS, detect_drift
+from forecasting.drift import FALSE_ALARM_SHARE, detect_drift
 from forecasting.panel_forecaster import PanelForecaster
 from forecasting.past_forecasts import PastPeaks
 from forecasting.selection import forecaster
@@ -24,7 +24,9 @@ def test_stationary_series_are_flagged_about_as_rarely_as_is_stated(method: str)
     gaussian = RNG.normal(100.0, 10.0, (series, 336))
     poisson = RNG.poisson(30.0, (series, 336)).astype(float)
     flagged = [sum(flags(values, method)) for values in (gaussian, poisson)]
-    most = ALARMS * series + 3 * np.sqrt(ALARMS * series)  # three deviations above the share
+    most = FALSE_ALARM_SHARE * series + 3 * np.sqrt(
+        FALSE_ALARM_SHARE * series
+    )  # three deviations above the share
     assert max(flagged) <= most, flagged
 
 

@@ -47,8 +47,8 @@ def coarse_replays() -> Iterator[None]:
     """Operators are visited once per layer and token, so that a replay of all takes seconds; the
     search for a plan on fewer devices ends sooner too, which tests of the simulator prove."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(replay, "VISITS", 60_000)  # 3,000,000 in the product
-        patch.setattr(replay, "FEWEST", 30)  # requests, 400 in the product
-        patch.setattr(windows, "VISITS", 300_000)  # 4,000,000 in the product
-        patch.setattr(device_search, "STEPS", 10_000)  # 100,000 in the product
+        patch.setattr(replay, "MAX_VISITS", 60_000)  # 3,000,000 in the product
+        patch.setattr(replay, "MIN_REQUESTS", 30)  # requests, 400 in the product
+        patch.setattr(windows, "MAX_VISITS", 300_000)  # 4,000,000 in the product
+        patch.setattr(device_search, "ANNEALING_STEPS", 10_000)  # 100,000 in the product
         yield

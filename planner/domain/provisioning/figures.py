@@ -106,8 +106,10 @@ def with_start_time(case: Case, level: Level) -> Level:
     Plans do not include that time, but results do.
     """
     start = case.service.start_s
-    trade = None if level.trade is None else with_start_time(case, level.trade)
-    return replace(level, latency_s=level.latency_s + start, slo_s=level.slo_s + start, trade=trade)
+    trade = None if level.trade_off is None else with_start_time(case, level.trade_off)
+    return replace(
+        level, latency_s=level.latency_s + start, slo_s=level.slo_s + start, trade_off=trade
+    )
 
 
 def _nearest_to_limit(levels: Sequence[Level]) -> int:
@@ -165,7 +167,7 @@ def total_savings(totals: Mapping[str, Total]) -> dict[str, Savings]:
 
 def level_figures(case: Case, level: Level) -> LevelFigures:
     """Return the figures of ``level``, the plan of a case at one level."""
-    replicas, bottleneck, trade = level.replicas, None, with_start_time(case, level).trade
+    replicas, bottleneck, trade = level.replicas, None, with_start_time(case, level).trade_off
     if replicas is None and level.plan is not None:
         slowest = int(level.plan.sojourn_s.argmax())
         bottleneck = level.as_planned(case.problem).problem.names[slowest]
@@ -346,7 +348,7 @@ def trade_notes(cases: list[Case]) -> list[str]:
     notes = []
     for case in cases:
         for name, level in case.levels.items():
-            other = with_start_time(case, level).trade
+            other = with_start_time(case, level).trade_off
             if other is not None:
                 notes.append(
                     f"{case.phase.capitalize()} of {case.where} fits on {gpu_words(other.devices)} "
@@ -362,7 +364,7 @@ def sm_share_notes(cases: Sequence[Case]) -> Iterator[str]:
     """Yield sentences on whether fixed shares of a GPU's multiprocessors helped in a replay."""
     planned = [case for case in cases if OPERATOR in case.levels]
     replayed = [case for case in planned if case.levels[OPERATOR].replayed]
-    better = [case for case in replayed if case.levels[OPERATOR].confined is not None]
+    better = [case for case in replayed if case.levels[OPERATOR].max_sm_slowdown is not None]
     if replayed and not better:
         yield (
             "Shares of a GPU's multiprocessors for each operator (equation 6) were tried too. "
@@ -387,8 +389,8 @@ def order_notes(cases: Iterable[Case]) -> Iterator[str]:
         if case.service.order == "fcfs" or replayed is None:
             continue
         needs = gpu_words(case.smallest.devices)
-        if case.smallest.in_turn is not None:
-            needs += f" instead of {case.smallest.in_turn} in order of arrival"
+        if case.smallest.fcfs_devices is not None:
+            needs += f" instead of {case.smallest.fcfs_devices} in order of arrival"
         yield (
             f"Prefill of {case.where} takes short prompts first, if the engine has a priority for "
             f"them: {needs}. Long ones wait for them: p99 is {replayed.p99_s * 1e3:,.0f} ms, of a "

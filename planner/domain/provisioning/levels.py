@@ -297,7 +297,9 @@ def _confirmed_levels(
     if best != "fcfs" and "fcfs" in by_order:
         first_come = by_order["fcfs"][1]
         levels = {
-            name: replace(level, in_turn=first_come[name].devices if name in first_come else None)
+            name: replace(
+                level, fcfs_devices=first_come[name].devices if name in first_come else None
+            )
             for name, level in levels.items()
         }
     return chosen, levels

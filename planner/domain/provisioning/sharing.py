@@ -27,8 +27,8 @@ from simulation.provisioning.device_sharing import (
     place_on_common_devices,
 )
 from simulation.provisioning.level import Level
-from simulation.provisioning.level_confirmation import TIGHTER
-from simulation.provisioning.replay import CATCH_UP, LevelReplay, can_replay, replay_together
+from simulation.provisioning.level_confirmation import TIGHTER_SHARES
+from simulation.provisioning.replay import CATCH_UP_FACTOR, LevelReplay, can_replay, replay_together
 from simulation.provisioning.replicas import ReplicaPlan
 from simulation.provisioning.workload import PhaseProblem
 from simulation.sizing.capacity import SizingCase, isolated_role
@@ -144,8 +144,8 @@ def _share_between_phases(prefill: Case, decode: Case) -> SharedService:
     ways = {
         APART: SharingWay(
             shared.devices_without_sharing,
-            sum(level.power_w for level in shared.apart),
-            sum(level.memory_bytes for level in shared.apart) / 1e9,
+            sum(level.power_w for level in shared.separate_levels),
+            sum(level.memory_bytes for level in shared.separate_levels) / 1e9,
         )
     }
     if shared.placement is not None:
@@ -186,13 +186,13 @@ def _replay_services(cases: list[Case], shared: SharedPlan) -> tuple[float | Non
     """
     # A judge states the requests to replay and the required attainment.
     judges = [case.judge for case in cases if case.judge is not None and can_replay(case.problem)]
-    if not shared.together or len(judges) < len(cases):
+    if not shared.shared_levels or len(judges) < len(cases):
         return None, True
     replays = []
     for case, judge in zip(cases, judges, strict=True):
         first_draw = draw_replay_requests(case.problem, judge)[:1]
         replays.append(LevelReplay(case.problem, first_draw, case.device_bytes))
-    replayed = replay_together(replays, shared.together)
+    replayed = replay_together(replays, shared.shared_levels)
     met = [
         result.attainment >= judge.attainment
         for result, judge in zip(replayed, judges, strict=True)
@@ -248,7 +248,7 @@ def _chunked_profile(plan: ReplicaPlan, phase: PhaseProblem, prefill: Case) -> G
     return GraphProfile(
         model=prefill.model, gpu=prefill.gpu, tp=plan.parallel,
         max_batch=plan.stages * int(phase.problem.batches[-1]),
-        max_batch_tokens=sequences + max(int(CATCH_UP * prompt_tokens), 256),
+        max_batch_tokens=sequences + max(int(CATCH_UP_FACTOR * prompt_tokens), 256),
         kv_capacity_tokens=max(1, int(kv_bytes / kv_bytes_per_token(shape))),
         provenance=gpu.provenance, kind="roofline", curve=compile_graph(graph, phase.timing),
         graph=graph, timing=phase.timing, spread=0.0,
@@ -273,7 +273,7 @@ def _replayed_operators(
     attainment = max(prefill.limit.attainment, decode.limit.attainment)
     way = replace(way, attainment=replay.latency_of(level).attainment, confirmed=False)
     attained = way.attainment
-    for slo_share in TIGHTER[1:]:
+    for slo_share in TIGHTER_SHARES[1:]:
         if attained is None or attained >= attainment:
             break
         tighter = best_chunked(phase, prefill.device_bytes, slo_share, fall_back=False).operator

@@ -64,7 +64,7 @@ def operators_table(cases: list[Case]) -> pl.DataFrame:
         batches_per_s = problem.rate / plan.batch  # of all replicas of each operator
         busy = batches_per_s * problem.latency_s[chosen] / plan.replicas
         slowest = int(plan.sojourn_s.argmax())
-        confined = phase.demand.apart  # operators have shares of a GPU of their own
+        confined = phase.demand.compute_reserved  # operators have shares of a GPU of their own
         share = phase.demand.compute[chosen] if confined else np.ones(len(problem.names))
         measured = phase.measured[:, *chosen]  # [2, operator] measured and extrapolated share
         for v, name in enumerate(problem.names):

@@ -149,7 +149,7 @@ def _pool_figures(tracked: TrackedCase, startup_s: float) -> PoolOverTime:
             kwh=course.kwh(window_s),
             memory_gb=float(course.memory_bytes.mean() / 1e9),
             attainment=course.attainment,
-            by_means=course.by_means,
+            by_means=course.attainment_by_means,
             headroom=course.headroom,
             refused=course.refused,
             as_whole=whole_replicas / max(len(active), 1),

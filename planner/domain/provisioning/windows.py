@@ -134,7 +134,7 @@ def _track_case(case: Case, load: ModelDemand, tracked: TrackedTraffic) -> Track
         planned_on=load.seen,
         levels=tracked.levels,
         every=EVERY,
-        judge=judge,
+        sampled_windows=judge,
     )
     if judge is None:
         return TrackedCase(case, load, courses)

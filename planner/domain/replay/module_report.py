@@ -84,7 +84,7 @@ def _pool_figures(
     layout, pool = rule.layouts[p], ready.fleet.pools[p]
     events = [event for event in rule.events if event.pool == p]
     assert layout is not None
-    placements = [standing for standing in rule.standings if standing.pool == p]
+    placements = [standing for standing in rule.locations if standing.pool == p]
     times_s = np.array([*(placement.time_s for placement in placements), result.duration_s])
     lasted_s = np.maximum(np.diff(times_s), 0.0)  # by placement
 
@@ -162,7 +162,7 @@ def _layout_table(
     A device has the GPUs of one replica, of this pool or (borrowed) of another pool.
     """
     rows = []
-    for standing in rule.standings:
+    for standing in rule.locations:
         layout = rule.layouts[standing.pool]
         assert layout is not None
         for d in range(layout.room_bytes.size):

@@ -13,7 +13,7 @@ from planner.outputs.plans import Rule, pool_text
 from planner.outputs.pools import Pool
 from planner.policies.builtin.endpoint_picker import SIGNALS, EndpointPicker, ScalingWay
 from simulation.policies import endpoint_picker as simulated
-from simulation.policies.parts.hpa_behaviour import Way
+from simulation.policies.parts.hpa_behaviour import DirectionLimits
 
 API, KIND = "keda.sh/v1alpha1", "ScaledObject"
 QUEUE, SATURATION = "llm_d_epp_flow_control_queue_size", "llm_d_epp_flow_control_pool_saturation"
@@ -187,17 +187,19 @@ def _latency_query(policy: EndpointPicker, pool: Pool, rule: Rule, labels: str) 
             ratios.append(f"{latency} / {limit_ms / 1000:.6g} >= 0")
     # Series with equal labels would replace each other, so each ratio gets a label of its own.
     labelled = [f'label_replace({ratio}, "of", "{i}", "", "")' for i, ratio in enumerate(ratios)]
-    capped = f"clamp_max(max({' or '.join(labelled)}) or vector(0), {simulated.CLAMP:g})"
-    return f"avg_over_time({capped}[{simulated.MEAN_S:g}s:15s])"
+    capped = f"clamp_max(max({' or '.join(labelled)}) or vector(0), {simulated.MAX_SATURATION:g})"
+    return f"avg_over_time({capped}[{simulated.MEAN_WINDOW_S:g}s:15s])"
 
 
 def _quantile(metric: str, labels: str) -> str:
     """Return the query of a latency histogram's quantile over the last ``RATE_S`` seconds."""
-    rate = f"rate({metric}_bucket{{{labels}}}[{simulated.RATE_S:g}s])"
-    return f"histogram_quantile({simulated.QUANTILE}, sum by (le) ({rate}))"
+    rate = f"rate({metric}_bucket{{{labels}}}[{simulated.RATE_WINDOW_S:g}s])"
+    return f"histogram_quantile({simulated.PERCENTILE}, sum by (le) ({rate}))"
 
 
-def _scaling_direction(own: ScalingWay | None, published: Way, tolerance: float) -> common.Fields:
+def _scaling_direction(
+    own: ScalingWay | None, published: DirectionLimits, tolerance: float
+) -> common.Fields:
     """Return the rules of one scaling direction for the HPA's ``behavior``.
 
     ``own`` has the rules of the scenario for this direction; None: those of llm-d (``published``).

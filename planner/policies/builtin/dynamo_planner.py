@@ -7,7 +7,12 @@ from pydantic import Field, model_validator
 from planner.policies.base import Above, Group, Interval, Policy, Traits, TunedParameter, factors
 from planner.policies.context import BuiltPolicy, PolicyContext
 from planner.schema_types import Count, Milliseconds, Share
-from simulation.policies.dynamo_planner import LOAD_S, THROUGHPUT_S, Predictor, Target
+from simulation.policies.dynamo_planner import (
+    LOAD_INTERVAL_S,
+    THROUGHPUT_INTERVAL_S,
+    Predictor,
+    Target,
+)
 from simulation.policies.dynamo_planner import DynamoPlanner as Rule
 from simulation.policies.feedback import TBT, TTFT
 
@@ -83,7 +88,9 @@ class DynamoPlanner(Policy):
     @property
     def decision_interval_s(self) -> float:
         """Return the seconds between decisions."""
-        return self.interval_s or (THROUGHPUT_S if self.name == "dynamo-sla" else LOAD_S)
+        return self.interval_s or (
+            THROUGHPUT_INTERVAL_S if self.name == "dynamo-sla" else LOAD_INTERVAL_S
+        )
 
     @property
     def tuned_parameter(self) -> TunedParameter | None:

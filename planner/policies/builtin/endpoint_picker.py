@@ -19,7 +19,7 @@ from planner.schema_types import Count, Delay, Milliseconds, Section
 from simulation.policies.endpoint_picker import SETTINGS, Signal
 from simulation.policies.endpoint_picker import EndpointPicker as Rule
 from simulation.policies.feedback import TBT, TTFT
-from simulation.policies.parts.hpa_behaviour import Way
+from simulation.policies.parts.hpa_behaviour import DirectionLimits
 
 Target = Annotated[float, Field(gt=0, le=1e9)]
 FACTORS = TunedParameter("target_factor", factors(1.5, 0.25, 10))
@@ -34,9 +34,9 @@ class ScalingWay(Section):
     period_s: Annotated[float, Field(ge=1, le=1800)] = 15.0  # seconds per step
     window_s: Delay = 0.0  # stabilization window, seconds
 
-    def rule(self) -> Way:
+    def rule(self) -> DirectionLimits:
         """Return the limits for the simulation."""
-        return Way(self.percent, self.replicas, self.period_s, self.window_s)
+        return DirectionLimits(self.percent, self.replicas, self.period_s, self.window_s)
 
 
 class EndpointPicker(Policy):
@@ -114,7 +114,7 @@ class EndpointPicker(Policy):
     def targets(self) -> tuple[float, float]:
         """Return the targets of both triggers, given or published, times ``target_factor``."""
         setting = SETTINGS[SIGNALS[self.name]]
-        first, second = self.target or setting.target, self.second_target or setting.second
+        first, second = self.target or setting.target, self.second_target or setting.second_target
         return first * self.target_factor, second * self.target_factor
 
     @property

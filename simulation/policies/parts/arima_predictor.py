@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from simulation.arrays import FloatArray
 from simulation.compiler import cached_kernel
 
-POINTS = 5  # values before the first fit
+MIN_VALUES = 5  # values before the first fit
 SEARCH = {"maxiter": 5, "maxcor": 12, "eps": 1e-5, "gtol": 1e-8, "ftol": 2e-14}
 LARGEST_ROOT = 0.99  # inverse root of the last term: beyond it, an order is not chosen
 LARGEST_COEFFICIENT = 1 - 1e-9  # bound of phi and theta
@@ -66,18 +66,19 @@ class _Model:
 
         free = list(self.free)
 
-        def parameters(x: FloatArray) -> FloatArray:
-            """Return the parameters of the unbounded variables ``x`` of the search."""
-            each = np.zeros(4)
-            each[free] = x
-            phi_theta = LARGEST_COEFFICIENT * each[1:3] / np.hypot(1, each[1:3])
-            return np.array([each[0], *phi_theta, max(each[3] ** 2, SMALLEST_VARIANCE)])
+        def parameters(variables: FloatArray) -> FloatArray:
+            """Return the parameters for the unbounded variables of the search."""
+            intercept_etc = np.zeros(4)
+            intercept_etc[free] = variables
+            intercept, *coefficients, deviation = intercept_etc
+            phi, theta = LARGEST_COEFFICIENT * np.array(coefficients) / np.hypot(1, coefficients)
+            return np.array([intercept, phi, theta, max(deviation**2, SMALLEST_VARIANCE)])
 
         phi_theta = self.parameters[1:3] / LARGEST_COEFFICIENT
         unbounded = phi_theta / np.sqrt(1 - phi_theta**2)  # the inverse of ``parameters``
         start = np.array([self.parameters[0], *unbounded, np.sqrt(self.parameters[3])])
         optimum = minimize(
-            lambda x: _negative_log_likelihood(values, parameters(x)),
+            lambda variables: _negative_log_likelihood(values, parameters(variables)),
             start[free],
             method="L-BFGS-B",
             options=SEARCH,
@@ -88,7 +89,8 @@ class _Model:
         """Return the forecast of the value after ``values``."""
         intercept, phi, theta, _ = self.parameters.tolist()
         mean = intercept / (1 - phi)
-        return float(mean + _arma(values - mean, phi, theta)[2])
+        _, _, next_value = _arma(values - mean, phi, theta)
+        return float(mean + next_value)
 
 
 def _fit_order(values: FloatArray, intercept: bool, p: bool, q: bool) -> _Model:
@@ -106,11 +108,13 @@ def _fit_order(values: FloatArray, intercept: bool, p: bool, q: bool) -> _Model:
         )
     free, parameters = (intercept, p, q, True), np.zeros(4)
     parameters[list(free)] = fit.params
-    last = parameters[2] if q else parameters[1]
-    return _Model(free, parameters, inf if abs(last) > LARGEST_ROOT else float(fit.aic))
+    _, phi, theta, _ = parameters.tolist()
+    last_coefficient = theta if q else phi
+    aic = inf if abs(last_coefficient) > LARGEST_ROOT else float(fit.aic)
+    return _Model(free, parameters, aic)
 
 
-def _chosen(values: FloatArray) -> _Model:
+def _best_model(values: FloatArray) -> _Model:
     """Return the model of least AIC among those that ``auto_arima`` tries."""
 
     def fitted_orders(intercept: bool) -> Iterator[_Model]:
@@ -131,7 +135,7 @@ class ArimaPredictor:
     def __init__(self) -> None:
         self._values: list[float] = []
         self._model: _Model | None = None
-        self._logs = False  # whether the model is of log(1 + value)
+        self._fits_logarithms = False  # whether the model is of log(1 + value)
 
     def add(self, value: float) -> None:
         """Append an interval's value; skip zeros before the first request."""
@@ -139,17 +143,19 @@ class ArimaPredictor:
             self._values.append(value)
 
     def predict(self) -> float:
-        """Return the value of the next interval."""
-        if len(self._values) < POINTS or len(set(self._values)) == 1:
+        """Return the forecast of the next interval; the last value if there are too few values."""
+        if len(self._values) < MIN_VALUES or len(set(self._values)) == 1:
             return self._values[-1] if self._values else 0.0
         values = np.array(self._values)
-        logs = np.log1p(values)
         if self._model is None:
-            self._model = _chosen(values)
-            self._logs = not any(self._model.free[1:3])  # the order (0, 0, 0) follows nothing
-            if self._logs:
-                self._model = _chosen(logs)
+            self._model = _best_model(values)
+            _, has_ar, has_ma, _ = self._model.free
+            # The order (0, 0, 0) follows nothing, so logarithms are tried.
+            self._fits_logarithms = not has_ar and not has_ma
+            if self._fits_logarithms:
+                self._model = _best_model(np.log1p(values))
         else:
-            self._model = self._model.refit(logs if self._logs else values)
-        ahead = self._model.next(logs if self._logs else values)
-        return max(0.0, expm1(ahead) if self._logs else ahead)
+            self._model = self._model.refit(np.log1p(values) if self._fits_logarithms else values)
+        if self._fits_logarithms:
+            return max(0.0, expm1(self._model.next(np.log1p(values))))
+        return max(0.0, self._model.next(values))

@@ -33,14 +33,16 @@ class Endpoints:
         for e, pools in enumerate(self.pools):
             self.endpoint_of_pool[list(pools)] = e
         # Endpoints of one pool use its values unchanged, so that results do not depend on others.
-        self._alone = np.bincount(self.endpoint_of_pool) == 1
+        self._has_one_pool = np.bincount(self.endpoint_of_pool) == 1
         self._first_pools = np.array([pools[0] for pools in self.pools], np.int64)
         # Whether each pool is an endpoint, in the same order
-        self._is_one_pool_each = bool(self._alone.all())
-        self._kv = np.array([pool.profile.kv_capacity_tokens for pool in fleet.pools], np.float64)
-        self._minimum = np.array([pool.minimum for pool in fleet.pools], np.int64)
-        self._maximum = np.array([pool.maximum for pool in fleet.pools], np.int64)
-        self._read: tuple[Observation, Sees, FloatArray] | None = None
+        self._all_have_one_pool = bool(self._has_one_pool.all())
+        self._kv_capacity_tokens = np.array(
+            [pool.profile.kv_capacity_tokens for pool in fleet.pools], np.float64
+        )
+        self._min_instances = np.array([pool.minimum for pool in fleet.pools], np.int64)
+        self._max_instances = np.array([pool.maximum for pool in fleet.pools], np.int64)
+        self._last_reading: tuple[Observation, Sees, FloatArray] | None = None
 
     def __len__(self) -> int:
         """Return the number of endpoints."""
@@ -48,7 +50,7 @@ class Endpoints:
 
     def total(self, values: FloatArray | IntArray) -> FloatArray:
         """Return the sum of ``values [pools]`` over the pools of each endpoint, ``[endpoints]``."""
-        if self._is_one_pool_each:
+        if self._all_have_one_pool:
             return values.astype(np.float64, copy=False)
         return np.bincount(self.endpoint_of_pool, values, len(self.pools)).astype(
             np.float64, copy=False
@@ -60,15 +62,15 @@ class Endpoints:
         If none is ready, it is the largest utilization of its pools, which is 1 while requests
         wait.
         """
-        if self._is_one_pool_each:
+        if self._all_have_one_pool:
             return observation.utilisation
-        pool_tokens = observation.ready * self._kv
+        pool_tokens = observation.ready * self._kv_capacity_tokens
         tokens = self.total(pool_tokens)
         largest = np.zeros(len(self.pools))
         np.maximum.at(largest, self.endpoint_of_pool, observation.utilisation)
         used = self.total(pool_tokens * observation.utilisation)
         means = np.where(tokens > 0, used / np.where(tokens > 0, tokens, 1.0), largest)
-        return np.where(self._alone, observation.utilisation[self._first_pools], means)
+        return np.where(self._has_one_pool, observation.utilisation[self._first_pools], means)
 
     def reading(self, observation: Observation, sees: Sees) -> FloatArray:
         """Return the utilization that a policy compares with its thresholds, ``[endpoints]``.
@@ -78,22 +80,26 @@ class Endpoints:
         - ``sees`` memory: the used share of KV memory. It stays low on models with grouped-query
           attention, however long the queue is.
         """
-        if self._read is None or self._read[0] is not observation or self._read[1] != sees:
-            self._read = observation, sees, self._reading(observation, sees)  # cached for gauge()
-        return self._read[2]
+        if self._last_reading is not None:
+            read_from, read_with, utilization = self._last_reading
+            if read_from is observation and read_with == sees:  # cached for gauge()
+                return utilization
+        utilization = self._reading(observation, sees)
+        self._last_reading = observation, sees, utilization
+        return utilization
 
     def _reading(self, observation: Observation, sees: Sees) -> FloatArray:
         """Compute ``reading``, which caches the result."""
         memory = self.utilisation(observation)
         if sees != QUEUES or observation.load is None:
             return memory
-        if self._is_one_pool_each:
+        if self._all_have_one_pool:
             return np.maximum(observation.load, memory)
         ready = self.total(observation.ready)
         mean_load = self.total(observation.ready * observation.load) / np.maximum(ready, 1)
         larger = np.where(ready > 0, np.maximum(mean_load, memory), memory)
-        of_alone = np.maximum(observation.load[self._first_pools], memory)
-        return np.where(self._alone, of_alone, larger)
+        of_first_pool = np.maximum(observation.load[self._first_pools], memory)
+        return np.where(self._has_one_pool, of_first_pool, larger)
 
     def limits(self, sees: Sees, in_below: FloatArray, out_above: FloatArray) -> FloatArray | None:
         """Return thresholds of ``reading`` by endpoint as ``Hold.limits``, ``[2, pools]``.
@@ -102,7 +108,7 @@ class Endpoints:
         memory.
         """
         unlimited = np.isneginf(in_below).all() and np.isposinf(out_above).all()
-        if not unlimited and (sees != QUEUES or not self._is_one_pool_each):
+        if not unlimited and (sees != QUEUES or not self._all_have_one_pool):
             return None
         return np.stack([in_below[self.endpoint_of_pool], out_above[self.endpoint_of_pool]])
 
@@ -127,7 +133,9 @@ class Endpoints:
         remaining = change
         for p in pools if change > 0 else reversed(pools):
             present = int(targets[p])
-            target = min(max(present + remaining, int(self._minimum[p])), int(self._maximum[p]))
+            target = min(
+                max(present + remaining, int(self._min_instances[p])), int(self._max_instances[p])
+            )
             if (target - present) * change <= 0:  # at its limit already, or beyond it
                 continue
             targets[p] = target
@@ -141,13 +149,13 @@ class Endpoints:
 
         Returns the mask of endpoints that changed.
         """
-        if not self._is_one_pool_each:
+        if not self._all_have_one_pool:
             moved = np.zeros(len(self.pools), np.bool_)
             for e in np.flatnonzero(change):
                 moved[e] = self.move(targets, self.pools[e], int(change[e])) != 0
             return moved
         # Each endpoint has one pool, in the same order, so the arrays of both match.
-        reached = np.minimum(np.maximum(targets + change, self._minimum), self._maximum)
+        reached = np.minimum(np.maximum(targets + change, self._min_instances), self._max_instances)
         # A count outside its limits may have been brought back against the wanted direction.
         moved = np.asarray((reached - targets) * change > 0)
         targets[moved] = reached[moved]
@@ -182,8 +190,8 @@ def services(fleet: Fleet) -> list[Service]:
 
     A model with aggregated and disaggregated instances in a region is two services there.
     """
-    ends = Endpoints(fleet)
-    pools_by_key = dict(zip(ends.keys, ends.pools, strict=True))
+    endpoints = Endpoints(fleet)
+    pools_by_key = dict(zip(endpoints.keys, endpoints.pools, strict=True))
     result = []
     for (model, region, role, tiers), pools in pools_by_key.items():
         if role == "both":
@@ -191,8 +199,16 @@ def services(fleet: Fleet) -> list[Service]:
         elif role == "prefill":
             decode = pools_by_key.get((model, region, "decode", tiers))
             if decode is None:  # the decode pool serves more tiers: any of the model and region
-                of_region = (model, region, "decode")
-                decode = next(pools for key, pools in pools_by_key.items() if key[:3] == of_region)
+                decode = next(
+                    decode_pools
+                    for (
+                        other_model,
+                        other_region,
+                        other_role,
+                        _,
+                    ), decode_pools in pools_by_key.items()
+                    if (other_model, other_region, other_role) == (model, region, "decode")
+                )
             result.append(Service(model, region, pools, decode))
     return result
 

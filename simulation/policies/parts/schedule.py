@@ -151,11 +151,12 @@ class RollingSchedule:
         current = int(np.searchsorted(self._starts_s, time_s, side="right")) - 1
         planned = self._steps_planned[max(current, 0) :]
         counts: IntArray = np.max([step.counts for step in planned], axis=0)
+        shares = planned[0].shares  # of the running period
         if all(step.lent is None for step in planned):
-            return ScheduleStep(counts, None, planned[0].shares)
+            return ScheduleStep(counts, None, shares)
         serving = [step.counts - (0 if step.lent is None else step.lent) for step in planned]
         lent = counts - np.max(serving, axis=0)  # what no period needs to serve
-        return ScheduleStep(counts, lent, planned[0].shares)
+        return ScheduleStep(counts, lent, shares)
 
     def next_change_s(self, time_s: float) -> float:
         """Return when the next period begins or is planned, whichever is first."""

@@ -54,10 +54,6 @@ class Cooldowns:
         """Record that service ``i`` changed at ``time_s``."""
         self.last_s[i] = time_s
 
-    def use_times_of(self, other: Cooldowns) -> None:
-        """Share the times of ``other`` from now on; each object keeps its own cooldowns."""
-        self.last_s = other.last_s
-
 
 def direction_of(expected: float, present: int, stability: Stability) -> int:
     """Return OUT, STAY or IN for ``expected`` instances instead of the ``present`` ones.

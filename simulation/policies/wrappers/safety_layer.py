@@ -37,7 +37,7 @@ class SafetyLayer(ScalingPolicy):
         counts = self.driver.reset(fleet)
         for layer in self.safety:
             layer.reset(fleet)
-            layer.cooling.use_times_of(self.driver.cooling)
+            layer.cooling.last_s = self.driver.cooling.last_s  # shared from now on
         return counts
 
     def gauge(self, observation: Observation) -> Gauge:
@@ -64,7 +64,7 @@ class SafetyLayer(ScalingPolicy):
             least = np.maximum(layer.decide(observation).targets, present)
             for service in layer.services:
                 own = list(service.pools)
-                if layer.at_risk(service, observation):
+                if layer.latency_ratio(service, observation) >= layer.beta_out:  # scales out
                     targets[own] = np.maximum(targets[own], least[own])
         last_s[:] = before
         changes = targets != present

@@ -52,9 +52,9 @@ class SignalRecorder(Wrapper):
     def _extend_range(self, gauge: Gauge) -> None:
         """Extend ``signal_range`` by the values of ``gauge`` at a decision."""
         values = gauge.values.tolist()  # Python numbers are faster than arrays of a few pools
-        above = _limit_per_value(gauge.out_above, values)
-        below = _limit_per_value(gauge.in_below, values)
-        for reading in zip(values, above, below, strict=True):
+        out_above = _limit_per_value(gauge.out_above, values)
+        in_below = _limit_per_value(gauge.in_below, values)
+        for reading in zip(values, out_above, in_below, strict=True):
             value = reading[0]
             if not isfinite(value):
                 continue
@@ -66,27 +66,27 @@ class SignalRecorder(Wrapper):
                 self.signal_range = _extended(self.signal_range, *reading)
 
 
-def _is_covered(present: SignalRange, value: float, above: float, below: float) -> bool:
+def _is_covered(present: SignalRange, value: float, out_above: float, in_below: float) -> bool:
     """Return whether a ``value`` and its thresholds change nothing, which is the usual case."""
     return (
         present.low <= value <= present.high
-        and above >= present.out_above
-        and below <= present.in_below
-        and (present.asked_more or value <= above)
-        and (present.asked_fewer or value >= below)
+        and out_above >= present.out_above
+        and in_below <= present.in_below
+        and (present.asked_more or value <= out_above)
+        and (present.asked_fewer or value >= in_below)
     )
 
 
-def _extended(present: SignalRange, value: float, above: float, below: float) -> SignalRange:
+def _extended(present: SignalRange, value: float, out_above: float, in_below: float) -> SignalRange:
     """Return the range with one ``value`` and its thresholds more."""
     return replace(
         present,
         low=min(present.low, value),
         high=max(present.high, value),
-        out_above=_smaller(present.out_above, above),
-        in_below=-_smaller(-present.in_below, -below),
-        asked_more=present.asked_more or value > above,
-        asked_fewer=present.asked_fewer or value < below,
+        out_above=_smaller(present.out_above, out_above),
+        in_below=-_smaller(-present.in_below, -in_below),
+        asked_more=present.asked_more or value > out_above,
+        asked_fewer=present.asked_fewer or value < in_below,
     )
 
 

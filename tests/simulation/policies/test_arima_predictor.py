@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from statsmodels.tsa.statespace.sarimax import SARIMAX
 
-from simulation.policies.parts.arima_predictor import POINTS, ArimaPredictor
+from simulation.policies.parts.arima_predictor import MIN_VALUES, ArimaPredictor
 
 # Requests per interval whose first five values lead to the named order, with an intercept.
 SERIES = {
@@ -36,13 +36,13 @@ def by_statsmodels(values, order, **search):
 def test_forecasts_are_those_of_statsmodels(order):
     values = SERIES[order]
     found = predictions(values)
-    fit = by_statsmodels(values[:POINTS], order, maxiter=50)
+    fit = by_statsmodels(values[:MIN_VALUES], order, maxiter=50)
     expected = [float(fit.forecast(1)[0])]
-    for n in range(POINTS + 1, len(values) + 1):
+    for n in range(MIN_VALUES + 1, len(values) + 1):
         fit = by_statsmodels(values[:n], order, start_params=fit.params, maxiter=5)
         expected.append(float(fit.forecast(1)[0]))
     # A search that ends after five steps depends on rounding.
-    assert found[POINTS - 1 :] == pytest.approx(expected, rel=0.05)
+    assert found[MIN_VALUES - 1 :] == pytest.approx(expected, rel=0.05)
 
 
 def test_the_first_requests_are_awaited_and_few_values_repeat_the_last():

@@ -16,18 +16,18 @@ from simulation.policies.endpoint_picker import (
     replicas_by_latency,
     replicas_guarded,
 )
-from simulation.policies.parts.hpa_behaviour import HpaBehaviour, Way
+from simulation.policies.parts.hpa_behaviour import DirectionLimits, HpaBehaviour
 from simulation.policy import LATENCY_BOUNDS_S
 from simulation.policy_check import check
 from tests.simulation.builders import fleet, pool
 from tests.simulation.policies.observations import seen
 
-FREE = Way(1e4, 0, 15, 0)  # no limit that these cases reach
+FREE = DirectionLimits(1e4, 0, 15, 0)  # no limit that these cases reach
 BUCKETS = len(LATENCY_BOUNDS_S) + 1
 
 
 def picker(signal, initial=4, **how):
-    policy = EndpointPicker(signal, **{"up": FREE, "down": Way(100, 0, 15, 0), **how})
+    policy = EndpointPicker(signal, **{"up": FREE, "down": DirectionLimits(100, 0, 15, 0), **how})
     policy.reset(fleet(pool(initial=initial)))
     return policy
 
@@ -144,7 +144,7 @@ def test_the_gauge_has_a_value_for_each_pool():
 
 
 def test_behaviour_limits_steps_per_period_and_waits():
-    up, down = Way(100, 4, 60, 30), Way(0, 1, 120, 180)
+    up, down = DirectionLimits(100, 4, 60, 30), DirectionLimits(0, 1, 120, 180)
     behaviour = HpaBehaviour(up, down, np.array([3]))
     # The window upwards takes the least of 30 s, which begins with the initial 3.
     asked = {t: behaviour.limited_replicas(0, t, 3, 20) for t in (15.0, 30.0, 45.0)}

@@ -187,4 +187,4 @@ def test_operators_stand_as_the_level_that_needs_least():
     fine = plan_level("operator", problem, DEVICE, coarser=[replicas, cheap])
     assert fine.level == "operator" and fine.devices == 1
     assert fine.method == "groups of layers need the fewest GPUs"
-    assert fine.cut(problem).problem.names[0].startswith("layers")
+    assert fine.layer_runs(problem).problem.names[0].startswith("layers")

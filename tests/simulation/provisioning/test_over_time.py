@@ -190,8 +190,8 @@ def test_by_requests_a_finer_level_never_holds_more_than_whole_replicas_that_act
     windows = windows_of(requests.arrival_s, requests.isl, requests.osl, 10.0)
     judge = SampledWindows(windows, requests, phase.service, 12, 72e9)
     courses = over_time(
-        windows, phase.service, problem_of, 72e9, startup_s=0.0, attainment=0.8, judge=judge,
-        levels=("model", "module", "operator"), planned_on=windows,
+        windows, phase.service, problem_of, 72e9, startup_s=0.0, attainment=0.8,
+        sampled_windows=judge, levels=("model", "module", "operator"), planned_on=windows,
     )  # fmt: skip
     replicas = courses["model"]
     assert replicas.attainment >= 0.8

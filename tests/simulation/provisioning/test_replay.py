@@ -27,7 +27,7 @@ from simulation.provisioning.replay import (
 )
 from simulation.provisioning.replicas import under_load
 from simulation.provisioning.station_state import Passes
-from simulation.provisioning.stations import VISITED, replay
+from simulation.provisioning.stations import VISITS, replay
 from simulation.provisioning.workload import phase_problem, with_slo
 from simulation.sizing.capacity import HUGE, SizingCase, isolated_role
 from simulation.sizing.trial import RequestDraws, Trial
@@ -93,16 +93,16 @@ def layout(edges, seconds, replicas, device, compute, *, batch=1, sticky=False, 
     count = len(seconds)
     return StationLayout(
         curves=[flat(s) for s in seconds],
-        batch=np.full(count, batch),
+        max_batch=np.full(count, batch),
         sticky=np.full(count, sticky),
-        places=np.full(count, 1 << 40),
-        room=np.full(int(np.sum(replicas)), np.inf),
+        max_requests=np.full(count, 1 << 40),
+        kv_capacity=np.full(int(np.sum(replicas)), np.inf),
         hop_s=np.full(count, hop),
         row_s=np.zeros(count),
         edges=edges,
         replicas=np.asarray(replicas),
-        of_shard=np.arange(int(np.sum(replicas))),
-        device=np.asarray(device),
+        replica_of_shard=np.arange(int(np.sum(replicas))),
+        device_of_shard=np.asarray(device),
         compute=np.asarray(compute, float),
         bandwidth=np.zeros(count),
         interference=np.empty((0, 0)),
@@ -119,7 +119,7 @@ def ends(graph, arrival, passes=1, key=()):
         False, len(key) > 0, np.array([*key, 0.0]),
     )  # fmt: skip
     run = replay(graph, problem)
-    assert run.count[VISITED] == arrival.size * passes * (graph.max_batch.size)
+    assert run.count[VISITS] == arrival.size * passes * (graph.max_batch.size)
     return run.finish
 
 
@@ -323,7 +323,7 @@ def chunked(graph, arrival, isl, chunks, decodes):
         arrival, isl, chunks + decodes, chunks, 0 * isl, following, np.zeros(1, np.int64), False
     )
     run = replay(graph, requests)
-    return run.prefilled, run.finish, run.count[VISITED]
+    return run.prefilled, run.finish, run.count[VISITS]
 
 
 BOTH_ATTENTIONS = np.array([[True, True], [True, False], [False, True], [True, True]])
@@ -335,9 +335,9 @@ def fork(batch: int = 1, room: float = np.inf) -> StationLayout:
     return replace(
         layout(FORK, [1.0, 2.0, 3.0, 0.5], [1] * 4, range(4), [0.1] * 4, batch=batch),
         visited=BOTH_ATTENTIONS,
-        budget=1e9,
+        token_budget=1e9,
         sticky=np.array([False, True, True, False]),
-        room=np.array([np.inf, room, np.inf, np.inf]),
+        kv_capacity=np.array([np.inf, room, np.inf, np.inf]),
     )
 
 
@@ -362,7 +362,7 @@ def test_a_finished_prompt_leaves_its_cache_to_the_next() -> None:
 )
 def test_prompts_within_the_budget_join_the_sequences_by_hand(batch, budget, expected) -> None:
     """Prompts of 10 tokens and one decoded token each, through one station of 1 s."""
-    line = replace(layout((), [1.0], [1], [0], [1.0], batch=batch), budget=budget)
+    line = replace(layout((), [1.0], [1], [0], [1.0], batch=batch), token_budget=budget)
     _, finish, _ = chunked(line.graph(), [0.0, 0.1, 0.1], isl=10, chunks=1, decodes=1)
     assert finish == pytest.approx(expected)
 

@@ -99,5 +99,5 @@ def test_no_plan_draws_more_than_its_boards_may_or_is_worse_than_a_coarser_one(p
         for i, level in enumerate(levels):
             assert level.power_w <= 400.0 * level.devices * (1 + 1e-9)
             assert all(no_worse(level, coarser) for coarser in levels[:i])
-            if level.trade is not None:
-                assert level.trade.devices < level.devices
+            if level.trade_off is not None:
+                assert level.trade_off.devices < level.devices

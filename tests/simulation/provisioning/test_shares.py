@@ -7,10 +7,10 @@ import pytest
 
 from simulation.performance.curves import evaluate
 from simulation.provisioning.level import no_worse
-from simulation.provisioning.level_confirmation import SLOWED, Confirmation
+from simulation.provisioning.level_confirmation import SM_SLOWDOWNS, Confirmation
 from simulation.provisioning.levels import model_level, plan_level
 from simulation.provisioning.replay import LevelReplay, draw_requests
-from simulation.provisioning.sm_shares import SHARES, confined_to_shares, slowdown_at_share
+from simulation.provisioning.sm_shares import SM_SHARES, confined_to_shares, slowdown_at_share
 from simulation.provisioning.workload import phase_problem
 from tests.simulation.provisioning.test_workload import service, timing
 
@@ -25,15 +25,15 @@ def phase_of(**changes):
 def test_the_smallest_share_that_is_not_too_slow(most):
     phase = phase_of()
     within = confined_to_shares(phase, most)
-    share, times = within.demand.compute, within.demand.slower
+    share, times = within.demand.compute, within.demand.share_slowdown
     assert (times <= most * (1 + 1e-9)).all() and (times >= 1.0).all()
     assert np.allclose(within.problem.latency_s, phase.problem.latency_s * times)
     # By hand: arithmetic c takes c / s times as long, bandwidth b as b / (s / 0.4).
     by_hand = np.maximum(phase.demand.compute, 0.4 * phase.demand.bandwidth) / most
     assert np.allclose(share, np.maximum(np.ceil(by_hand * 10 - 1e-9), 1) / 10)
-    smaller = SHARES[np.maximum(np.rint(share * 10).astype(int) - 2, 0)]
+    smaller = SM_SHARES[np.maximum(np.rint(share * 10).astype(int) - 2, 0)]
     for partner in np.unique(smaller):
-        here = (smaller == partner) & (share > SHARES[0])
+        here = (smaller == partner) & (share > SM_SHARES[0])
         assert (slowdown_at_share(phase.demand, partner)[here] > most).all()
     # The same work over a longer time.
     drawn = within.power.above_w * within.problem.latency_s
@@ -44,7 +44,7 @@ def test_shares_of_a_device_come_to_all_of_it_and_the_replay_takes_as_long_as_pl
     phase = phase_of(requests_s=200.0, slo_s=0.5)
     level = plan_level("operator", confined_to_shares(phase, 1.5), ROOM)
     plan, placed = level.plan, level.placement
-    level = replace(level, confined=1.5)
+    level = replace(level, max_sm_slowdown=1.5)
     seen = level.as_planned(phase)
     chosen = seen.problem.indices_of(plan.batch, plan.parallel)
     share = seen.demand.compute[chosen]
@@ -82,5 +82,5 @@ def test_shares_are_kept_only_where_they_are_worse_in_nothing():
         replayed=replace(undivided.replayed, p95_s=9.0),
     )  # fmt: skip
     in_shares = confirmation.operators_in_shares([wasteful], plan)
-    assert in_shares.confined in SLOWED and no_worse(in_shares, wasteful)
+    assert in_shares.max_sm_slowdown in SM_SLOWDOWNS and no_worse(in_shares, wasteful)
     assert in_shares.replayed.attainment >= 0.9 and "shares" in in_shares.method

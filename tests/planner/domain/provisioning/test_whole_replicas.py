@@ -50,7 +50,7 @@ def test_an_order_is_taken_where_it_needs_fewer() -> None:
     assert best.replayed is not None
     assert best.replayed.attainment >= 0.95
     assert by_order["best"][0] == "shortest"
-    assert best.devices == by_order["shortest"][1].devices < in_turn.devices == best.in_turn
+    assert best.devices == by_order["shortest"][1].devices < in_turn.devices == best.fcfs_devices
     # Sequences that decode do not wait for each other: there is no order to choose.
     decode = load("decode", 8.0, float(isl.mean()), 0.1)
     phase, _ = solve_levels(decode, "bf16", replace(rules, order="best"), judge=judge)
