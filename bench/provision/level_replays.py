@@ -34,7 +34,7 @@ from simulation.provisioning.levels import LEVELS, level_of, model_level, plan_l
 from simulation.provisioning.replay import LevelReplay, Requests, draw_requests
 from simulation.provisioning.replicas import under_load
 from simulation.provisioning.workload import Phase, PhaseLoad, PhaseProblem
-from simulation.sizing.capacity import HUGE, SizingCase, isolated_role
+from simulation.sizing.capacity import NO_LIMIT, SizingCase, isolated_role
 from simulation.sizing.trial import RequestDraws, Trial
 
 CASES, ATTAINMENT = 60, 0.95
@@ -181,8 +181,9 @@ def _agreement(phase: PhaseProblem, isl: IntArray, osl: IntArray, share: float, 
     curve = LevelReplay(phase, [], 1e15).curve(0)
     profile = GraphProfile(
         model=phase.service.shape.name, gpu=phase.service.gpu.name, tp=1, max_batch=most,
-        max_batch_tokens=HUGE, kv_capacity_tokens=HUGE, provenance=phase.service.gpu.provenance,
-        kind="roofline", curve=curve, graph=graph, timing=phase.timing, spread=0.0,
+        max_batch_tokens=NO_LIMIT, kv_capacity_tokens=NO_LIMIT, kind="roofline",
+        provenance=phase.service.gpu.provenance, curve=curve, graph=graph, timing=phase.timing,
+        spread=0.0,
     )  # fmt: skip
     tier = Tier("limits", ttft_s=1.0, tbt_s=1.0)
     pools, sample, only = isolated_role(

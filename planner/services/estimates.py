@@ -42,7 +42,7 @@ from planner.selectors.measured_corrections import (
     stored_measurements,
 )
 from simulation.performance.estimate.calibration import ENGINES, CellSelector
-from simulation.performance.estimate.defaults import TENSOR_PARALLEL_MOST, Deployment
+from simulation.performance.estimate.defaults import MAX_TENSOR_PARALLEL, Deployment
 from simulation.performance.estimate.estimate import Estimate, RefusedEstimate, estimate_rows
 from simulation.performance.graph import operator_graph
 from simulation.performance.power import load, watts
@@ -200,10 +200,10 @@ def _requested(row: Row | str, hardware: UserFacts) -> tuple[Deployment, AtRate 
     except EXPECTED as problem:
         return Refused(str(problem))
     heads = deployed.shape.heads
-    divisors = [str(tp) for tp in range(2, TENSOR_PARALLEL_MOST) if heads % tp == 0]
+    divisors = [str(tp) for tp in range(2, MAX_TENSOR_PARALLEL) if heads % tp == 0]
     for tp in (deployed.decode.tp, (deployed.prefill or deployed.decode).tp):
         # A larger tp counts the GPUs of all workers.
-        if tp <= TENSOR_PARALLEL_MOST and heads % tp != 0:
+        if tp <= MAX_TENSOR_PARALLEL and heads % tp != 0:
             return Refused(
                 f"tp is {tp}, which does not divide the {heads} attention heads of "
                 f"{deployed.shape.name}. Use 1, or one of {', '.join(divisors)}."

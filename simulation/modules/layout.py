@@ -48,7 +48,7 @@ class Layout:
     # owns any. The owner lends idle GPUs, or serves requests and has memory to spare.
     hosts: tuple[int, ...] = ()
     # [D] instances of the owner that all instances of this pool use together
-    held: tuple[int, ...] = ()
+    owner_instances: tuple[int, ...] = ()
 
     @property
     def start(self) -> Instance:

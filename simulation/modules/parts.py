@@ -33,7 +33,7 @@ class Module:
     name: str
     memory_bytes: float  # size of the weights, or of the KV cache of the tokens
     flops: float  # operations for one sequence of the tokens
-    each: int = 1  # number in a layer
+    per_layer: int = 1  # number in a layer
 
 
 def modules_of(shape: ModelShape, precision: str = "bf16", tokens: int = 256) -> tuple[Module, ...]:

@@ -100,26 +100,26 @@ def reduce(
     all equal. A migration or eviction counts only if it improves the assessment
     (``_is_improvement``).
     """
-    pace = np.ones(state.replicated.shape[1]) if speed is None else speed
-    now = assess(state)
+    speeds = np.ones(state.replicated.shape[1]) if speed is None else speed
+    assessment = assess(state)
     for phase in (_migrate, _evict):
-        while now.violates_limits:
-            trial = phase(state, now, sizes, pace)
+        while assessment.violates_limits:
+            trial = phase(state, assessment, sizes, speeds)
             if trial is None:
                 break
             after = assess(trial)
-            if not _is_improvement(now, after):
+            if not _is_improvement(assessment, after):
                 break
-            state, now = trial, after
-    while now.violates_limits and state.batch > 1:
+            state, assessment = trial, after
+    while assessment.violates_limits and state.batch > 1:
         state = replace(state, batch=max(1, state.batch - BATCH_STEP))
-        now = assess(state)
+        assessment = assess(state)
     # Last resort: offload what still exceeds the memory.
-    short = float(np.maximum(now.over_bytes, 0.0).sum())
+    short = float(np.maximum(assessment.over_bytes, 0.0).sum())
     if short > 0:
         state = replace(state, offloaded_bytes=state.offloaded_bytes + short)
-        now = assess(state)
-    return Reduction(state, not now.violates_limits)
+        assessment = assess(state)
+    return Reduction(state, not assessment.violates_limits)
 
 
 def _is_improvement(before: Assessment, after: Assessment) -> bool:
@@ -136,7 +136,7 @@ def _is_improvement(before: Assessment, after: Assessment) -> bool:
 
 
 def _migrate(
-    state: Instance, now: Assessment, sizes: LayerBytes, speed: FloatArray
+    state: Instance, assessment: Assessment, sizes: LayerBytes, speed: FloatArray
 ) -> Instance | None:
     """Move one module away from the device with the largest violation (section 3.3).
 
@@ -146,10 +146,10 @@ def _migrate(
     [D]`` are the relative speeds of the devices.
     """
     # The device furthest over its memory, or else the one that computes most layers.
-    source = int(now.over_bytes.argmax())
-    if not now.over_bytes[source] > 0:
-        source = int(np.bincount(state.ffn_home, minlength=now.over_bytes.size).argmax())
-    free_bytes = -now.over_bytes
+    source = int(assessment.over_bytes.argmax())
+    if not assessment.over_bytes[source] > 0:
+        source = int(np.bincount(state.ffn_home, minlength=assessment.over_bytes.size).argmax())
+    free_bytes = -assessment.over_bytes
     free_bytes[source] = -np.inf
     emptiest = int(free_bytes.argmax())
     complete = (state.home == source) & (state.ffn_home == source) & (state.kv_home == source)
@@ -159,7 +159,7 @@ def _migrate(
     moved = _migrate_projections(state, source, int(free_on_faster.argmax()), free_on_faster, sizes)
     if moved is not None:
         return moved
-    if not now.over_bytes[source] > 0:
+    if not assessment.over_bytes[source] > 0:
         return None
     caches = state.kv_home == source
     if caches.any() and free_bytes[emptiest] >= sizes.cache:
@@ -191,23 +191,23 @@ def _move_layer(state: Instance, layers: BoolArray, target: int, part: str) -> I
     ``layers [n]`` is a mask. ``part`` is "layer", "attention", "feed-forward" or "KV cache". If the
     target device has a copy of the whole layer, that becomes the original.
     """
-    i = np.flatnonzero(layers)[-1]
+    layer = np.flatnonzero(layers)[-1]
     home, ffn_home, kv_home = state.home.copy(), state.ffn_home.copy(), state.kv_home.copy()
     replicated = state.replicated
     if part in ("layer", "attention"):
-        home[i] = target
+        home[layer] = target
     if part in ("layer", "feed-forward"):
-        ffn_home[i] = target
+        ffn_home[layer] = target
     if part in ("layer", "KV cache"):
-        kv_home[i] = target
+        kv_home[layer] = target
     if part == "layer":
         replicated = replicated.copy()
-        replicated[i, target] = False
+        replicated[layer, target] = False
     return replace(state, home=home, ffn_home=ffn_home, kv_home=kv_home, replicated=replicated)
 
 
 def _evict(
-    state: Instance, now: Assessment, sizes: LayerBytes, speed: FloatArray
+    state: Instance, assessment: Assessment, sizes: LayerBytes, speed: FloatArray
 ) -> Instance | None:
     """Remove one copy from the fullest device, and return the new placement.
 
@@ -215,17 +215,17 @@ def _evict(
     layer with most copies, costs least to lose. None: the device has no copy, or memory is not
     short, so removing a copy would only slow the instance.
     """
-    d = int(now.over_bytes.argmax())
-    copied = np.flatnonzero(state.replicated[:, d])
-    if now.over_bytes[d] <= 0 or not copied.size:
+    device = int(assessment.over_bytes.argmax())
+    copied = np.flatnonzero(state.replicated[:, device])
+    if assessment.over_bytes[device] <= 0 or not copied.size:
         return None
     copies = state.replicated.sum(axis=1)
     # Whether both neighbours are copied to the device too; layers outside the model are not.
-    on_device = np.pad(state.replicated[:, d], 1)
+    on_device = np.pad(state.replicated[:, device], 1)
     within_run = on_device[copied] & on_device[copied + 2]
     # Ends of runs first, then layers with most copies, then the last layer.
     order = np.lexsort((-copied, -copies[copied], within_run))
-    i = int(copied[order[0]])
+    layer = int(copied[order[0]])
     replicated = state.replicated.copy()
-    replicated[i, d] = False
+    replicated[layer, device] = False
     return replace(state, replicated=replicated)

@@ -59,13 +59,21 @@ from simulation.performance.specs import (
 from simulation.performance.work import ACTIVATION, Iteration, iteration
 
 MICRO_BATCHES = 3  # MegaScale-Infer 4.1: three hide transfers of up to half a station's time
-EXPERTS = ("expert", "shared_")  # prefixes of the operators of layers with experts
-DENSE = ("gate_up_projection", "activation", "down_projection")  # operators of dense layers
+EXPERT_PREFIXES = ("expert", "shared_")  # prefixes of the operators of layers with experts
+# Operators of the feed-forward part of dense layers
+DENSE_OPERATORS = ("gate_up_projection", "activation", "down_projection")
 # Run on the attention GPUs, since narrower tokens make the transfer smaller.
 ATTENTION_OPERATORS = ("expert_narrowing", "expert_widening")
 # Collectives of an ordinary instance, which the transfer between the sides replaces.
 REPLACED_COLLECTIVES = ("dispatch", "combine", "experts_all_reduce", "feed_forward_all_reduce")
-ENDS = ("embedding", "embedding_all_reduce", "final_norm", "output_head", "logits_all_gather")
+# Operators that run once, before the first layer and after the last
+END_OPERATORS = (
+    "embedding",
+    "embedding_all_reduce",
+    "final_norm",
+    "output_head",
+    "logits_all_gather",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +118,13 @@ def attention_ffn_profile(
     for the model.
     """
     _check_split(shape, arrangement, split)
-    attending, experts = _arrangements_of_sides(arrangement, split)
-    attention = _side(shape, attending, feed_forward=False)
-    ffn = _side(shape, experts, feed_forward=True)
+    attention_gpus, ffn_gpus = _arrangements_of_sides(arrangement, split)
+    attention = _graph_of_side(shape, attention_gpus, feed_forward=False)
+    ffn = _graph_of_side(shape, ffn_gpus, feed_forward=True)
     timing = OperatorTiming(gpu, efficiencies)
     transfer = _transfer(shape, gpu, arrangement, split, efficiencies)
     stations = _Stations(shape, attention, ffn, timing, transfer, split.micro_batches)
-    spreads = [expected_spread(side, gpu, efficiencies, timing) for side in (attention, ffn)]
+    spreads = [expected_spread(graph, gpu, efficiencies, timing) for graph in (attention, ffn)]
     return AttentionFfnProfile(
         kind="attention-ffn",
         model=shape.name,
@@ -131,7 +139,7 @@ def attention_ffn_profile(
             f"{split.attention} GPUs and experts on {split.ffn}, up to {split.micro_batches} "
             "alternating micro-batches",
         ),
-        curve=_curve(stations, attending, engine.overhead_s),
+        curve=_curve(stations, attention_gpus, engine.overhead_s),
         start_s=engine.start_s,
         split=split,
         attention=attention,
@@ -155,18 +163,18 @@ def kv_tokens(
     attention or of the experts do not fit.
     """
     _check_split(shape, arrangement, split)
-    attending, _ = _arrangements_of_sides(arrangement, split)
-    side_weights = side_bytes(shape, arrangement, split)
-    used = OVERHEAD_BYTES + activation_bytes(shape, attending, max_batch_tokens)
+    attention_gpus, _ = _arrangements_of_sides(arrangement, split)
+    attention_bytes, ffn_bytes = side_bytes(shape, arrangement, split)
+    reserved_bytes = OVERHEAD_BYTES + activation_bytes(shape, attention_gpus, max_batch_tokens)
     usable_bytes = gpu.memory_bytes * MEMORY_SHARE
-    cache_bytes = max(usable_bytes - used - side_weights[0], 0.0)  # on an attention GPU
-    token_bytes = gpu_kv_bytes(shape, context, attending) / context
-    tokens = attending.attention_dp * int(cache_bytes // token_bytes)
-    for name, weights in zip(("attention", "ffn"), side_weights, strict=True):
-        if usable_bytes - used - weights < 0 or not tokens:
+    cache_bytes = max(usable_bytes - reserved_bytes - attention_bytes, 0.0)  # on an attention GPU
+    token_bytes = gpu_kv_bytes(shape, context, attention_gpus) / context
+    tokens = attention_gpus.attention_dp * int(cache_bytes // token_bytes)
+    for name, weight_bytes in (("attention", attention_bytes), ("ffn", ffn_bytes)):
+        if usable_bytes - reserved_bytes - weight_bytes < 0 or not tokens:
             raise SimulationError(
                 f"{shape.name} does not fit with {getattr(split, name)} x {gpu.name} for {name}: "
-                f"each keeps {weights / 1e9:.0f} GB of weights and gives "
+                f"each keeps {weight_bytes / 1e9:.0f} GB of weights and gives "
                 f"{usable_bytes / 1e9:.0f} GB. Use more of them, or a smaller precision."
             )
     return tokens
@@ -176,21 +184,21 @@ def side_bytes(
     shape: ModelShape, arrangement: Arrangement, split: AttentionFfn
 ) -> tuple[float, float]:
     """Return the bytes of weights on each attention GPU, and on each feed-forward GPU."""
-    attending, experts = _arrangements_of_sides(arrangement, split)
+    attention_gpus, ffn_gpus = _arrangements_of_sides(arrangement, split)
     moe, dense = feed_forward_layers(shape)
     matrices = 3 if shape.gated else 2  # gate, up and down
-    of_experts, of_others = bytes_per_weight(shape, attending.weights)
+    bytes_per_expert_weight, bytes_per_other = bytes_per_weight(shape, attention_gpus.weights)
     shared_width = dense * shape.intermediate + moe * shape.shared_intermediate
-    shared_bytes = matrices * shape.hidden * shared_width * of_others
-    experts_bytes = parameters(shape).experts * of_experts
+    shared_bytes = matrices * shape.hidden * shared_width * bytes_per_other
+    experts_bytes = parameters(shape).experts * bytes_per_expert_weight
     # An ordinary instance with the same shares, minus its feed-forward part.
-    whole_gpu_bytes = gpu_weight_bytes(shape, attending)
+    whole_gpu_bytes = gpu_weight_bytes(shape, attention_gpus)
     attention_bytes = (
         whole_gpu_bytes
-        - shared_bytes / attending.tp
-        - experts_bytes / (attending.moe_tp * attending.moe_ep)
+        - shared_bytes / attention_gpus.tp
+        - experts_bytes / (attention_gpus.moe_tp * attention_gpus.moe_ep)
     )
-    return attention_bytes, shared_bytes + experts_bytes / experts.moe_ep
+    return attention_bytes, shared_bytes + experts_bytes / ffn_gpus.moe_ep
 
 
 def _check_split(shape: ModelShape, arrangement: Arrangement, split: AttentionFfn) -> None:
@@ -216,11 +224,15 @@ def _arrangements_of_sides(
 ) -> tuple[Arrangement, Arrangement]:
     """Return the arrangements of the attention GPUs and of the feed-forward GPUs."""
     copies = split.attention // arrangement.tp
-    attending = replace(arrangement, attention_dp=copies, moe_tp=1, moe_ep=split.attention)
-    return attending, replace(arrangement, tp=1, attention_dp=split.ffn, moe_tp=1, moe_ep=split.ffn)
+    attention_gpus = replace(arrangement, attention_dp=copies, moe_tp=1, moe_ep=split.attention)
+    return attention_gpus, replace(
+        arrangement, tp=1, attention_dp=split.ffn, moe_tp=1, moe_ep=split.ffn
+    )
 
 
-def _side(shape: ModelShape, arrangement: Arrangement, *, feed_forward: bool) -> OperatorGraph:
+def _graph_of_side(
+    shape: ModelShape, arrangement: Arrangement, *, feed_forward: bool
+) -> OperatorGraph:
     """Return the operators of the feed-forward GPUs, or else of the attention GPUs.
 
     The vision encoder is left out.
@@ -229,8 +241,8 @@ def _side(shape: ModelShape, arrangement: Arrangement, *, feed_forward: bool) ->
     chosen = []
     for operator in graph.operators:
         name = operator.name
-        of_experts = name.startswith(EXPERTS) and name not in ATTENTION_OPERATORS
-        is_feed_forward = name in DENSE or of_experts
+        of_experts = name.startswith(EXPERT_PREFIXES) and name not in ATTENTION_OPERATORS
+        is_feed_forward = name in DENSE_OPERATORS or of_experts
         if name in REPLACED_COLLECTIVES or operator.axis == "encoder":
             continue
         if is_feed_forward == feed_forward:
@@ -279,19 +291,19 @@ def _transfer(
     width = ranks * (shape.expert_hidden or shape.hidden)  # elements of a token
     if shape.shared_intermediate and shape.expert_hidden:
         width += shape.hidden
-    entry = efficiencies.find("all_to_all", gpu.family, "bf16")
+    factors = efficiencies.find("all_to_all", gpu.family, "bf16")
     rate, share = split.bytes_s, 1.0
-    if rate is None:
-        in_one_server = split.gpus <= gpu.gpus_per_node
-        rate = gpu.link_bytes_s if in_one_server else gpu.network_bytes_s or gpu.link_bytes_s
-        share = min(entry.share_of_link(split.gpus) if in_one_server else entry.bandwidth, 1.0)
+    if rate is None and split.gpus <= gpu.gpus_per_node:  # in one server
+        rate, share = gpu.link_bytes_s, min(factors.share_of_link(split.gpus), 1.0)
+    elif rate is None:
+        rate, share = gpu.network_bytes_s or gpu.link_bytes_s, min(factors.bandwidth, 1.0)
     if not rate:
         raise SimulationError(
             f"{gpu.name} has no published link speed, which attention_ffn needs. Give gb_s."
         )
     latency = split.latency_s
     if latency is None:
-        latency = entry.floor_s + entry.per_unit_s * (split.gpus - 1)
+        latency = factors.floor_s + factors.per_unit_s * (split.gpus - 1)
     return _Transfer(
         latency_s=latency,
         bytes_s=rate * share * min(split.attention, split.ffn),
@@ -324,7 +336,7 @@ class _Stations:
         for parts in range(2, self.max_micro_batches + 1):
             faster_s = np.minimum(layers_s, self._layers_s(iteration, parts))
             layers_s = np.where(tokens >= parts, faster_s, layers_s)
-        ends_s = self._total(self.attention, iteration, ENDS, within=True)
+        ends_s = self._total(self.attention, iteration, END_OPERATORS, named=True)
         return np.asarray(layers_s + ends_s, np.float64)
 
     def _layers_s(self, batch: Iteration, parts: int) -> FloatArray:
@@ -333,10 +345,10 @@ class _Stations:
         Micro-batches pass the stations of a layer one behind the other. The limit is the busiest
         station, or the time of one micro-batch through all stations.
         """
-        micro_batch = Iteration(*(getattr(batch, each.name) / parts for each in fields(Iteration)))
+        sizes = (getattr(batch, size.name) / parts for size in fields(Iteration))
+        micro_batch = Iteration(*sizes)
         moe, dense = feed_forward_layers(self.shape)
-        # ENDS run once, before the first layer and after the last.
-        attention_s = self._total(self.attention, micro_batch, ENDS, within=False)
+        attention_s = self._total(self.attention, micro_batch, END_OPERATORS, named=False)
         attention_per_layer = attention_s / max(self.shape.layers, moe + dense)
         tokens = micro_batch.decodes + micro_batch.prefill_tokens
         without_ffn = max(self.shape.layers - moe - dense, 0)
@@ -344,18 +356,18 @@ class _Stations:
         for count, routed in ((moe, True), (dense, False)):
             if not count:
                 continue
-            ffn_s = self._total(self.ffn, micro_batch, DENSE, within=not routed) / count
-            transfers = self.transfer.seconds(tokens, routed=routed)
-            stations = (attention_per_layer, ffn_s, *transfers)
+            ffn_s = self._total(self.ffn, micro_batch, DENSE_OPERATORS, named=not routed)
+            out_s, back_s = self.transfer.seconds(tokens, routed=routed)
+            stations = (attention_per_layer, ffn_s / count, out_s, back_s)
             busiest_s, sum_s = np.maximum.reduce(stations), np.add.reduce(stations)
             seconds = seconds + count * np.maximum(parts * busiest_s, sum_s)
         return seconds
 
     def _total(
-        self, graph: OperatorGraph, iteration: Iteration, names: tuple[str, ...], *, within: bool
+        self, graph: OperatorGraph, iteration: Iteration, names: tuple[str, ...], *, named: bool
     ) -> FloatArray:
-        """Return the seconds of the operators in ``names``, or of all others if not ``within``."""
-        chosen = [operator for operator in graph.operators if (operator.name in names) == within]
+        """Return the seconds of the operators in ``names``, or of all others if not ``named``."""
+        chosen = [operator for operator in graph.operators if (operator.name in names) == named]
         return total_s(chosen, iteration, self.timing)
 
 
@@ -370,10 +382,11 @@ def _curve(stations: _Stations, attention_gpus: Arrangement, overhead_s: float) 
     keys = keys_knots(stations.shape.max_context)
     sequences = np.unique(np.concatenate([[1.0], SEQUENCES, SEQUENCES * copies]))
     prompt_tokens = np.unique(np.concatenate([[1.0], TOKENS, CHUNKS * copies]))
-    column = sequences[:, None]
-    decodes = iteration(decodes=column, decode_context=column * keys)
-    column = prompt_tokens[:, None]
-    chunks = iteration(prefill_tokens=column, prefill_pairs=column * keys)
+    # Iterations at all pairs of knots, ``[knots, keys]``
+    decodes = iteration(decodes=sequences[:, None], decode_context=sequences[:, None] * keys)
+    chunks = iteration(
+        prefill_tokens=prompt_tokens[:, None], prefill_pairs=prompt_tokens[:, None] * keys
+    )
     return grid(
         dense=Part(np.ones(1), np.zeros(1), np.array([[overhead_s]])),
         decode=Part(sequences, keys, stations.seconds(decodes)),

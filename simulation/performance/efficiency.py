@@ -67,9 +67,9 @@ NEAREST: Mapping[str, tuple[str, ...]] = {
 # cdna4 by MI355X at 3,130 TFLOP/s ("FP8 GEMM Optimization on AMD CDNA 4", both ROCm blogs). All
 # kernels of a foreign family are assumed slower than Hopper's by the ratio of these shares. A
 # family that is not listed has the smallest share.
-REACHED: Mapping[str, float] = {"hopper": 0.618, "cdna3": 0.487, "cdna4": 0.622}
+REACHED_PEAK_SHARE: Mapping[str, float] = {"hopper": 0.618, "cdna3": 0.487, "cdna4": 0.622}
 # Precisions to take factors from, in this order, if a precision was not measured on a family.
-SIMILAR: Mapping[str, tuple[str, ...]] = {
+SIMILAR_PRECISIONS: Mapping[str, tuple[str, ...]] = {
     "bf16": ("bf16", "fp8", "fp4"),
     "fp8": ("fp8", "bf16", "fp4"),
     "int8": ("fp8", "bf16", "fp4"),
@@ -135,19 +135,20 @@ class Efficiencies:
     def find(self, kind: str, family: str, precision: str) -> Efficiency:
         """Return the factors of one ``kind`` of operator, of the nearest family and precision.
 
-        ``family`` and ``precision`` are the wanted ones; NEAREST and SIMILAR order the others. For
-        families of other vendors, the factors are slowed by the ratio of shares in REACHED. Raises
-        SimulationError if the kind has no factors at all.
+        ``family`` and ``precision`` are the wanted ones; NEAREST and SIMILAR_PRECISIONS order the
+        others. For families of other vendors, the factors are slowed by the ratio of shares in
+        REACHED_PEAK_SHARE. Raises SimulationError if the kind has no factors at all.
         """
-        families, reached = (family, *NEAREST[""]), REACHED.get(family, min(REACHED.values()))
+        families = (family, *NEAREST[""])
+        reached_share = REACHED_PEAK_SHARE.get(family, min(REACHED_PEAK_SHARE.values()))
         if family in NEAREST:
-            families, reached = NEAREST[family], REACHED["hopper"]
+            families, reached_share = NEAREST[family], REACHED_PEAK_SHARE["hopper"]
         entries = {(entry.kind, entry.family, entry.precision): entry for entry in self.entries}
         for near_family in families:
-            for similar in SIMILAR[precision]:
+            for similar in SIMILAR_PRECISIONS[precision]:
                 entry = entries.get((kind, near_family, similar))
                 if entry is not None:
-                    return entry.with_slowdown(REACHED["hopper"] / reached)
+                    return entry.with_slowdown(REACHED_PEAK_SHARE["hopper"] / reached_share)
         raise SimulationError(f"No efficiency factors for {kind}; they are part of the catalogue.")
 
     def of(self, operator: Operator, gpu: GpuSpec) -> Efficiency:
@@ -160,9 +161,14 @@ class Efficiencies:
         It covers properties that the measured kernels lack: unpacked 4-bit weights, block scales,
         and a vendor without measured kernels.
         """
-        factor = self.unpacked if unpacks_weights(operator, gpu) else 1.0
-        factor *= self.scaled if scaled_by_block(operator, gpu) else 1.0
-        return factor + (self.foreign - 1.0 if gpu.family not in NEAREST else 0.0)
+        factor = 1.0
+        if unpacks_weights(operator, gpu):
+            factor = self.unpacked
+        if scaled_by_block(operator, gpu):
+            factor *= self.scaled
+        if gpu.family not in NEAREST:
+            factor += self.foreign - 1.0
+        return factor
 
     def spread(self, entry: Efficiency, family: str) -> float:
         """Return the standard deviation of ln(predicted / measured) of ``entry`` on ``family``.
@@ -270,22 +276,22 @@ def link_bytes_s(operator: Collective, gpu: GpuSpec, near: bool = False) -> floa
 
 
 def transfer_s(
-    operator: Collective, message: FloatArray, gpu: GpuSpec,
+    operator: Collective, message_bytes: FloatArray, gpu: GpuSpec,
     near_share: float = 1.0, far_share: float = 1.0,
 ) -> FloatArray:  # fmt: skip
-    """Return the seconds in which the links of one GPU transfer its ``message`` (bytes).
+    """Return the seconds in which the links of one GPU transfer its ``message_bytes``.
 
     ``near_share`` is the share of the peak that links in the node reach, ``far_share`` the share
     that links to other nodes reach. Both work at the same time, so the longer time counts.
     """
     far_bytes_s = link_bytes_s(operator, gpu) * far_share
     if operator.kind == "send":
-        return message / far_bytes_s
+        return message_bytes / far_bytes_s
     near_bytes_s = link_bytes_s(operator, gpu, near=True) * near_share
-    near_s = message * operator.traffic / near_bytes_s  # ``traffic`` is per byte of message
+    near_s = message_bytes * operator.traffic / near_bytes_s  # ``traffic`` is per byte of message
     if stays_within_server(operator, gpu):
         return near_s
-    return np.maximum(near_s, message * operator.leaving(gpu.gpus_per_node) / far_bytes_s)
+    return np.maximum(near_s, message_bytes * operator.leaving(gpu.gpus_per_node) / far_bytes_s)
 
 
 def bandwidth_of(gpu: GpuSpec) -> float:
@@ -296,18 +302,18 @@ def bandwidth_of(gpu: GpuSpec) -> float:
 def features(operator: Operator, iteration: Iteration) -> tuple[FloatArray, FloatArray]:
     """Return the units and the elements of one call, as the module's docstring defines them."""
     rows = operator.rows(iteration)
-    none = np.zeros_like(rows)
+    zeros = np.zeros_like(rows)
     if isinstance(operator, Gemm):
-        return np.full_like(rows, operator.k), none
+        return np.full_like(rows, operator.k), zeros
     if isinstance(operator, Attention) and operator.axis == "decodes":
-        return rows * operator.kv_heads, none
+        return rows * operator.kv_heads, zeros
     if isinstance(operator, Experts):
         pairs = rows * operator.top_k / (operator.ep if operator.dispatched else 1)
         elements_per_pair = 2 * operator.hidden + 3 * operator.intermediate
         return operator.distinct(iteration), pairs * elements_per_pair
     if isinstance(operator, Collective):
-        return np.full_like(rows, operator.gpus - 1), none
-    return none, none
+        return np.full_like(rows, operator.gpus - 1), zeros
+    return zeros, zeros
 
 
 def bound_s(operator: Operator, work: Work, gpu: GpuSpec, precision: str = "") -> FloatArray:
@@ -340,23 +346,24 @@ def kernel_s(
 
 
 def modelled_s(
-    operator: Operator, iteration: Iteration, gpu: GpuSpec, entry: Efficiency, precision: str = ""
+    operator: Operator, iteration: Iteration, gpu: GpuSpec, factors: Efficiency, precision: str = ""
 ) -> FloatArray:
     """Return the seconds of one call, at least the roofline, for each iteration.
 
     They are the floor, the times of units and elements (see ``features``), and the time in which
-    the GPU computes and reads memory, or its links transfer. ``entry`` has the efficiency factors.
-    Iterations without rows take 0 seconds. For ``precision`` see ``peak_flops``.
+    the GPU computes and reads memory, or its links transfer. ``factors`` has the efficiency
+    factors. Iterations without rows take 0 seconds. For ``precision`` see ``peak_flops``.
     """
     work = operator.work(iteration)
     units, elements = features(operator, iteration)
     if isinstance(operator, Collective):
-        share = entry.share_of_link(min(operator.gpus, gpu.gpus_per_node))
-        busy_s = transfer_s(operator, work.message_bytes, gpu, share, entry.bandwidth)
+        share = factors.share_of_link(min(operator.gpus, gpu.gpus_per_node))
+        busy_s = transfer_s(operator, work.message_bytes, gpu, share, factors.bandwidth)
     else:
-        compute_s = work.flops / (entry.compute * peak_flops(operator, gpu, precision))
-        memory_s = work.memory_bytes / (entry.bandwidth * bandwidth_of(gpu))
-        busy_s = overlapped_seconds(compute_s, memory_s, entry.sharpness)
-    seconds = entry.floor_s + entry.per_unit_s * units + entry.per_element_s * elements + busy_s
+        compute_s = work.flops / (factors.compute * peak_flops(operator, gpu, precision))
+        memory_s = work.memory_bytes / (factors.bandwidth * bandwidth_of(gpu))
+        busy_s = overlapped_seconds(compute_s, memory_s, factors.sharpness)
+    seconds = factors.floor_s + factors.per_unit_s * units
+    seconds = seconds + factors.per_element_s * elements + busy_s
     bounded = np.maximum(seconds, bound_s(operator, work, gpu, precision))
     return np.where(operator.rows(iteration) > 0, bounded, 0.0)

@@ -84,10 +84,13 @@ def operator_graph(shape: ModelShape, arrangement: Arrangement) -> OperatorGraph
     operators += builder.attention()
     operators += builder.feed_forward()
     operators += builder.last_operators()
-    present = _with_adapters([o for o in operators if o.count], shape)
-    names = {o.name for o in present}
-    present = [replace(o, after=tuple(a for a in o.after if a in names)) for o in present]
-    return OperatorGraph(shape, arrangement, tuple(present))
+    present = _with_adapters([operator for operator in operators if operator.count], shape)
+    names = {operator.name for operator in present}
+    linked = []
+    for operator in present:
+        after = tuple(name for name in operator.after if name in names)
+        linked.append(replace(operator, after=after))
+    return OperatorGraph(shape, arrangement, tuple(linked))
 
 
 def _with_adapters(operators: Sequence[Operator], shape: ModelShape) -> list[Operator]:
@@ -106,19 +109,22 @@ def _with_adapters(operators: Sequence[Operator], shape: ModelShape) -> list[Ope
         if operator.axis != "tokens" or operator.matrices > 1 or operator.name in WITHOUT_ADAPTER:
             continue
         # A fused linear layer has several projections, each with a separate adapter.
-        gated = operator.name in GATED and shape.gated
-        projections = 2 if gated else PROJECTIONS.get(operator.name, 1)
-        down, up = (f"{operator.name}_adapters_{side}" for side in ("down", "up"))
-        with_products += [
-            LowRank(
-                name=name, after=after, count=operator.count, axis=operator.axis,
-                share=operator.share, n=n, k=k, adapters=shape.adapters.active,
-            )
-            for name, after, n, k in (
-                (down, operator.after, projections * shape.adapters.rank, operator.k),
-                (up, (down,), operator.n, shape.adapters.rank),
-            )
-        ]  # fmt: skip
+        projections = PROJECTIONS.get(operator.name, 1)
+        if operator.name in GATED and shape.gated:
+            projections = 2
+        rank, prefix = shape.adapters.rank, f"{operator.name}_adapters"
+        down = LowRank(
+            name=f"{prefix}_down",
+            after=operator.after,
+            count=operator.count,
+            axis=operator.axis,
+            share=operator.share,
+            n=projections * rank,
+            k=operator.k,
+            adapters=shape.adapters.active,
+        )
+        up = replace(down, name=f"{prefix}_up", after=(down.name,), n=operator.n, k=rank)
+        with_products += [down, up]
     return with_products
 
 

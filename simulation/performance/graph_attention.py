@@ -140,6 +140,8 @@ class AttentionBuilder:
         and of a value head. ``token_bytes`` are the bytes of a token in the KV cache of a layer.
         With ``latent``, keys and values are one compressed vector.
         """
+        full_layers, window_layers = layers
+        qk_dim, v_dim = widths
         shape = self.shape
         name = f"attention_{'decode' if axis == 'decodes' else 'prefill'}"
         # In an encoder each token attends to all tokens, and not to half of them on average.
@@ -148,12 +150,12 @@ class AttentionBuilder:
             Attention,
             name,
             after,
-            layers[0],
+            full_layers,
             axis=axis,
             heads=self.heads,
             kv_heads=kv_heads,
-            qk_dim=widths[0],
-            v_dim=widths[1],
+            qk_dim=qk_dim,
+            v_dim=v_dim,
             kv_row_bytes=token_bytes,
             kv_cache=self.arrangement.kv_cache,
             window=shape.sparse_top_k,
@@ -163,7 +165,7 @@ class AttentionBuilder:
         window = replace(
             full,
             name=f"window_{name}",
-            count=layers[1],
+            count=window_layers,
             window=shape.window,
             compression=1.0 / more_keys,
         )

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -29,13 +29,19 @@ from simulation.performance.work import (
 
 # A product up to this many times wider than any measured one still counts as measured, for example
 # an output head of 128,000 words. It equals several measured products in parallel.
-WIDER = 4
+MAX_WIDTH_RATIO = 4
 # Names of ``KernelRows.op``, and the columns that tell the kernels of experts apart.
 ELEMENTWISE = ("norm", "activation", "rope", "elementwise")
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 HEADS = ("head_dim", "heads", "kv_heads")  # columns of an attention key, after the precision
 EXPERT_COLUMNS = ("hidden", "intermediate", "experts", "top_k", "moe_tp", "moe_ep")
-Reading = tuple[FloatArray, BoolArray]  # seconds, and whether inside the measured grid
+
+
+class Reading(NamedTuple):
+    """Seconds of calls, and the mask of calls within the measured sizes; arrays of one shape."""
+
+    seconds: FloatArray
+    is_measured: BoolArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,7 +88,7 @@ class Surface:
         log_seconds, unmeasured_weight = interpolated[..., 0], interpolated[..., 1]
         growth = np.maximum(x / self.x[-1], 1.0) * np.maximum(y / self.y[-1], 1.0)
         is_within = (near_x == x) & (near_y == y)
-        return np.exp(log_seconds) * growth, (unmeasured_weight < 1e-9) & is_within
+        return Reading(np.exp(log_seconds) * growth, (unmeasured_weight < 1e-9) & is_within)
 
 
 def surface(x: FloatArray, y: FloatArray, seconds: FloatArray) -> Surface:
@@ -135,21 +141,21 @@ class GemmTable:
         """
         measured = self.curves.get((n, k))
         if measured is not None:
-            return measured.at(m), measured.inside(m)
+            return Reading(measured.at(m), measured.inside(m))
         # The four measured neighbours: n and k at or below, and at or above, the product's.
-        low_n, high_n = _neighbours(np.unique([size[0] for size in self.curves]), n)
-        low_k, high_k = _neighbours(np.unique([size[1] for size in self.curves]), k)
+        low_n, high_n = _neighbours(np.unique([n for n, _ in self.curves]), n)
+        low_k, high_k = _neighbours(np.unique([k for _, k in self.curves]), k)
         sizes = list(product((int(low_n), int(high_n)), (int(low_k), int(high_k))))
-        if not all(size in self.curves for size in sizes):
+        if not all(n_and_k in self.curves for n_and_k in sizes):
             return None
-        corners = [self.curves[size] for size in sizes]
+        corners = [self.curves[n_and_k] for n_and_k in sizes]
         n_share, k_share = _log_position(low_n, high_n, n), _log_position(low_k, high_k, k)
         weights = np.outer((1 - n_share, n_share), (1 - k_share, k_share)).ravel()
         log_seconds = np.tensordot(weights, [np.log(corner.at(m)) for corner in corners], 1)
         growth = max(n / high_n, 1.0) * max(k / high_k, 1.0)  # beyond the largest measured sizes
-        is_within = low_n <= n <= WIDER * high_n and low_k <= k <= high_k
+        is_within = low_n <= n <= MAX_WIDTH_RATIO * high_n and low_k <= k <= high_k
         is_measured = np.all([corner.inside(m) for corner in corners], axis=0) & is_within
-        return np.exp(log_seconds) * growth, is_measured
+        return Reading(np.exp(log_seconds) * growth, is_measured)
 
 
 def fastest(curves: Sequence[TimeCurve], size: FloatArray) -> Reading | None:
@@ -161,7 +167,7 @@ def fastest(curves: Sequence[TimeCurve], size: FloatArray) -> Reading | None:
     if not curves:
         return None
     seconds = np.min([curve.at(size) for curve in curves], axis=0)
-    return seconds, np.any([curve.inside(size) for curve in curves], axis=0)
+    return Reading(seconds, np.any([curve.inside(size) for curve in curves], axis=0))
 
 
 def _neighbours(knots: FloatArray, value: float) -> tuple[float, float]:
@@ -218,8 +224,8 @@ class Kernels:
         reading = self._read(operator, iteration, rows)
         if reading is None:
             return None
-        seconds, inside = reading
-        return np.where(rows > 0, seconds, 0.0), inside | (rows <= 0)
+        seconds, is_measured = reading
+        return Reading(np.where(rows > 0, seconds, 0.0), is_measured | (rows <= 0))
 
     def among_prompts(self) -> Kernels | None:
         """Return the kernels for iterations that also compute prompts; None if not measured."""
@@ -242,7 +248,7 @@ class Kernels:
             curve = self._experts(operator)
         elif isinstance(operator, Elementwise):
             curve = self.elementwise.get((operator.read, operator.written))
-        return None if curve is None else (curve.at(rows), curve.inside(rows))
+        return None if curve is None else Reading(curve.at(rows), curve.inside(rows))
 
     def _attention(self, operator: Attention, rows: FloatArray, keys: FloatArray) -> Reading | None:
         """Return what ``read`` returns for attention, interpolated between numbers of query heads.
@@ -272,7 +278,8 @@ class Kernels:
         seconds_more, inside_more = by_heads[more].at(batch, length)
         share = _log_position(fewer, more, operator.heads)
         # The geometric mean, weighted by the position between the two.
-        return seconds_fewer ** (1.0 - share) * seconds_more**share, inside_fewer & inside_more
+        seconds = seconds_fewer ** (1.0 - share) * seconds_more**share
+        return Reading(seconds, inside_fewer & inside_more)
 
     def _experts(self, operator: Experts) -> TimeCurve | None:
         """Return the measured seconds of these experts over tokens; None if there are none.
@@ -331,22 +338,23 @@ def _group_rows(
     """
     for precision in sorted({rows.precision for rows in measured}):
         tables = [rows for rows in measured if rows.precision == precision]
-
-        def column(name: str, tables: list[KernelRows] = tables) -> FloatArray:
-            """Return the column ``name`` of all rows with this precision."""
-            return np.concatenate([table.columns[name] for table in tables])
-
-        rest = [*(column(name) for name in names), np.concatenate([t.seconds for t in tables])]
-        key_columns = np.stack([column(name) for name in key], axis=1)
-        keys, group = np.unique(key_columns, axis=0, return_inverse=True)
-        for index, values in enumerate(keys.tolist()):
+        columns = {
+            name: np.concatenate([table.columns[name] for table in tables])
+            for name in (*key, *names)
+        }
+        seconds = np.concatenate([table.seconds for table in tables])
+        key_columns = np.stack([columns[name] for name in key], axis=1)
+        distinct, group = np.unique(key_columns, axis=0, return_inverse=True)
+        for index, values in enumerate(distinct.tolist()):
             members = np.flatnonzero(group.ravel() == index)
-            yield (precision, *map(int, values)), [each[members] for each in rest]
+            group_columns = [columns[name][members] for name in names]
+            yield (precision, *map(int, values)), [*group_columns, seconds[members]]
 
 
 def _curves(measured: list[KernelRows], key: tuple[str, ...], size: str) -> dict[Any, TimeCurve]:
     """Return curves of seconds over the column ``size``, by precision and the columns ``key``."""
-    return {values: monotone_curve(*rest) for values, rest in _group_rows(measured, key, (size,))}
+    groups = _group_rows(measured, key, (size,))
+    return {values: monotone_curve(sizes, seconds) for values, (sizes, seconds) in groups}
 
 
 def _attention(measured: list[KernelRows], length: str) -> dict[AttentionKey, Surface]:
@@ -357,9 +365,9 @@ def _attention(measured: list[KernelRows], length: str) -> dict[AttentionKey, Su
     tables = {}
     for (precision, *values), columns in _group_rows(measured, HEADS, ("batch", "context", length)):
         batch, context, lengths, seconds = columns
-        use = context == 0 if length == "isl" else slice(None)  # a whole prompt has no context
-        if batch[use].size:
-            tables[precision, *values] = surface(batch[use], lengths[use], seconds[use])
+        used = context == 0 if length == "isl" else slice(None)  # a whole prompt has no context
+        if batch[used].size:
+            tables[precision, *values] = surface(batch[used], lengths[used], seconds[used])
     return tables
 
 

@@ -7,7 +7,7 @@ import scipy
 
 from simulation.arrays import BoolArray, FloatArray
 
-PASSES = 20  # of isotonic regression along both axes
+MAX_PASSES = 20  # of isotonic regression along both axes
 
 
 def isotonic(values: FloatArray, weights: FloatArray) -> FloatArray:
@@ -19,10 +19,10 @@ def rising(grid: FloatArray, weights: FloatArray) -> FloatArray:
     """Return ``grid [n, m]`` made non-decreasing along both axes.
 
     ``weights`` has the same shape. Isotonic regression alternates between the axes for at most
-    PASSES passes. A running maximum then removes decreases that are left.
+    MAX_PASSES passes. A running maximum then removes decreases that are left.
     """
     result = grid.copy()
-    for _ in range(PASSES):
+    for _ in range(MAX_PASSES):
         before = result.copy()
         for j in range(result.shape[1]):
             result[:, j] = isotonic(result[:, j], weights[:, j])
@@ -105,8 +105,7 @@ def monotone(seconds: FloatArray) -> FloatArray:
     above, below = seconds, seconds
     for axis in range(seconds.ndim):
         above = np.maximum.accumulate(above, axis=axis)
-        below = np.flip(
-            np.minimum.accumulate(np.flip(below, axis), axis=axis), axis
-        )  # from the end
+        from_end = np.flip(below, axis)
+        below = np.flip(np.minimum.accumulate(from_end, axis=axis), axis)
     result: FloatArray = np.sqrt(above * below)
     return result

@@ -53,7 +53,7 @@ class OperatorTiming:
     def __call__(self, operator: Operator, iteration: Iteration) -> FloatArray:
         reading = None if self.kernels is None else self.kernels.read(operator, iteration)
         if reading is not None:
-            return self.slowdown * reading[0]
+            return self.slowdown * reading.seconds
         factor = self.efficiencies.slower(operator, self.gpu)
         return self.slowdown * (factor * kernel_s(operator, iteration, self.gpu, self.efficiencies))
 
@@ -69,7 +69,7 @@ class OperatorTiming:
     def is_measured(self, operator: Operator, iteration: Iteration) -> BoolArray | None:
         """Return the mask of calls within the measured range; None if the operator is modelled."""
         reading = None if self.kernels is None else self.kernels.read(operator, iteration)
-        return None if reading is None else reading[1]
+        return None if reading is None else reading.is_measured
 
 
 def roofline_profile(
@@ -120,7 +120,9 @@ def operator_profile(
     # Decodes in an iteration with prompts have their own measured kernels, if there are any.
     mixed_kernels = kernels.among_prompts()
     mixed = OperatorTiming(gpu, efficiencies, mixed_kernels) if mixed_kernels else None
-    measured_share = mean_over_time(graph, timing, lambda o: kernels.read(o, TYPICAL) is not None)
+    measured_share = mean_over_time(
+        graph, timing, lambda operator: kernels.read(operator, TYPICAL) is not None
+    )
     modelled_spread = expected_spread(graph, gpu, efficiencies, timing)
     return _graph_profile(
         graph,
@@ -182,15 +184,18 @@ def expected_spread(
     It is the mean of the operators' spreads, weighted by their time. They are not combined as
     independent errors, because errors of one kind of kernel are correlated.
     """
-    return mean_over_time(
-        graph, timing, lambda o: efficiencies.spread(efficiencies.of(o, gpu), gpu.family)
-    )
+
+    def spread_of(operator: Operator) -> float:
+        """Return the spread of the kind of ``operator`` on the GPU's family."""
+        return efficiencies.spread(efficiencies.of(operator, gpu), gpu.family)
+
+    return mean_over_time(graph, timing, spread_of)
 
 
 def mean_over_time(
-    graph: OperatorGraph, timing: Timing, value: Callable[[Operator], float]
+    graph: OperatorGraph, timing: Timing, value_of: Callable[[Operator], float]
 ) -> float:
-    """Return the mean of ``value`` over the operators, weighted by their time in TYPICAL."""
+    """Return the mean of ``value_of`` over the operators, weighted by their time in TYPICAL."""
     operators = [operator for operator in graph.operators if operator.axis != "encoder"]
     seconds = [operator.count * float(timing(operator, TYPICAL)) for operator in operators]
-    return float(np.average([value(operator) for operator in operators], weights=seconds))
+    return float(np.average([value_of(operator) for operator in operators], weights=seconds))

@@ -32,8 +32,9 @@ from simulation.performance.curves import ANY, Curve, Part, grid
 from simulation.performance.monotone import finer, interpolate, isotonic, medians, rising
 from simulation.performance.rows import BenchmarkRows
 
-STEPS = 3  # knots added between two measured ones, so that a bilinear table follows the cubics
-NEAR = 2.0  # ratio of keys per token, or of context, up to which a row counts as near
+# Knots added between two measured ones, so that a bilinear table follows the cubics
+ADDED_KNOTS = 3
+NEAR_FACTOR = 2.0  # ratio of keys per token, or of context, up to which a row counts as near
 SAME_CONTEXT = 1.05  # contexts within this ratio are one knot
 MAX_SIZE = 400  # different configurations in a table
 
@@ -72,10 +73,12 @@ def _prefill(rows: BenchmarkRows) -> Part:
         )
     points, seconds, weights = _sizes(rows.batch, rows.isl, seconds=rows.prefill_s)
     families = _share_points(_families(points, seconds, weights))
-    knots = finer(np.unique(np.concatenate([family.tokens for family in families])), STEPS)
+    knots = finer(np.unique(np.concatenate([family.tokens for family in families])), ADDED_KNOTS)
     keys = np.unique(np.concatenate([family.keys for family in families]))
     is_used = _reaches(families, knots)
-    seconds_at = np.array([f.at(np.clip(knots, f.tokens[0], f.tokens[-1])) for f in families])
+    seconds_at = np.array(
+        [family.at(np.clip(knots, family.tokens[0], family.tokens[-1])) for family in families]
+    )
     keys_at = np.array([np.interp(knots, family.tokens, family.keys) for family in families])
 
     # At each knot, interpolate over the keys of its families.
@@ -86,7 +89,7 @@ def _prefill(rows: BenchmarkRows) -> Part:
         by_keys = used[np.argsort(keys_at[used, i], kind="stable")]
         known_keys = keys_at[by_keys, i]
         table[i] = np.interp(keys, known_keys, seconds_at[by_keys, i])
-        low[i], high[i] = known_keys[0] / NEAR, known_keys[-1] * NEAR
+        low[i], high[i] = known_keys[0] / NEAR_FACTOR, known_keys[-1] * NEAR_FACTOR
     table = np.column_stack([isotonic(column, np.ones(knots.size)) for column in table.T])
     # Repeat the last column: a part extrapolates with its last slope, which must be 0 in the keys.
     keys = np.append(keys, 2 * keys[-1])
@@ -197,14 +200,14 @@ def _decode(rows: BenchmarkRows) -> Part:
 
     # Fill the other cells, then refine the batches.
     by_batch = _fill_cells((batches.size, contexts.size), cells, seconds, counts)
-    knots = finer(batches, STEPS)
+    knots = finer(batches, ADDED_KNOTS)
     by_knot = np.column_stack([interpolate(batches, column, knots) for column in by_batch.T])
     by_knot = np.maximum.accumulate(by_knot, axis=1)  # cubics of two columns may cross
 
     # The measured contexts at each batch.
     low, high = np.full(batches.size, np.inf), np.full(batches.size, -np.inf)
-    np.minimum.at(low, cells[0], contexts[cells[1]] / NEAR)
-    np.maximum.at(high, cells[0], contexts[cells[1]] * NEAR)
+    np.minimum.at(low, cells[0], contexts[cells[1]] / NEAR_FACTOR)
+    np.maximum.at(high, cells[0], contexts[cells[1]] * NEAR_FACTOR)
     # Add knots at twice the measured range with slopes that keep time rising in both sizes. At the
     # added batch, low > high: no context was measured there.
     return Part(

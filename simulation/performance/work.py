@@ -356,8 +356,11 @@ class Collective(Operator):
     @property
     def traffic(self) -> float:
         """Return the minimum bytes that each GPU must send per byte of message."""
-        n = self.gpus
-        return {"all_reduce": 2.0 * (n - 1) / n, "send": 1.0}.get(self.kind, (n - 1) / n)
+        if self.kind == "send":
+            return 1.0
+        if self.kind == "all_reduce":
+            return 2.0 * (self.gpus - 1) / self.gpus
+        return (self.gpus - 1) / self.gpus
 
     def leaving(self, gpus_per_node: int) -> float:
         """Return the bytes that each GPU must send to other nodes, per byte of message.

@@ -307,7 +307,7 @@ class ModuleScaling(ScalingPolicy):
         newly_borrowed = np.maximum(layout.borrowed_devices(after) - borrowed_before, 0)
         for d, host in enumerate(layout.hosts):
             if host >= 0 and not self._serves(host):
-                cost += float(newly_borrowed[d]) * layout.held[d] * prices[host]
+                cost += float(newly_borrowed[d]) * layout.owner_instances[d] * prices[host]
         lost = self._lost_capacity(elastic, before, after)
         cost += float(lost @ (self._observation.ready * prices))
         return gain * elastic.instances * float(prices[elastic.index]) > cost
@@ -341,7 +341,7 @@ class ModuleScaling(ScalingPolicy):
         borrowed = np.zeros(len(self._fleet.pools), np.int64)
         if layout.hosts:
             is_used = layout.borrowed_devices(elastic.placement, elastic.next_placement)
-            counts = (is_used * np.array(layout.held)).tolist()
+            counts = (is_used * np.array(layout.owner_instances)).tolist()
             for host, count in zip(layout.hosts, counts, strict=True):
                 if host >= 0 and not self._serves(host):
                     borrowed[host] += count

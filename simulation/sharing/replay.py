@@ -13,7 +13,7 @@ from simulation.performance.profile import Profile
 from simulation.sharing.gpu_state import GPU, MODEL, REQUEST, State
 from simulation.sharing.shared_gpu import replay
 
-UNLIMITED = np.iinfo(np.int64).max
+NO_LIMIT = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,10 +159,10 @@ def replay_gpu(
     limits = np.concatenate(allowed)
     state = _state(models, fits, host, memory_bytes, None if to_the_end else limits)
     end_s = replay(state) if to_the_end or (limits >= 0).all() else 0.0
-    met = np.split(state.missed <= limits, np.cumsum([len(part) for part in allowed])[:-1])
-    return GpuReplay(
-        tuple(_model_replay(state, m, fits[m], met[m]) for m in range(len(models))), end_s
-    )
+    first_groups = np.cumsum([len(of_model) for of_model in allowed])[:-1]
+    met = np.split(state.missed <= limits, first_groups)
+    replays = (_model_replay(state, m, fits[m], met[m]) for m in range(len(models)))
+    return GpuReplay(tuple(replays), end_s)
 
 
 def _memory_bytes(models: Sequence[SharingModel], host: SharedHost) -> float:
@@ -206,7 +206,7 @@ def _state(
     curves = packed_curves([model.profile.curve.values for model in models])
     groups = sum(len(model.attainment) for model in models)
     batch = np.zeros((len(models), int(rows["max_batch"].max()) + 1), np.int64)
-    limits = np.full(groups, UNLIMITED) if allowed is None else allowed
+    limits = np.full(groups, NO_LIMIT) if allowed is None else allowed
     return State(requests, rows, gpu, curves, batch, np.zeros(groups, np.int64), limits)
 
 

@@ -39,15 +39,15 @@ from simulation.performance.profile import Profile, iteration_s
 from simulation.sizing.birth_death import Occupancy, solve_occupancy
 from simulation.sizing.latencies import (
     AT_ONCE,
-    NOTHING,
+    NO_TIME,
     end_to_end_time,
     gaps_with_delay,
     queue_wait,
     transfer_time,
 )
 from simulation.sizing.prompt_queue import (
-    NEVER,
-    QUARTERS,
+    ARRIVAL_SHARES,
+    MIN_SHARE,
     PromptTimes,
     prefill_alone_s,
     prompt_queue,
@@ -55,12 +55,12 @@ from simulation.sizing.prompt_queue import (
 from simulation.sizing.spread import Spread, mix, shift, spread, sum_of, thin
 from simulation.sizing.workload import Workload
 
-KNOTS = 20  # numbers of sequences for which speeds are computed; others are interpolated
-NUMBERS = 14  # points each for sequences and for answer lengths in the distribution of gaps
+SPEED_KNOTS = 20  # numbers of sequences for which speeds are computed; others are interpolated
+GAP_POINTS = 14  # points each for sequences and for answer lengths in the distribution of gaps
 # Quantile levels at which a gamma distribution is evaluated, and their weights.
-SHARES = np.array([0.05, 0.2, 0.4, 0.6, 0.8, 0.92, 0.97, 0.99, 0.997])
-SHARE_WEIGHTS = np.array([0.125, 0.175, 0.2, 0.2, 0.16, 0.085, 0.035, 0.0135, 0.0065])
-STEPS = 12  # fixed-point steps of the residence times
+GAMMA_LEVELS = np.array([0.05, 0.2, 0.4, 0.6, 0.8, 0.92, 0.97, 0.99, 0.997])
+GAMMA_WEIGHTS = np.array([0.125, 0.175, 0.2, 0.2, 0.16, 0.085, 0.035, 0.0135, 0.0065])
+RESIDENCE_STEPS = 12  # fixed-point steps of the residence times
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,7 +145,7 @@ def instance_speeds(profile: Profile, workload: Workload, role: str, limit: int)
         return _speeds_without_prompts(decode_s, gaps)
     # Times for some numbers of sequences ``n``: an iteration that only decodes, one full of
     # prompt tokens, a prompt, and the delay that it causes to others.
-    n = np.unique(np.rint(np.geomspace(1.0, limit, KNOTS)))
+    n = np.unique(np.rint(np.geomspace(1.0, limit, SPEED_KNOTS)))
     decode_s = iteration_s(profile, n, n * context, 0.0, 0.0)
     budget = np.maximum(profile.max_batch_tokens - n, 1.0)
     full_s = iteration_s(profile, n, n * context, budget, budget * workload.facts.keys)
@@ -157,7 +157,7 @@ def instance_speeds(profile: Profile, workload: Workload, role: str, limit: int)
     # Share of time that prompts take: no gap is longer than an iteration that they fill.
     largest_share = 1.0 - decode_s / np.maximum(full_s, decode_s * 1.0001)
     residence_s, gap_s = prompt_s + gaps * decode_s, decode_s
-    for _ in range(STEPS):
+    for _ in range(RESIDENCE_STEPS):
         rate = others * np.minimum(workload.rate, n[-1] / residence_s[-1])
         gap_s = decode_s / (1.0 - np.minimum(rate * extra_s, largest_share))
         residence_s = (residence_s + prompt_s + gaps * gap_s) / 2.0
@@ -235,13 +235,13 @@ def evaluate_pool(
     if role == "decode":
         # A sequence arrives at any moment of a running iteration, and waits for the rest of it.
         running_s = speed.gap_s[max(round(batch) - 1, 0)]
-        wait = sum_of(place_wait, spread(running_s * QUARTERS))
+        wait = sum_of(place_wait, spread(running_s * ARRIVAL_SHARES))
         delay = sum_of(wait, transfer_time(pool.link, workload, pool.senders))
         if not np.isfinite(delay.values[-1]):  # the link cannot keep up
             return _unstable_evaluation(rate, used, batch)
         tbt = gaps_with_delay(tbt, delay, workload)
         e2e = end_to_end_time(AT_ONCE, tbt, workload)
-        return Evaluation(rate, True, used, batch, queue, place_wait, NOTHING, tbt, e2e)
+        return Evaluation(rate, True, used, batch, queue, place_wait, NO_TIME, tbt, e2e)
 
     prompts = _prompt_times(profile, share_of_load, occupied, speed)
     if np.isfinite(prompts.by_earlier.values[-1]):
@@ -335,24 +335,24 @@ def _gap_spread(speed: Speeds, occupied: FloatArray, workload: Workload) -> Spre
     """
     answers = workload.facts.osl_points[workload.facts.osl_points > 1.0]
     if not len(answers):
-        return NOTHING
+        return NO_TIME
     # Probability of n sequences as a sequence meets them: in proportion to n P(n).
     met = occupied[1:] * np.arange(1, len(occupied))
     met = met / met.sum() if met.sum() > 0 else np.eye(len(met))[0]
 
     # Mean decode-only gap by answer length and by the sequences met, ``[length, met, 1]``. A longer
     # answer meets more different numbers of sequences, so its mean gap varies less.
-    decode_s = thin(spread(speed.decode_s, met), NUMBERS)
-    lengths = thin(spread(answers), NUMBERS)
+    decode_s = thin(spread(speed.decode_s, met), GAP_POINTS)
+    lengths = thin(spread(answers), GAP_POINTS)
     mean_lives = lengths.values / max(workload.facts.mean_osl, 1.0)
     smoothing = np.sqrt(2.0 * (np.expm1(-mean_lives) + mean_lives) / mean_lives**2)
     base_s = decode_s.mean + smoothing[:, None] * (decode_s.values - decode_s.mean)
     base_s = np.maximum(base_s, float(speed.decode_s[0]))[:, :, None]
     # The last axis has quantile levels of the time that prompts of others add.
-    weights = lengths.weights[:, None, None] * decode_s.weights[:, None] * SHARE_WEIGHTS
+    weights = lengths.weights[:, None, None] * decode_s.weights[:, None] * GAMMA_WEIGHTS
     factor = float(met @ (speed.gap_s / speed.decode_s))
     noise = float(met @ speed.noise)
-    if factor <= 1.0 + NEVER or noise <= 0.0:
+    if factor <= 1.0 + MIN_SHARE or noise <= 0.0:
         return spread(np.broadcast_to(base_s, weights.shape), weights)
     gaps = (lengths.values - 1.0)[:, None, None]
     extra_s = _time_of_other_prompts(gaps * base_s, factor, noise)
@@ -364,12 +364,12 @@ def _time_of_other_prompts(own_s: FloatArray, factor: float, noise: float) -> Fl
 
     A life is then a busy period that begins with its own decodes of w seconds. Its mean is
     w / (1 - rho), its variance w noise / (1 - rho)^3 (Takacs), where ``factor`` is 1 / (1 - rho).
-    The time beyond w is taken as gamma-distributed. The last axis of the result is SHARES.
+    The time beyond w is taken as gamma-distributed. The last axis of the result is GAMMA_LEVELS.
     """
     mean_extra_s = own_s * (factor - 1.0)
     shape = mean_extra_s * mean_extra_s / (own_s * noise * factor**3)
     scale = mean_extra_s / shape
-    return np.asarray(scipy.special.gammaincinv(shape, SHARES) * scale)
+    return np.asarray(scipy.special.gammaincinv(shape, GAMMA_LEVELS) * scale)
 
 
 # --- prompts -------------------------------------------------------------------------------------
@@ -393,7 +393,7 @@ def _prompt_times(
         waits.append((weight, times.wait))
         first_token.append((weight, times.first_token))
         # Only the time beyond plain decodes counts, plus the prompts that arrive meanwhile.
-        factor = extra_s / queue.alone.mean / max(1.0 - workload.rate * extra_s, NEVER)
+        factor = extra_s / queue.alone.mean / max(1.0 - workload.rate * extra_s, MIN_SHARE)
         delay = Spread(times.by_earlier.values * factor, times.by_earlier.weights)
         by_earlier.append((weight, delay))
     return PromptTimes(mix(waits), mix(first_token), mix(by_earlier))
@@ -407,8 +407,8 @@ def _decode_cases(occupied: FloatArray) -> list[tuple[float, float]]:
     """
     with_decodes = 1.0 - float(occupied[0])
     mean = float(occupied @ np.arange(len(occupied)))
-    cases = [(0.0, 1.0 - with_decodes), (mean / max(with_decodes, NEVER), with_decodes)]
-    return [(decodes, probability) for decodes, probability in cases if probability > NEVER]
+    cases = [(0.0, 1.0 - with_decodes), (mean / max(with_decodes, MIN_SHARE), with_decodes)]
+    return [(decodes, probability) for decodes, probability in cases if probability > MIN_SHARE]
 
 
 def _evaluate_prefill(profile: Profile, workload: Workload, instances: int) -> Evaluation:
@@ -424,7 +424,7 @@ def _evaluate_prefill(profile: Profile, workload: Workload, instances: int) -> E
     mean_busy = float(busy @ prompts.inside) + instances * prompts.waiting_share
     return Evaluation(
         rate=workload.rate, stable=True, utilisation=used, batch=prompts.mean / instances,
-        queue=max(0.0, prompts.mean - mean_busy), wait=times.wait, ttft=ttft, tbt=NOTHING,
+        queue=max(0.0, prompts.mean - mean_busy), wait=times.wait, ttft=ttft, tbt=NO_TIME,
         e2e=ttft,
     )  # fmt: skip
 

@@ -21,9 +21,10 @@ from simulation.sizing.queueing import decode_bound
 from simulation.sizing.workload import Workload
 
 PRECISION = 0.002  # relative precision of the rate
-NEARLY = 0.995  # share of the saturated rate; beyond it, queues are too long
-TRICKLE = 1e-4  # share of the saturated rate at which requests hardly ever meet
-AMPLE = 1_000  # factor on the KV memory, to test whether memory is the binding constraint
+# Shares of the saturated rate: beyond the first, queues are too long; at the second, requests
+# hardly ever meet.
+MAX_LOAD, MIN_LOAD = 0.995, 1e-4
+MEMORY_FACTOR = 1_000  # factor on the KV memory, to test whether memory is the binding constraint
 
 Evaluated = Callable[[float], Evaluation]  # returns the evaluation at a rate in requests/s
 
@@ -69,7 +70,7 @@ def size_pool(
     low, high = bracket
     if not explain:
         return PoolSize(low, "", at(low))
-    bound = "throughput" if high >= NEARLY * upper else most_missed_limit(at(high), tier)
+    bound = "throughput" if high >= MAX_LOAD * upper else most_missed_limit(at(high), tier)
     bound = binding_limit(bound, profile, workload, tier, high, pool)
     return PoolSize(low, bound, at(low))
 
@@ -90,7 +91,7 @@ def binding_limit(
     """
     if pool.role == "decode":
         missed = decode_bound(missed, profile, tier, workload.isl, workload.osl)
-    ample = adjust_profile(profile, kv_capacity_tokens=AMPLE * profile.kv_capacity_tokens)
+    ample = adjust_profile(profile, kv_capacity_tokens=MEMORY_FACTOR * profile.kv_capacity_tokens)
     with_ample = evaluate_pool(ample, workload.at(1.02 * rate), pool)
     return "memory" if with_ample.attainment(tier) >= tier.attainment else missed
 
@@ -104,7 +105,7 @@ def largest_rate(
     ``evaluated(rate)`` returns the evaluation at a rate. None: even the smallest rate misses the
     tier.
     """
-    low, high = TRICKLE * limit_rps, NEARLY * limit_rps
+    low, high = MIN_LOAD * limit_rps, MAX_LOAD * limit_rps
     if evaluated(low).attainment(tier) < tier.attainment:
         return None
     if evaluated(high).attainment(tier) >= tier.attainment:

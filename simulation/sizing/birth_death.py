@@ -11,7 +11,7 @@ import numpy as np
 from simulation.arrays import FloatArray
 
 MIN_VARIANCE_FACTOR = 0.02  # so that arrivals of equal gaps do not divide by 0
-LARGEST = 650.0  # largest log ratio, so that exp does not underflow
+MAX_LOG_RATIO = 650.0  # largest log ratio, so that exp does not underflow
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,7 +103,7 @@ def solve_occupancy(
     tail = float(_waiting_ratios(rho, z_waiting)[-1])
     logs = np.concatenate([[0.0], np.cumsum(log_ratios)])
     # Relative to the largest term, exp cannot overflow.
-    inside = np.exp(np.maximum(logs - logs.max(), -LARGEST))
+    inside = np.exp(np.maximum(logs - logs.max(), -MAX_LOG_RATIO))
     inside /= inside.sum() + inside[-1] * tail / (1.0 - tail)
     return Occupancy(inside, tail, stable=True)
 

@@ -30,11 +30,11 @@ Lengths = tuple[npt.ArrayLike, npt.ArrayLike]
 
 PRECISION = 0.01  # relative precision of the rate
 REQUESTS = 32_000  # per simulated rate; the second draw has twice as many
-TRICKLE = 1e-4  # share of the saturated rate at which requests hardly ever meet
+MIN_LOAD = 1e-4  # share of the saturated rate at which requests hardly ever meet
 # To simulate decode alone, prefill instances (senders) that take almost no time are put before it.
 SENDERS = 16  # per decode instance
 INSTANT_S = 1e-6  # prefill time, seconds
-HUGE = 1 << 30  # token budget and KV capacity
+NO_LIMIT = 1 << 30  # token budget and KV capacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def capacity(case: SizingCase, *, requests: int = REQUESTS) -> Capacity:
     trial = case_trial(case, 1, case.seed, requests)
     pools = trial.pools
     saturated = trial.saturated_rps()
-    low, high = TRICKLE * saturated, saturated
+    low, high = MIN_LOAD * saturated, saturated
     at_low = trial.at(low)
     if not trial.met(at_low):
         raise SimulationError(_infeasible_message(profile, trial.tier, at_low))
@@ -171,8 +171,8 @@ def isolated_role(case: SizingCase, instances: int = 1) -> tuple[Pools, Lengths,
     instant_prefill = adjust_profile(
         profile,
         curve=linear(0.0, 0.0, INSTANT_S, 0.0),
-        max_batch_tokens=HUGE,
-        kv_capacity_tokens=HUGE,
+        max_batch_tokens=NO_LIMIT,
+        kv_capacity_tokens=NO_LIMIT,
     )
     own_link = replace(case.link or KvLink(0.0, 1.0), shared_bytes_s=float("inf"))
     pools = (

@@ -5,11 +5,11 @@ import numpy as np
 from simulation.arrays import FloatArray
 from simulation.fleet import KvLink
 from simulation.sizing.birth_death import Occupancy
-from simulation.sizing.prompt_queue import NEVER
+from simulation.sizing.prompt_queue import MIN_SHARE
 from simulation.sizing.spread import Spread, spread, sum_of, thin, unit_exponential
 from simulation.sizing.workload import Workload
 
-NOTHING = Spread(np.zeros(0), np.zeros(0))  # a time that no request has
+NO_TIME = Spread(np.zeros(0), np.zeros(0))  # a time that no request has
 AT_ONCE = Spread(np.zeros(1), np.ones(1))  # always 0 seconds
 
 
@@ -21,7 +21,7 @@ def queue_wait(requests: Occupancy, rate: float) -> Spread:
     """
     places = len(requests.inside) - 1  # ``inside`` has 0 to all places taken
     waiting_share = requests.probability_of_at_least(places)
-    if waiting_share <= NEVER or rate <= 0:
+    if waiting_share <= MIN_SHARE or rate <= 0:
         return AT_ONCE
     points, weights = unit_exponential()
     mean_s = requests.mean_queue / rate / waiting_share
@@ -73,7 +73,7 @@ def gaps_with_delay(gap: Spread, first: Spread, workload: Workload) -> Spread:
     gaps = workload.facts.osl_points - 1.0
     gaps = gaps[gaps > 0]
     if not len(gaps) or not len(gap.values):
-        return NOTHING
+        return NO_TIME
     delay = thin(first, 64)
     shape = (len(delay.values), len(gaps))
     weights = np.broadcast_to(delay.weights[:, None], shape)

@@ -19,7 +19,7 @@ from simulation.fleet import KvLink, Tier
 from simulation.performance.profile import Profile
 from simulation.sizing.batch_queue import Evaluation, PoolShape, evaluate_pool, saturated_rps
 from simulation.sizing.batch_sizing import (
-    NEARLY,
+    MAX_LOAD,
     Evaluated,
     binding_limit,
     largest_rate,
@@ -33,7 +33,7 @@ from simulation.trace import Prefixes
 PRECISION = 0.01  # relative precision of a rate
 # If both pools are near their limits: halvings of the range of rates, and its lower end as a share
 # of the smaller rate.
-JOINT_STEPS, NEAR = 6, 0.8
+JOINT_STEPS, JOINT_LOWER_SHARE = 6, 0.8
 CACHED_SERVICES = 8  # services whose closed forms are cached per process
 
 
@@ -137,7 +137,7 @@ class ClosedForms:
         service = self.service
         pool = PoolShape("decode", decode, service.link, prefill)
         upper = saturated_rps(service.decode, service.workload, pool)
-        most = min(upper, self.prefill_limit(prefill).rate / NEARLY)
+        most = min(upper, self.prefill_limit(prefill).rate / MAX_LOAD)
         return self._limit(lambda rate: self.decode(decode, prefill, rate), upper, most)
 
     def _limit(self, evaluated: Evaluated, upper: float, most: float) -> SideLimit:
@@ -151,7 +151,7 @@ class ClosedForms:
         if largest is None:
             return SideLimit(0.0, 0.0, "slo")
         low, high = largest
-        saturated = high >= NEARLY * upper
+        saturated = high >= MAX_LOAD * upper
         return SideLimit(
             low, high, "throughput" if saturated else most_missed_limit(evaluated(high), tier)
         )
@@ -167,7 +167,7 @@ class ClosedForms:
         if high and not self.decode_keeps_up(prefill, decode):
             high = self.decode_limit(prefill, decode).rate
         # If both pools are near their limits, they miss it together at a lower rate: bisect.
-        rate, low = high, NEAR * high
+        rate, low = high, JOINT_LOWER_SHARE * high
         for _ in range(JOINT_STEPS if high else 0):
             if self._joint_attainment(prefill, decode, rate) >= self.service.tier.attainment:
                 low = rate

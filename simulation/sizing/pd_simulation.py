@@ -23,7 +23,7 @@ PRECISION = 0.01  # relative precision of a rate
 # search for a rate from a guess: factor between steps, largest factor from the guess
 STEP_FACTOR, MAX_FACTOR = 1.1, 45.0
 REQUESTS = 12_000  # per simulated rate; the second draw has twice as many
-FREE = 1e18  # bytes/s of a link without waiting
+FREE_LINK_BYTES_S = 1e18  # bytes/s of a link without waiting
 
 ReportProgress = Callable[[float], None]  # share of the work that is done
 
@@ -145,7 +145,7 @@ def _binding_side(trial: Trial, service: PdService, pools: Pools, rate: float) -
         return "throughput", side
     if side == "decode":
         # Counterfactuals: a free link, then unlimited memory.
-        free = (replace(pools[0], link=KvLink(0.0, FREE)), pools[1])
+        free = (replace(pools[0], link=KvLink(0.0, FREE_LINK_BYTES_S)), pools[1])
         if trial.met(trial.at(rate, free, draw=draw)):
             return "link", side
     if trial.met(trial.at(rate, with_ample_memory(pools), draw=draw)):

@@ -18,7 +18,7 @@ from simulation.arrays import FloatArray
 from simulation.arrival_pattern import ArrivalPattern
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
-from simulation.sizing.capacity import TRICKLE, Capacity, SizingCase, capacity, case_trial
+from simulation.sizing.capacity import MIN_LOAD, Capacity, SizingCase, capacity, case_trial
 from simulation.sizing.trial import Trial, extrapolated_share
 
 MAX_INSTANCES = 64  # instances; in larger pools each instance has the same capacity
@@ -28,10 +28,10 @@ MEAN_RESIDENCES = 10.0  # shortest run, in mean request lifetimes
 MOST_REQUESTS = 400_000  # longest run
 PRECISION = 0.004  # tolerance of the rate found, as a share of the saturated rate
 MIN_GAIN = 0.005  # smallest relative gain for which larger pools are still simulated
-STEP = 0.04  # first step of the search for a rate, as a share of the saturated rate
+FIRST_STEP = 0.04  # first step of the search for a rate, as a share of the saturated rate
 # Share of the saturated rate; if one instance reaches it, no pool is simulated.
 SATURATED_SHARE = 0.98
-NEAR_FULL = 0.97  # first guess for large pools, as a share of the saturated rate
+LARGE_POOL_SHARE = 0.97  # first guess for large pools, as a share of the saturated rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +102,16 @@ def pool_curve(
         # One instance may be too few for the requests of one burst, where a pool is enough.
         too_bursty, poisson = problem, capacity(replace(case, burstiness=1.0))
         lone_capacity = replace(
-            poisson, max_rps=TRICKLE * poisson.max_rps, input_tps=TRICKLE * poisson.input_tps
+            poisson, max_rps=MIN_LOAD * poisson.max_rps, input_tps=MIN_LOAD * poisson.input_tps
         )
     one_instance = case_trial(case, 1, case.seed + 1, REQUESTS)
-    full = one_instance.saturated_rps()
+    full_rps = one_instance.saturated_rps()
     points = [PoolPoint(1, lone_capacity.max_rps, REQUESTS, 1, lone_capacity.outside)]
-    if lone_capacity.max_rps < SATURATED_SHARE * full:
+    if lone_capacity.max_rps < SATURATED_SHARE * full_rps:
         residence_s = float(np.nanmean(one_instance.at(lone_capacity.max_rps).requests.e2e_s))
-        points += _larger_pools(case, points[0], full, residence_s, max_instances)
-    if too_bursty is not None and points[-1].max_rps < 2 * PRECISION * points[-1].instances * full:
+        points += _larger_pools(case, points[0], full_rps, residence_s, max_instances)
+    smallest_rps = 2 * PRECISION * points[-1].instances * full_rps
+    if too_bursty is not None and points[-1].max_rps < smallest_rps:
         raise too_bursty
     return PoolCurve(
         max_rps=interpolate_points(points, max_instances),
@@ -121,21 +122,22 @@ def pool_curve(
 
 
 def _larger_pools(
-    case: SizingCase, alone: PoolPoint, full: float, residence_s: float, max_instances: int
+    case: SizingCase, alone: PoolPoint, full_rps: float, residence_s: float, max_instances: int
 ) -> list[PoolPoint]:
     """Return the capacity of some pools of up to ``max_instances`` instances, by simulation.
 
-    ``full`` is the saturated rate of one instance, ``residence_s`` the mean time of its requests.
+    ``full_rps`` is the saturated rate of one instance, ``residence_s`` the mean time of its
+    requests.
     """
     points = [alone]
     for n in SIMULATED:
-        if n > max_instances or _is_settled(points, full):
+        if n > max_instances or _is_settled(points, full_rps):
             break
-        needed = MEAN_RESIDENCES * residence_s * n * full
+        needed = MEAN_RESIDENCES * residence_s * n * full_rps
         requests = int(np.clip(needed, REQUESTS, MOST_REQUESTS))
         trial = case_trial(case, n, case.seed + n, requests)
-        guess = _extrapolated_share(points, n, full)
-        points.append(_largest_pool_rate(trial, n, full, guess))
+        guess = _extrapolated_share(points, n, full_rps)
+        points.append(_largest_pool_rate(trial, n, full_rps, guess))
     return points[1:]
 
 
@@ -169,54 +171,57 @@ def interpolate_points(points: list[PoolPoint], max_instances: int = MAX_INSTANC
     return np.asarray(n * np.interp(1.0 - n**-0.5, 1.0 - sizes**-0.5, rps_per_instance), np.float64)
 
 
-def _extrapolated_share(points: list[PoolPoint], n: int, full: float) -> float:
+def _extrapolated_share(points: list[PoolPoint], n: int, full_rps: float) -> float:
     """Return the share of the saturated rate that ``n`` instances sustain, from smaller pools.
 
-    ``full`` is the saturated rate of one instance. The share is about linear in 1 / sqrt(n), so the
-    line through the two largest pools is continued. With one pool, it leads to ``NEAR_FULL``.
+    ``full_rps`` is the saturated rate of one instance. The share is about linear in 1 / sqrt(n), so
+    the line through the two largest pools is continued. With one pool, it leads to
+    ``LARGE_POOL_SHARE``.
     """
     # Coordinates of the line: x is 1 / sqrt(n), y the share.
     last, x = points[-1], 1.0 / sqrt(n)
-    last_x, last_y = 1.0 / sqrt(last.instances), last.max_rps / (last.instances * full)
+    last_x, last_y = 1.0 / sqrt(last.instances), last.max_rps / (last.instances * full_rps)
     if len(points) == 1:
-        return max(last_y, NEAR_FULL - (NEAR_FULL - last_y) * x)
+        return max(last_y, LARGE_POOL_SHARE - (LARGE_POOL_SHARE - last_y) * x)
     before = points[-2]
-    before_x, before_y = 1.0 / sqrt(before.instances), before.max_rps / (before.instances * full)
+    before_x = 1.0 / sqrt(before.instances)
+    before_y = before.max_rps / (before.instances * full_rps)
     share = last_y + (last_y - before_y) * (last_x - x) / (before_x - last_x)
     return float(np.clip(share, last_y / 2, 1.0))
 
 
-def _is_settled(points: list[PoolPoint], full: float) -> bool:
+def _is_settled(points: list[PoolPoint], full_rps: float) -> bool:
     """Return whether still larger pools would have about the same capacity per instance.
 
-    ``full`` is the saturated rate of one instance.
+    ``full_rps`` is the saturated rate of one instance.
     """
     if len(points) < 2:
         return False
     rps_per_instance = points[-1].max_rps / points[-1].instances
-    largest_rps = _extrapolated_share(points, MAX_INSTANCES, full) * full
+    largest_rps = _extrapolated_share(points, MAX_INSTANCES, full_rps) * full_rps
     return abs(largest_rps / rps_per_instance - 1.0) < MIN_GAIN
 
 
-def _largest_pool_rate(trial: Trial, n: int, full: float, guess: float) -> PoolPoint:
+def _largest_pool_rate(trial: Trial, n: int, full_rps: float, guess: float) -> PoolPoint:
     """Return the largest rate at which ``n`` instances meet the tier.
 
-    ``full`` is the saturated rate of one instance. The search begins at the share ``guess`` of ``n
-    * full``, and ends there at most.
+    ``full_rps`` is the saturated rate of one instance. The search begins at the share ``guess`` of
+    ``n * full_rps``, and ends there at most.
     """
     requests_counted: list[int] = []
     outside: list[float] = []
 
     def excess_at(share: float) -> float:
         """Return ``excess_log_odds`` at a share of the saturated rate."""
-        run = trial.at(share * n * full)
+        run = trial.at(share * n * full_rps)
         attained, judged_requests = trial.measured_attainment(run)
         requests_counted.append(judged_requests)
         outside.append(extrapolated_share(run))
         return excess_log_odds(attained, judged_requests, trial.tier)
 
-    share = falling_root(excess_at, guess, STEP, PRECISION)
-    return PoolPoint(n, share * n * full, requests_counted[-1], len(requests_counted), outside[-1])
+    share = falling_root(excess_at, guess, FIRST_STEP, PRECISION)
+    rps, runs = share * n * full_rps, len(requests_counted)
+    return PoolPoint(n, rps, requests_counted[-1], runs, outside[-1])
 
 
 def excess_log_odds(attained: float, requests: int, tier: Tier) -> float:
@@ -226,7 +231,8 @@ def excess_log_odds(attained: float, requests: int, tier: Tier) -> float:
     finite.
     """
     half = 0.5 / requests
-    share, target = (min(max(each, half), 1.0 - half) for each in (attained, tier.attainment))
+    share = min(max(attained, half), 1.0 - half)
+    target = min(max(tier.attainment, half), 1.0 - half)
     return float(np.log(share / (1.0 - share)) - np.log(target / (1.0 - target)))
 
 

@@ -31,18 +31,18 @@ from simulation.sizing.workload import Workload
 
 # Cells of a full iteration; most cells of the longest queue, for which cells are made larger.
 CELLS, LONGEST = 16, 128
-LEFT_OUT = 1e-5  # probability of longer queues, which are ignored
+IGNORED_PROBABILITY = 1e-5  # probability of longer queues, which are ignored
 MOST_CELLS = 2048  # largest grid
-KNOTS = 128  # token counts for which iteration times are computed
+TIME_KNOTS = 128  # token counts for which iteration times are computed
 # Arrival times within an iteration, as shares: the odd multiples of the first, an eighth.
 MOMENTS = (np.arange(4) + 0.5) / 4
 # Points for the lengths of a prompt that ends an idle time, and of a prompt that waits for others.
 FIRST_POINTS, OWN_POINTS = 12, 4
 # Fixed-point steps for tokens per iteration; standard deviations above their mean.
-STEPS, AWAY = 30, 6.0
-SETTLED = 1e-15  # relative change of a step at which the fixed point is reached
-SEEN = 1e-5  # smallest probability that is evaluated
-NOTHING = Spread(np.zeros(1), np.ones(1))
+ARRIVING_STEPS, DEVIATIONS_ABOVE_MEAN = 30, 6.0
+MAX_RELATIVE_STEP = 1e-15  # relative change of a step at which the fixed point is reached
+MIN_PROBABILITY = 1e-5  # smallest probability that is evaluated
+NO_DELAY = Spread(np.zeros(1), np.ones(1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -189,11 +189,11 @@ def prompt_delays(
     time_shares /= idle_s + time_shares.sum()
     busy_share = float(time_shares.sum())
     time_shares /= max(busy_share, 1e-300)  # conditional on a running iteration
-    likely = time_shares.sum(axis=1) > SEEN
+    likely = time_shares.sum(axis=1) > MIN_PROBABILITY
     # Later prompts share the last iteration of a prompt that began at once.
     later_tokens = rate * mean_isl * iterations.full_s * iterations.full_iterations(isl)
     others_s = iterations.all_s(isl, later_tokens) - iterations.all_s(isl)
-    delays = NOTHING, NOTHING, NOTHING
+    delays = NO_DELAY, NO_DELAY, NO_DELAY
     if likely.any():
         delays = _delays_in_iteration(
             iterations, workload, time_shares[likely], kinds.seconds[likely], running_s,
@@ -267,7 +267,7 @@ def _delays_in_iteration(
     for moment in MOMENTS:
         probability = np.fft.irfft(transform, waiting.shape[1])  # [kind, cells ahead of a prompt]
         transform *= quarter
-        kind, cells = np.nonzero(probability >= min(SEEN, float(probability.max())))
+        kind, cells = np.nonzero(probability >= min(MIN_PROBABILITY, float(probability.max())))
         tokens_ahead = cells * cell_tokens
         tokens_with_own = tokens_ahead + length  # [length, state]
         running_iteration_s = iteration_s_by_kind[kind]
@@ -298,7 +298,7 @@ def _delays_in_iteration(
 def _iteration_times(profile: Profile, workload: Workload, decodes: float) -> Iterations:
     """Return the iteration times with ``decodes`` decodes, by the number of prompt tokens."""
     budget = max(profile.max_batch_tokens - decodes, 1.0)
-    knots = np.linspace(0.0, budget, KNOTS)
+    knots = np.linspace(0.0, budget, TIME_KNOTS)
     tokens = np.append(min(1.0, budget), knots[1:])  # without tokens there is no prefill
     context = decodes * workload.facts.decode_context
     seconds = iteration_s(profile, decodes, context, tokens, tokens * workload.facts.keys)
@@ -316,21 +316,21 @@ def _longest_queue(iterations: Iterations, workload: Workload, spare: float) -> 
     tokens_s = rate * float(isl.mean())
     # Short queues: tokens that arrive during an iteration, which computes those before them.
     arriving = longest
-    for _ in range(STEPS):
+    for _ in range(ARRIVING_STEPS):
         before, arriving = arriving, tokens_s * iterations.seconds_of_one(arriving)
-        if abs(arriving - before) <= SETTLED * arriving:
+        if abs(arriving - before) <= MAX_RELATIVE_STEP * arriving:
             break
     # Change of the arrivals by one more token in the iteration before
     growth_s = iterations.full_s - float(iterations.took_s[0])
     feedback = min(tokens_s * growth_s / iterations.budget, 0.99)
     longest_s = iterations.seconds_of_one(arriving + longest)
     variance = rate * longest_s * mean_square / (1.0 - feedback**2)
-    short_queue = float(arriving + 2.0 * longest + AWAY * np.sqrt(variance))
+    short_queue = float(arriving + 2.0 * longest + DEVIATIONS_ABOVE_MEAN * np.sqrt(variance))
     if short_queue < iterations.budget:
         return short_queue
     # Long queues decay exponentially, as a random walk with this ratio of variance to drift.
     decay_tokens = rate * iterations.full_s * mean_square / (2.0 * spare)
-    return float(iterations.budget + longest - np.log(LEFT_OUT) * decay_tokens)
+    return float(iterations.budget + longest - np.log(IGNORED_PROBABILITY) * decay_tokens)
 
 
 def _length_distribution(lengths: FloatArray, size: int) -> FloatArray:

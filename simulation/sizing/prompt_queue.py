@@ -12,9 +12,9 @@ from simulation.sizing.prompt_chain import prompt_delays
 from simulation.sizing.spread import Spread, mix, spread, sum_of
 from simulation.sizing.workload import Workload
 
-CROWD = 64  # largest number of prompts for which every count is computed
-NEVER = 1e-9  # share of requests that counts as zero
-QUARTERS = (np.arange(4) + 0.5) / 4  # arrival times within an iteration, as shares of it
+MAX_COUNTS = 64  # largest number of prompts for which every count is computed
+MIN_SHARE = 1e-9  # share of requests that counts as zero
+ARRIVAL_SHARES = (np.arange(4) + 0.5) / 4  # arrival times within an iteration, as shares of it
 
 
 def prefill_alone_s(
@@ -98,12 +98,12 @@ class PromptQueue:
         The factor is on the delays of these prompts. ``share`` is that share of one instance.
         """
         pool_busy = self.pool.probability_of_at_least(self.servers)
-        one_busy = max(self.one.probability_of_at_least(1), NEVER)
+        one_busy = max(self.one.probability_of_at_least(1), MIN_SHARE)
         # Mean delays of the prompts that find every server busy
         rate = self.workload.rate
         one_delay_s = _mean_delay(self.one, rate / self.servers, self.alone.mean) / one_busy
         factor = 1.0
-        if min(pool_busy, one_delay_s) > NEVER:
+        if min(pool_busy, one_delay_s) > MIN_SHARE:
             factor = _mean_delay(self.pool, rate, self.alone.mean) / pool_busy / one_delay_s
         if self.servers > 1:
             return min(pool_busy, 1.0), factor
@@ -151,7 +151,7 @@ def _served_rps(profile: Profile, workload: Workload, decodes: float, alone_s: f
     context, isl = workload.facts.decode_context, workload.facts.mean_prefill
     budget = max(profile.max_batch_tokens - decodes, 1.0)
     max_prompts = max(budget / isl, 1.0)  # of one iteration
-    prompts = np.unique(np.append(np.arange(1.0, min(max_prompts, CROWD)), max_prompts))
+    prompts = np.unique(np.append(np.arange(1.0, min(max_prompts, MAX_COUNTS)), max_prompts))
     tokens = np.minimum(prompts * isl, budget)
     seconds = iteration_s(profile, decodes, decodes * context, tokens, tokens * workload.facts.keys)
     served_rps = np.maximum(np.maximum.accumulate(tokens / isl / seconds), 1.0 / alone_s)

@@ -10,10 +10,10 @@ import scipy
 
 from simulation.arrays import FloatArray
 
-TAIL = 28  # points of an exponential distribution
-ADDED = 96  # most points of each of two times to add
-GATHERED = 512  # points to which very many are reduced
-DECADES = 3.5  # reach of the tail: its last slice begins at the 1 - 10**-3.5 quantile
+TAIL_POINTS = 28  # points of an exponential distribution
+MAX_ADDED_POINTS = 96  # most points of each of two times to add
+GATHERED_TO = 512  # points to which very many are reduced
+TAIL_DECADES = 3.5  # reach of the tail: its last slice begins at the 1 - 10**-3.5 quantile
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +64,8 @@ def unit_exponential() -> tuple[FloatArray, FloatArray]:
 
     Points are denser in the upper tail.
     """
-    edges = np.append(1.0 - np.logspace(0.0, -DECADES, TAIL), 1.0)  # quantile levels of slices
+    # Quantile levels of slices
+    edges = np.append(1.0 - np.logspace(0.0, -TAIL_DECADES, TAIL_POINTS), 1.0)
     weights = np.diff(edges)
     # Share of the mean that values below each edge have.
     mean_below = scipy.special.gammainc(2.0, scipy.special.gammaincinv(1.0, edges))
@@ -89,20 +90,20 @@ def thin(spread: Spread, points: int) -> Spread:
 def _edges(points: int) -> FloatArray:
     """Return the lower quantile of each of ``points`` groups, half of them in the upper tenth."""
     half = points // 2
-    tail = np.logspace(-1.0, -DECADES, points - half)  # probability beyond each edge
+    tail = np.logspace(-1.0, -TAIL_DECADES, points - half)  # probability beyond each edge
     return np.append(np.linspace(0.0, 0.9, half, endpoint=False), 1.0 - tail)
 
 
 def spread_of_many(values: FloatArray, weights: FloatArray) -> Spread:
     """Return the distribution of very many points without sorting.
 
-    Its points are the means of the values in each of ``GATHERED`` equal intervals.
+    Its points are the means of the values in each of ``GATHERED_TO`` equal intervals.
     """
     low, high = float(values.min()), float(values.max())
-    interval = ((values - low) * (GATHERED / max(high - low, 1e-300))).astype(np.int64)
-    interval = np.minimum(interval, GATHERED - 1)  # the largest value belongs to the last one
-    mass = np.bincount(interval, weights, GATHERED)
-    sums = np.bincount(interval, weights * values, GATHERED)
+    interval = ((values - low) * (GATHERED_TO / max(high - low, 1e-300))).astype(np.int64)
+    interval = np.minimum(interval, GATHERED_TO - 1)  # the largest value belongs to the last one
+    mass = np.bincount(interval, weights, GATHERED_TO)
+    sums = np.bincount(interval, weights * values, GATHERED_TO)
     used = mass > 0
     return Spread(sums[used] / mass[used], mass[used] / mass.sum())
 
@@ -119,7 +120,7 @@ def sum_of(first: Spread, second: Spread) -> Spread:
         return second
     if len(second.values) == 1 and not second.values[0]:
         return first
-    a, b = thin(first, ADDED), thin(second, ADDED)
+    a, b = thin(first, MAX_ADDED_POINTS), thin(second, MAX_ADDED_POINTS)
     return spread(a.values[:, None] + b.values, a.weights[:, None] * b.weights)
 
 

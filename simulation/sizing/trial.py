@@ -23,9 +23,9 @@ from simulation.trace import CachedTokens, PrefixBlocks, Prefixes, Trace
 
 Pools = tuple[Pool, ...]
 
-SECOND = 4  # number of the random stream of the second draw; the traffic uses 1 to 3
+SECOND_DRAW_STREAM = 4  # number of the random stream of the second draw; the traffic uses 1 to 3
 WARM_UP = 2.0  # mean request lifetimes before the first request that counts
-UNLIMITED = 1_000  # factor on the KV memory, to test whether memory is the binding constraint
+MEMORY_FACTOR = 1_000  # factor on the KV memory, to test whether memory is the binding constraint
 
 
 def pool_of(
@@ -60,7 +60,7 @@ def with_ample_memory(pools: Pools) -> Pools:
     """Return the pools with so much KV memory that it never limits them."""
     return tuple(
         replace(pool, profile=adjust_profile(
-            pool.profile, kv_capacity_tokens=UNLIMITED * pool.profile.kv_capacity_tokens
+            pool.profile, kv_capacity_tokens=MEMORY_FACTOR * pool.profile.kv_capacity_tokens
         )) for pool in pools
     )  # fmt: skip
 
@@ -100,7 +100,7 @@ class RequestDraws:
             if draw == 0:
                 n, rng = self._requests, np.random.default_rng(self.seed)
             else:
-                n, rng = 2 * self._requests, np.random.default_rng([self.seed, SECOND])
+                n, rng = 2 * self._requests, np.random.default_rng([self.seed, SECOND_DRAW_STREAM])
             if not isinstance(self._blocks, PrefixBlocks):
                 self._draws[draw] = _systematic_sample(
                     *self._lengths, self._blocks, n, self._burstiness, rng

@@ -23,8 +23,8 @@ from scipy.stats import binomtest
 
 from simulation.arrays import FloatArray, TextArray
 from simulation.performance.estimate.measured_corrections import (
-    FARTHEST,
     LEVELS,
+    MAX_LOG_ERROR,
     ErrorCovariance,
     ErrorQuantiles,
     Traits,
@@ -66,7 +66,7 @@ def _fit_variances(rows: Traits, log_errors: FloatArray) -> ErrorCovariance:
     sample = _sample(rows)
     part = rows.take(sample)
     common = compare_traits(part, part)
-    bounded = FARTHEST * np.tanh(log_errors[sample] / FARTHEST)
+    bounded = MAX_LOG_ERROR * np.tanh(log_errors[sample] / MAX_LOG_ERROR)
     start = np.log([getattr(ASSUMED, name) for name in VARIANCES])
 
     def negative_log_posterior(logs: FloatArray) -> float:

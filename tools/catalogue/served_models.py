@@ -27,7 +27,7 @@ from planner.inputs.estimates.deployment_rows import deployment
 from simulation.arrays import BoolArray, FloatArray
 from simulation.performance.efficiency import NEAREST, Efficiencies
 from simulation.performance.estimate.closed_loop import ClosedLoop
-from simulation.performance.estimate.defaults import DRAWN
+from simulation.performance.estimate.defaults import INFERENCEMAX_LENGTHS
 from simulation.performance.estimate.estimate import fit_into_memory, loop_of
 from simulation.performance.estimate.measured_corrections import Traits, traits_of
 from tools.catalogue.recipes import (
@@ -205,7 +205,7 @@ def silicon_rows(data: Path) -> list[MeasuredRow]:
         row = incomplete | sides.get(_times(incomplete), {})
         traits = {k: v for k, v in row.items() if not k.startswith("silicon_")}
         traits["model"] = traits.pop("model_path")
-        drawn_lengths = (traits["isl"], traits["osl"]) in DRAWN
+        drawn_lengths = (traits["isl"], traits["osl"]) in INFERENCEMAX_LENGTHS
         label: str | None = None
         recipe: Recipe = {}
         if "DeepSeek-R1" in traits["model"] or "DeepSeek-V3" in traits["model"]:

@@ -112,7 +112,7 @@ def _memory_table(pools: Sequence[Pool]) -> Table:
         sorted(rows, key=lambda row: (row.model, -row.module.memory_bytes)),
         (Head("Model", width=2), lambda row: row.model),
         (Head("Module of a layer", width=2), lambda row: row.module.name),
-        (Head("In a layer", Form.COUNT), lambda row: row.module.each),
+        (Head("In a layer", Form.COUNT), lambda row: row.module.per_layer),
         (Head("Memory", Form.NUMBER, "MiB"), lambda row: row.module.memory_bytes / 2**20),
         (Head("Work for 256 tokens", Form.NUMBER, "GFLOP"), lambda row: row.module.flops / 1e9),
         title="Memory and work of a layer's modules",

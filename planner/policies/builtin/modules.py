@@ -51,7 +51,7 @@ class _Device:
     """A device of an instance: its own GPUs, or a unit that it borrows; see ``Layout``."""
 
     host: int  # index of the pool whose GPUs these are; -1: the instance's own
-    held: int  # instances of the pool that borrow such a device; 0: the instance's own
+    owner_instances: int  # of ``host``, that all instances use together; 0: the instance's own
     room_bytes: float  # memory for layers and KV cache, per instance
     speed: float  # relative to the instance's own GPUs
     sharers: float  # instances that share one such device
@@ -229,7 +229,7 @@ class ModuleLevel(Policy):
             speed_of=np.array([device.speed for device in devices]),
             sharers=np.array([device.sharers for device in devices]),
             hosts=tuple(device.host for device in devices),
-            held=tuple(device.held for device in devices),
+            owner_instances=tuple(device.owner_instances for device in devices),
         )
 
 
@@ -270,7 +270,7 @@ def _own_device(pool: Pool, pool_modules: Modules) -> _Device:
     """Return the device of an instance's own GPUs, with the memory of its weights and KV cache."""
     weight_bytes = pool_modules.layers * pool_modules.layer_bytes
     room_bytes = weight_bytes + _kv_bytes(pool, pool_modules)
-    return _Device(host=-1, held=0, room_bytes=room_bytes, speed=1.0, sharers=1.0)
+    return _Device(host=-1, owner_instances=0, room_bytes=room_bytes, speed=1.0, sharers=1.0)
 
 
 def _borrowed_devices(

@@ -68,10 +68,10 @@ class Calibration:
     split_start: float = 1.5  # factor on the start there, since a request passes two engines
     engines: Mapping[str, float] = field(default_factory=dict)  # factors by "mix.vllm" and so on
 
-    def of(self, what: str, engine: str) -> float:
-        """Return ``mix``, ``order`` or ``start`` (in seconds) of an engine, as ``what`` says."""
-        base = {"mix": self.mix, "start": self.start_s, "order": self.order}[what]
-        return base * self.engines.get(f"{what}.{engine}", 1.0)
+    def of(self, constant: str, engine: str) -> float:
+        """Return the constant "mix", "order" or "start" (in seconds) with an engine's factor."""
+        base = {"mix": self.mix, "start": self.start_s, "order": self.order}[constant]
+        return base * self.engines.get(f"{constant}.{engine}", 1.0)
 
     def scaled_by(self, engine: str) -> float:
         """Return the factor of an engine on 8-bit products with a scale for each block.
@@ -99,13 +99,15 @@ def release_order(version: str) -> tuple[tuple[int, ...], float]:
         return (), 0.0
     numbers = tuple(int(number) for number in match[1].split("."))
     # A release candidate or development version precedes its release; a post-release follows.
-    side = 0.0 if not match[2] else 1.0 if match[2] == "post" else -1.0
-    return numbers, side + int(match[3] or 0) / 1e9
+    pre_release_or_post = 0.0
+    if match[2]:
+        pre_release_or_post = 1.0 if match[2] == "post" else -1.0
+    return numbers, pre_release_or_post + int(match[3] or 0) / 1e9
 
 
 CONSTANTS = tuple(f.name for f in fields(Calibration) if f.type == "float")
 PER_ENGINE = ("mix", "start", "order")
-ENGINE_FACTORS = tuple(f"{w}.{e}" for w in PER_ENGINE for e in ENGINES)
+ENGINE_FACTORS = tuple(f"{constant}.{engine}" for constant in PER_ENGINE for engine in ENGINES)
 
 LOADS = {"low": 16.0, "middle": 128.0, "high": np.inf}  # requests in flight, at most
 

@@ -53,7 +53,9 @@ DEMANDS = (
     "kernels",  # number of operators
 )
 VLLM, SGLANG, TRTLLM = (ENGINES.index(name) for name in ("vllm", "sglang", "trtllm"))
-QUEUE_AHEAD = 0.5  # share of the others' prompts before a first token if all users are in step
+SHARE_AHEAD_IN_STEP = (
+    0.5  # share of the others' prompts before a first token if all users are in step
+)
 
 
 def demands(
@@ -212,7 +214,7 @@ def _added_to_decode(
     # The common start keeps some prompts out of decoding, and counts less with more rounds. In
     # steady traffic every prompt falls between tokens of the others.
     mix = np.maximum(1.0 - (1.0 - mix) * ROUNDS / loop.rounds, 0.0)
-    mix = np.where(in_step, 1.0 - QUEUE_AHEAD, mix)
+    mix = np.where(in_step, 1.0 - SHARE_AHEAD_IN_STEP, mix)
     prompts = mix * loop.batch / loop.osl  # in an iteration
     # The weights that the first prompt needs are read for the decodes anyway.
     mixed_s = iteration_s(loop, loop.mixed, calibration)
@@ -275,7 +277,7 @@ def _ttft_without_queue(
 
 
 def steady_state(loop: ClosedLoop, calibration: Calibration) -> SteadyState:
-    """Return TTFT, TBT and throughput of the deployments, with the fitted constants ``c``.
+    """Return TTFT, TBT and throughput of the deployments, with the constants of ``calibration``.
 
     TBT is a decode iteration, plus the time that prompts of other users add. TTFT is the sum of the
     start, the prompt, the prompts of other users before it, and the wait for a place in the batch.
@@ -327,7 +329,7 @@ def _share_before(loop: ClosedLoop, calibration: Calibration, ahead: FloatArray)
     # The median request is not of the first round. Later rounds mix, unless prefill has a queue.
     ahead = np.where(loop.median_ttft & ~loop.disaggregated, 0.0, ahead)
     # With more rounds the first one counts less.
-    return np.where(_are_in_step(loop), QUEUE_AHEAD, ahead * ROUNDS / loop.rounds)
+    return np.where(_are_in_step(loop), SHARE_AHEAD_IN_STEP, ahead * ROUNDS / loop.rounds)
 
 
 def _prefill_queue_s(

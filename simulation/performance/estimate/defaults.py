@@ -22,15 +22,15 @@ DECODE_WORKERS = {"vllm": 4.0, "sglang": 1.0, "trtllm": 4.0}
 MOST_DRAFTED = 64
 # Input and output lengths of InferenceMAX, which draws each request from 0.8 to 1 times them. The
 # engines' own benchmarks give all requests one length by default.
-DRAWN = frozenset({(1024.0, 1024.0), (1024.0, 8192.0), (8192.0, 1024.0)})
-STEADY = 100.0  # rounds; with more, the traffic counts as steady and not as a benchmark
+INFERENCEMAX_LENGTHS = frozenset({(1024.0, 1024.0), (1024.0, 8192.0), (8192.0, 1024.0)})
+STEADY_ROUNDS = 100.0  # rounds; with more, the traffic counts as steady and not as a benchmark
 # Decode iterations between two polls for requests in SGLang (--scheduler-recv-interval). The
 # InferenceMAX recipes set it by the number of users; the default of SGLang is 1.
-RECV_FEW, RECV_MANY, MANY = 10.0, 30.0, 16.0
+RECV_FEW, RECV_MANY, MANY_USERS = 10.0, 30.0, 16.0
 # Largest tensor parallelism of attention or of an expert in engines. A larger "tp" counts the GPUs
 # of all workers of a disaggregated deployment; its experts are then expert parallel.
-TENSOR_PARALLEL_MOST = 16
-WORKER = 8  # GPUs of one worker of such a deployment
+MAX_TENSOR_PARALLEL = 16
+WORKER_GPUS = 8  # GPUs of one worker of such a deployment
 MOST = sys.float_info.max
 MOST_TOKENS, MOST_HITS, MOST_RECV = 1e6, 0.99, 10_000.0
 # Smallest and largest value of the fields of a deployment.
@@ -164,7 +164,10 @@ def _has_equal_lengths(deployment: Deployment) -> bool:
     """
     if deployment.equal is not None:
         return deployment.equal
-    return deployment.rounds <= STEADY and (deployment.isl, deployment.osl) not in DRAWN
+    return (
+        deployment.rounds <= STEADY_ROUNDS
+        and (deployment.isl, deployment.osl) not in INFERENCEMAX_LENGTHS
+    )
 
 
 def _recv_interval(deployment: Deployment) -> float:
@@ -178,7 +181,7 @@ def _recv_interval(deployment: Deployment) -> float:
         return deployment.recv_interval
     if not _is_recipe(deployment):
         return 1.0  # SGLang's default. Only InferenceMAX's recipes for NVIDIA set another.
-    return RECV_MANY if deployment.concurrency >= MANY else RECV_FEW
+    return RECV_MANY if deployment.concurrency >= MANY_USERS else RECV_FEW
 
 
 def _is_recipe(deployment: Deployment) -> bool:
@@ -186,8 +189,8 @@ def _is_recipe(deployment: Deployment) -> bool:
 
     Such deployments are tuned by its published recipes.
     """
-    drawn = (deployment.isl, deployment.osl) in DRAWN
-    return deployment.rounds <= STEADY and drawn and deployment.gpu.family in NEAREST
+    drawn = (deployment.isl, deployment.osl) in INFERENCEMAX_LENGTHS
+    return deployment.rounds <= STEADY_ROUNDS and drawn and deployment.gpu.family in NEAREST
 
 
 def _chunk_tokens(deployment: Deployment) -> float:
@@ -240,7 +243,7 @@ def _with_defaults(deployment: Deployment) -> ArrangedDeployment:
     notes, workers = list(deployment.notes), deployment.decode_workers or 1.0
     if deployment.prefill is None:
         arrangement = _aggregated_arrangement(deployment, notes)
-        if arrangement.tp > TENSOR_PARALLEL_MOST and deployment.decode_workers is None:
+        if arrangement.tp > MAX_TENSOR_PARALLEL and deployment.decode_workers is None:
             return _split_total_tp(deployment, notes)
         return ArrangedDeployment(
             arrangement, arrangement, workers, prefill_workers=1.0, split=False,
@@ -271,10 +274,10 @@ def _spread_sides(
         decode = _with_gpus_grouped(decode, node_gpus, 1)
         prefill = _with_gpus_grouped(prefill, node_gpus, 1)
         notes.append(f"one GPU per worker cannot be: {node_gpus} taken")
-    if decode.tp > TENSOR_PARALLEL_MOST and decode.tp == prefill.tp:
-        total, worker = decode.tp, min(node_gpus, WORKER)
+    if decode.tp > MAX_TENSOR_PARALLEL and decode.tp == prefill.tp:
+        total, worker = decode.tp, min(node_gpus, WORKER_GPUS)
         prefill = _with_gpus_grouped(prefill, worker, 1)
-        decode = _with_gpus_grouped(decode, total - worker if spread else WORKER, 1)
+        decode = _with_gpus_grouped(decode, total - worker if spread else WORKER_GPUS, 1)
         notes.append(f"{total} GPUs counted over all workers")
     if deployment.shape.experts and spread and decode.attention_dp == 1:
         decode = _with_gpus_grouped(decode, 1, decode.gpus)
@@ -288,20 +291,20 @@ def _spread_sides(
 def _split_total_tp(deployment: Deployment, notes: list[str]) -> ArrangedDeployment:
     """Return a deployment whose ``tp`` counts the GPUs of all workers, divided into workers.
 
-    Decode workers have WORKER GPUs each. The remainder computes prompts, or one worker if there is
-    no remainder. Assumptions are added to ``notes``.
+    Decode workers have WORKER_GPUS GPUs each. The remainder computes prompts, or one worker if
+    there is no remainder. Assumptions are added to ``notes``.
     """
     total = deployment.decode.tp
-    prefill = total % WORKER or WORKER
+    prefill = total % WORKER_GPUS or WORKER_GPUS
     spread = (
         deployment.concurrency > SPREAD_ABOVE[deployment.engine] and deployment.shape.experts > 0
     )
-    workers = 1.0 if spread else float((total - prefill) // WORKER)
+    workers = 1.0 if spread else float((total - prefill) // WORKER_GPUS)
     notes.append(
         f"tp {total} counted over all workers of a deployment with prefill ({prefill} "
         f"GPUs a worker) and decode ({total - prefill} GPUs) on separate GPUs"
     )
-    decode_tp_dp = (1, total - prefill) if spread else (WORKER, 1)
+    decode_tp_dp = (1, total - prefill) if spread else (WORKER_GPUS, 1)
     prefill_tp_dp = (1, prefill) if deployment.shape.experts else (prefill, 1)
     return ArrangedDeployment(
         decode=_with_gpus_grouped(deployment.decode, *decode_tp_dp),
@@ -315,7 +318,7 @@ def _split_total_tp(deployment: Deployment, notes: list[str]) -> ArrangedDeploym
 
 def _avoid_divided_experts(arrangement: Arrangement, notes: list[str]) -> Arrangement:
     """Return the arrangement with expert parallelism if engines cannot split experts so finely."""
-    if arrangement.moe_tp <= TENSOR_PARALLEL_MOST:
+    if arrangement.moe_tp <= MAX_TENSOR_PARALLEL:
         return arrangement
     notes.append(f"experts on {arrangement.moe_tp} GPUs assumed expert-parallel")
     return _with_gpus_grouped(arrangement, arrangement.tp, arrangement.attention_dp, experts=True)

@@ -137,47 +137,50 @@ def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
     arranged = arrange(deployment)
     gpu, ranks = deployment.gpu, arranged.decode.attention_dp
     shape = replace(deployment.shape, encoder=None)
-    weights = gpu_weight_bytes(shape, arranged.decode)
+    weight_bytes = gpu_weight_bytes(shape, arranged.decode)
     # Cache of a sequence at half of its output, and at its end.
-    mean = gpu_kv_bytes(shape, round(deployment.isl + 0.5 * deployment.osl), arranged.decode)
-    cache = mean
+    half, whole = deployment.isl + 0.5 * deployment.osl, deployment.isl + deployment.osl
+    mean_cache_bytes = gpu_kv_bytes(shape, round(half), arranged.decode)
+    cache_bytes = mean_cache_bytes
     # TensorRT-LLM starts a request only if its whole cache fits (GUARANTEED_NO_EVICT, the default).
     if deployment.engine == "trtllm":
-        cache = gpu_kv_bytes(shape, round(deployment.isl + deployment.osl), arranged.decode)
+        cache_bytes = gpu_kv_bytes(shape, round(whole), arranged.decode)
     per_worker = deployment.concurrency / arranged.decode_workers
     sequences_per_rank = min(np.ceil(per_worker / ranks), deployment.max_num_seqs)
-    free_bytes = gpu.memory_bytes * MEMORY_SHARE - OVERHEAD_BYTES - weights
+    free_bytes = gpu.memory_bytes * MEMORY_SHARE - OVERHEAD_BYTES - weight_bytes
     notes: tuple[str, ...] = ()
     # An operator raises the engine's share of memory before requests wait.
-    if free_bytes < cache * sequences_per_rank:
+    if free_bytes < cache_bytes * sequences_per_rank:
         notes = (
             f"the engine uses {TIGHT_SHARE:.0%} of GPU memory (default: {MEMORY_SHARE:.0%}), so "
             "that more requests run at a time",
         )
-        free_bytes = gpu.memory_bytes * TIGHT_SHARE - OVERHEAD_BYTES - weights
-    if free_bytes < cache:
-        raise _does_not_fit(deployment, arranged.decode, weights, cache)
+        free_bytes = gpu.memory_bytes * TIGHT_SHARE - OVERHEAD_BYTES - weight_bytes
+    if free_bytes < cache_bytes:
+        raise _does_not_fit(deployment, arranged.decode, weight_bytes, cache_bytes)
     # No factor for pipeline stages: each stage holds its layers' cache of every sequence.
-    max_sequences = min(max(1.0, np.floor(free_bytes / cache)), deployment.max_num_seqs) * ranks
+    max_sequences = (
+        min(max(1.0, np.floor(free_bytes / cache_bytes)), deployment.max_num_seqs) * ranks
+    )
     if per_worker > max_sequences:
-        limit = "memory" if free_bytes / cache < deployment.max_num_seqs else "max_num_seqs"
+        limit = "memory" if free_bytes / cache_bytes < deployment.max_num_seqs else "max_num_seqs"
         notes += (
             f"{limit} limits a replica to {max_sequences:,.0f} running requests of "
             f"{per_worker:,.0f}. The rest wait",
         )
     batch = float(np.clip(per_worker, min(1.0, deployment.concurrency), max_sequences))
-    return PlacedDeployment(deployment, arranged, batch, weights, mean, notes)
+    return PlacedDeployment(deployment, arranged, batch, weight_bytes, mean_cache_bytes, notes)
 
 
 def _does_not_fit(
-    deployment: Deployment, decode: Arrangement, weights: float, cache: float
+    deployment: Deployment, decode: Arrangement, weight_bytes: float, cache_bytes: float
 ) -> SimulationError:
-    """Return the error for a GPU that cannot hold ``weights`` and ``cache`` bytes."""
+    """Return the error for a GPU that cannot hold ``weight_bytes`` and ``cache_bytes``."""
     gpu = deployment.gpu
     return SimulationError(
         f"{deployment.shape.name} does not fit on {decode.gpus} x {gpu.name}: each "
-        f"holds {weights / 1e9:.0f} GB of weights and needs {cache / 1e9:.1f} GB for one "
-        f"sequence, of {gpu.memory_bytes * TIGHT_SHARE / 1e9:.0f} GB. Use more GPUs (tp) or a "
+        f"holds {weight_bytes / 1e9:.0f} GB of weights and needs {cache_bytes / 1e9:.1f} GB for "
+        f"one sequence, of {gpu.memory_bytes * TIGHT_SHARE / 1e9:.0f} GB. Use more GPUs (tp) or a "
         "smaller precision."
     )
 
@@ -188,8 +191,10 @@ def loop_of(placed: Sequence[PlacedDeployment], efficiencies: Efficiencies) -> C
     Decoding sequences have their mean context. A prompt computes only the tokens that are not in
     the prefix cache.
     """
-    deployments, arranged = [p.deployment for p in placed], [p.arranged for p in placed]
-    decode_side, prefill_side = [a.decode for a in arranged], [a.prefill for a in arranged]
+    deployments = [fitted.deployment for fitted in placed]
+    arranged = [fitted.arranged for fitted in placed]
+    decode_side = [deployment.decode for deployment in arranged]
+    prefill_side = [deployment.prefill for deployment in arranged]
     isl, osl = _column(deployments, "isl"), _column(deployments, "osl")
     batch, ranks = _column(placed, "batch"), _column(prefill_side, "attention_dp")
     # Of a prompt: tokens to compute, and their pairs with earlier tokens.
@@ -211,7 +216,7 @@ def loop_of(placed: Sequence[PlacedDeployment], efficiencies: Efficiencies) -> C
     joint = iteration(zeros, zeros, joint_prompts * tokens, joint_prompts * pairs)
     demands_on = partial(_demands_of, deployments, efficiencies)
     return ClosedLoop(
-        engine=np.array([ENGINES.index(d.engine) for d in deployments]),
+        engine=np.array([ENGINES.index(deployment.engine) for deployment in deployments]),
         disaggregated=_column(arranged, "split", np.bool_),
         isl=isl,
         osl=osl,
@@ -219,18 +224,18 @@ def loop_of(placed: Sequence[PlacedDeployment], efficiencies: Efficiencies) -> C
         batch=batch,
         decode_workers=_column(arranged, "decode_workers"),
         prefill_workers=_column(arranged, "prefill_workers"),
-        transfer_s=np.array([_transfer_s(p) for p in placed]),
+        transfer_s=np.array([_transfer_s(fitted) for fitted in placed]),
         prefill_ranks=ranks,
         prompts_per_rank=prompts_per_rank,
         decode_ranks=_column(decode_side, "attention_dp"),
         rounds=_column(deployments, "rounds"),
         drafted=drafted_each,
         accepted=_column(deployments, "accepted"),
-        layers=np.array([float(d.shape.layers) for d in deployments]),
+        layers=np.array([float(deployment.shape.layers) for deployment in deployments]),
         median_ttft=_column(deployments, "median_ttft", np.bool_),
         equal_lengths=_column(arranged, "equal", np.bool_),
         recv_interval=_column(arranged, "recv_interval"),
-        persistent=np.array([_is_persistent(d) for d in deployments]),
+        persistent=np.array([_is_persistent(deployment) for deployment in deployments]),
         decode=demands_on(decode_side, decode),
         prefill=demands_on(prefill_side, prefill),
         lone_prompt=demands_on(prefill_side, prefill, lone),
@@ -245,9 +250,10 @@ def _column(records: Sequence[object], name: str, kind: npt.DTypeLike = np.float
 
 
 def _transfer_s(placed: PlacedDeployment) -> float:
-    """Return the seconds to send a prompt's cache from prefill to decode; 0 if aggregated.
+    """Return the seconds to send a prompt's cache from prefill to decode.
 
-    Each GPU of the prefill worker's rank sends its share over its own port.
+    0 if aggregated or if no speed is published. Each GPU of the prefill worker's rank sends its
+    share over its own port.
     """
     deployment, prefill, gpu = placed.deployment, placed.arranged.prefill, placed.deployment.gpu
     speed = gpu.network_bytes_s or gpu.link_bytes_s
@@ -263,8 +269,10 @@ def _is_persistent(deployment: Deployment) -> bool:
     first_without = PERSISTENT.get(deployment.gpu.family)
     if first_without is None or deployment.engine != "sglang" or not deployment.shape.kv_lora_rank:
         return False
-    # () is the order of an unknown version.
-    return () < release_order(deployment.version)[0] < release_order(first_without)[0]
+    # An unknown version has the order (), which is below all others.
+    version_order, _ = release_order(deployment.version)
+    first_without_order, _ = release_order(first_without)
+    return () < version_order < first_without_order
 
 
 def _demands_of(
@@ -281,15 +289,15 @@ def _demands_of(
     groups: dict[tuple[ModelShape, str, Arrangement], list[int]] = defaultdict(list)
     for row, (arrangement, deployment) in enumerate(zip(arrangements, deployments, strict=True)):
         groups[deployment.shape, deployment.gpu.name, arrangement].append(row)
-    out = {name: np.zeros(len(deployments)) for name in DEMANDS}
+    totals = {name: np.zeros(len(deployments)) for name in DEMANDS}
     for (shape, _, arrangement), rows in groups.items():
         graph = operator_graph(replace(shape, encoder=None), arrangement)
         gpu = deployments[rows[0]].gpu
         own_routed = routed.take(rows) if routed else None
         of_group = demands(graph, gpu, efficiencies, iteration.take(rows), own_routed)
         for name, values in of_group.items():
-            out[name][rows] = values
-    return out
+            totals[name][rows] = values
+    return totals
 
 
 PROMPT, ANSWER = 1024.0, 128.0  # tokens of the request that a start is computed for
@@ -315,7 +323,9 @@ def starts_s(
                    rounds=math.inf, recv_interval=recv_interval)
         for engine in engines
     ]  # fmt: skip
-    placed = [PlacedDeployment(each, arrange(each), 1.0, 0.0, 0.0, ()) for each in lone]
+    placed = [
+        PlacedDeployment(deployment, arrange(deployment), 1.0, 0.0, 0.0, ()) for deployment in lone
+    ]
     steady = steady_state(loop_of(placed, efficiencies), calibration)
     seconds: list[float] = (steady.ttft_s - steady.prompt_s).tolist()
     return seconds

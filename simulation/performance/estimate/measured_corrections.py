@@ -11,12 +11,13 @@ estimate only by the components that they share with it. Outlying rows weigh les
 t distribution, fitted by reweighting (Lange, Little and Taylor 1989).
 
 Belief. The model may be wrong for the user's deployment. So its leave-one-out errors are compared
-with those of no shift. With double exponential errors at their likeliest scale, the likelihood of
-a choice is its mean error to the power -n for n rows. Errors have long tails, so half a shift would
+with those of no shift. With double exponential errors at their likeliest scale, the likelihood of a
+choice is its mean error to the power -n for n rows. Errors have long tails, so half a shift would
 be wrong both for rows that need it and for the others. A shift is applied by as much as it is more
-probable than no shift. The stated error includes the variance between the two. Fewer than JUDGED
-rows of a deployment cannot be judged, so they only move estimates of their own arrangement. They
-move them by less the further the load is, since a single row says little about other loads.
+probable than no shift. The stated error includes the variance between the two. Fewer than
+MIN_JUDGED_ROWS rows of a deployment cannot be judged, so they only move estimates of their own
+arrangement. They move them by less the further the load is, since a single row says little about
+other loads.
 
 Stated errors. No single row narrows a stated error: it is computed without the row that would
 narrow it most. At the load of a row, the stated error is at least that row's remaining error. If
@@ -42,11 +43,11 @@ Which = slice | BoolArray | IntArray
 
 LEVELS = ("engine", "version", "gpu", "model", "mode", "deployment", "release", "arrangement")
 LOADS = ("users", "isl", "osl", "gpus")  # distances between loads use their logarithms
-FARTHEST = 1.5  # limit of a row's log error; larger errors saturate here
-FREEDOM = 4.0  # degrees of freedom of the t distribution of the noise
-ROUNDS = 4  # of reweighting
+MAX_LOG_ERROR = 1.5  # limit of a row's log error; larger errors saturate here
+T_FREEDOM = 4.0  # degrees of freedom of the t distribution of the noise
+REWEIGHTING_ROUNDS = 4  # of reweighting
 BATCH_ROWS = 1024  # deployments per block, which limits the memory of the comparison
-JUDGED = 3  # smallest number of rows of a deployment for the leave-one-out check
+MIN_JUDGED_ROWS = 3  # smallest number of rows of a deployment for the leave-one-out check
 CONTRADICTION = 3.0  # two rows contradict beyond this many standard deviations of their noise
 SAME_LOAD = 0.1  # loads and lengths are the same within this difference of logarithms
 # Relative errors: spread of a repeated measurement, and the cap of one row's error.
@@ -73,15 +74,15 @@ class Traits:
 
 def traits_of(deployments: Sequence[Deployment]) -> Traits:
     """Return the traits of deployments as given, before any default fills them in."""
-    labels = [_labels(d) for d in deployments]
-    load = [
-        (d.concurrency, d.isl, d.osl, d.decode.gpus * (d.decode_workers or 1.0))
-        for d in deployments
-    ]
+    labels = [_labels(deployment) for deployment in deployments]
+    loads = []
+    for deployment in deployments:
+        gpus = deployment.decode.gpus * (deployment.decode_workers or 1.0)
+        loads.append((deployment.concurrency, deployment.isl, deployment.osl, gpus))
     return Traits(
-        {name: np.array([of_one[name] for of_one in labels], np.str_) for name in LEVELS},
-        np.log(np.array(load, np.float64).reshape(len(deployments), len(LOADS))),
-        np.array([d.prefill is not None for d in deployments], np.bool_),
+        {level: np.array([by_level[level] for by_level in labels], np.str_) for level in LEVELS},
+        np.log(np.array(loads, np.float64).reshape(len(deployments), len(LOADS))),
+        np.array([deployment.prefill is not None for deployment in deployments], np.bool_),
     )
 
 
@@ -97,18 +98,20 @@ def _labels(deployment: Deployment) -> dict[str, str]:
     weights = deployment.decode.weights
     version = f"{deployment.engine} {deployment.version}" if deployment.version else ""
     model = layer_sizes_key(deployment.shape)
-    name = "|".join((model, deployment.gpu.name, deployment.engine, weights, mode))
-    arrangements = [a for a in (deployment.decode, deployment.prefill) if a]
-    widths = "|".join("-".join(str(getattr(a, width)) for width in WIDTHS) for a in arrangements)
+    deployment_name = "|".join((model, deployment.gpu.name, deployment.engine, weights, mode))
+    widths = []
+    for arrangement in (deployment.decode, deployment.prefill):
+        if arrangement is not None:
+            widths.append("-".join(str(getattr(arrangement, width)) for width in WIDTHS))
     return {
         "engine": deployment.engine,
         "version": version,
         "gpu": deployment.gpu.name,
         "model": model,
         "mode": mode,
-        "deployment": name,
-        "release": f"{name}|{version}" if version else "",
-        "arrangement": f"{name}|{widths}",
+        "deployment": deployment_name,
+        "release": f"{deployment_name}|{version}" if version else "",
+        "arrangement": f"{deployment_name}|{'|'.join(widths)}",
     }
 
 
@@ -117,8 +120,8 @@ class SharedTraits:
     """Common traits of each pair of one of ``a`` deployments and one of ``b`` deployments."""
 
     same: tuple[BoolArray, ...]  # by LEVELS, [a, b] each
-    apart: FloatArray  # [a, b, 4], differences of logarithms by LOADS
-    scaled: FloatArray  # [a, b], number of disaggregated deployments in the pair
+    load_distances: FloatArray  # [a, b, 4], differences of logarithms by LOADS
+    disaggregated: FloatArray  # [a, b], number of disaggregated deployments in the pair
 
     @property
     def same_arrangement(self) -> BoolArray:
@@ -128,7 +131,7 @@ class SharedTraits:
     @property
     def same_load(self) -> BoolArray:
         """Return the mask of pairs with the same arrangement, load and lengths, ``[a, b]``."""
-        return self.same_arrangement & (self.apart < SAME_LOAD).all(axis=2)
+        return self.same_arrangement & (self.load_distances < SAME_LOAD).all(axis=2)
 
 
 def compare_traits(a: Traits, b: Traits) -> SharedTraits:
@@ -178,12 +181,12 @@ class ErrorCovariance:
         """Return the prior covariance ``[a, b]`` of the log errors of pairs, without noise."""
         lengths = np.array([self.users, self.isl, self.osl, self.gpus])
         # Euclidean distance of the loads of each pair, each of LOADS in its own length scale
-        distance = np.sqrt(3.0 * np.einsum("ijk,k->ij", pairs.apart**2, lengths**-2.0))
+        distance = np.sqrt(3.0 * np.einsum("ijk,k->ij", pairs.load_distances**2, lengths**-2.0))
         smooth = (1.0 + distance) * np.exp(-distance)  # Matern, 3/2
         total = self.load**2 * smooth * pairs.same[LEVELS.index("deployment")]
         for name, same in zip(LEVELS, pairs.same, strict=True):
             total += getattr(self, name) ** 2 * same
-        return np.asarray(total * self.split**pairs.scaled)
+        return np.asarray(total * self.split**pairs.disaggregated)
 
     def variance(self, traits: Traits) -> FloatArray:
         """Return the prior variance of each deployment's error, noise included, ``[n]``."""
@@ -257,7 +260,7 @@ class LearnedCorrections:
         """Return the mask of rows whose deployment has too few rows to judge them, ``[rows]``."""
         labels = self.rows.labels["deployment"]
         names, counts = np.unique(labels, return_counts=True)
-        return np.isin(labels, names[counts < JUDGED])
+        return np.isin(labels, names[counts < MIN_JUDGED_ROWS])
 
     @property
     def weight(self) -> FloatArray:
@@ -284,7 +287,7 @@ class LearnedCorrections:
         size = traits.size
         blocks = [slice(start, start + BATCH_ROWS) for start in range(0, max(size, 1), BATCH_ROWS)]
         shifts = [self._at(traits.take(block)) for block in blocks]
-        names = [each.name for each in fields(Shift)]
+        names = [correction.name for correction in fields(Shift)]
         return Shift(*(np.concatenate([getattr(s, name) for s in shifts]) for name in names))
 
     def _at(self, traits: Traits) -> Shift:
@@ -292,17 +295,18 @@ class LearnedCorrections:
         before = self.likeness.variance(traits)
         pairs = compare_traits(traits, self.rows)
         covariance = self.likeness.covariance(pairs)
-        nearness = np.exp(-np.linalg.norm(pairs.apart, axis=2) / self.likeness.reach)
+        nearness = np.exp(-np.linalg.norm(pairs.load_distances, axis=2) / self.likeness.reach)
         applies = np.where(self.alone, pairs.same_arrangement * nearness, 1.0)
-        best = covariance @ self.inverse  # weights of rows that apply wholly, [n, rows]
-        weighed = applies * best
-        shift = weighed @ (self.weight * self.log_errors)
+        # Weights of rows that apply wholly, then of rows as far as they apply, [n, rows]
+        full_weights = covariance @ self.inverse
+        weights = applies * full_weights
+        shift = weights @ (self.weight * self.log_errors)
 
         # Variance that all rows explain: the diagonal of weights times covariance
-        explaining = self.belief * applies * (2.0 - applies) * best
+        explaining = self.belief * applies * (2.0 - applies) * full_weights
         explained = np.einsum("ij,ij->i", explaining, covariance)
         # By how much it falls without each row, in closed form
-        by_row = explaining * best / np.diag(self.inverse)
+        by_row = explaining * full_weights / np.diag(self.inverse)
         by_others = explained - by_row.max(axis=1, initial=0.0)
         if self.sound.size < 2:  # a row with a defect does not narrow an error either
             by_others = np.zeros(traits.size)
@@ -310,19 +314,19 @@ class LearnedCorrections:
         # Never below the noise of a row, nor above the variance without rows.
         noise = self.likeness.noise_of(traits)
         removed = np.stack([explained, by_others])
-        doubt = self._doubt(weighed, shift)
+        doubt = self._doubt(weights, shift)
         variances = np.minimum(np.maximum(before - removed, noise) + doubt, before)
         contradicted = np.isin(traits.labels["deployment"], self.contradicted)
         after, stated = np.sqrt(np.where(contradicted, before, variances))
         return Shift(shift, np.sqrt(before), after, stated, self._residual(traits, shift))
 
-    def _doubt(self, weighed: FloatArray, shift: FloatArray) -> FloatArray:
+    def _doubt(self, weights: FloatArray, shift: FloatArray) -> FloatArray:
         """Return the mean square distance of ``shift [n]`` from the whole shift, and from none.
 
-        ``weighed [n, rows]`` are the weights of the rows.
+        ``weights [n, rows]`` are those of the rows.
         """
-        likely = weighed @ (self.belief * self.log_errors)
-        mean_square = (weighed @ (np.sqrt(self.belief) * self.log_errors)) ** 2
+        likely = weights @ (self.belief * self.log_errors)
+        mean_square = (weights @ (np.sqrt(self.belief) * self.log_errors)) ** 2
         return np.asarray(np.maximum(mean_square + shift * (shift - 2.0 * likely), 0.0))
 
     def _residual(self, traits: Traits, shift: FloatArray) -> FloatArray:
@@ -358,7 +362,7 @@ def learn_corrections(
     measurements before their values are known.
     """
     # Saturate smoothly, so that one wrong row cannot dominate the linear solve.
-    bounded = FARTHEST * np.tanh(log_errors / FARTHEST)
+    bounded = MAX_LOG_ERROR * np.tanh(log_errors / MAX_LOG_ERROR)
     trust = np.ones(rows.size) if trust is None else trust
     inverse = _inverse(likeness, rows, bounded, trust)
     sound, errors = rows.take(trust == 1.0), log_errors[trust == 1.0]
@@ -379,7 +383,7 @@ def _beliefs(
     predicted = _leave_one_out_prediction(inverse, log_errors)
     for name in np.unique(names):
         own = names == name
-        if own.sum() >= JUDGED:
+        if own.sum() >= MIN_JUDGED_ROWS:
             belief[own] = _shift_probability(predicted[own], log_errors[own], trust[own])
     return belief
 
@@ -431,11 +435,11 @@ def _inverse(
     noise = likeness.noise_of(rows) / trust
     weight = np.ones(rows.size)
     inverse: FloatArray = np.zeros((rows.size, rows.size))
-    for _ in range(ROUNDS):
+    for _ in range(REWEIGHTING_ROUNDS):
         row_noise = noise / weight
         inverse = np.asarray(np.linalg.inv(covariance + np.diag(row_noise)))
         # Mean and variance of each row's noise, given all rows. Larger ones weigh the row down.
         residual = row_noise * (inverse @ log_errors)
         residual_variance = np.maximum(row_noise - row_noise**2 * np.diag(inverse), 0.0)
-        weight = (FREEDOM + 1.0) / (FREEDOM + (residual**2 + residual_variance) / noise)
+        weight = (T_FREEDOM + 1.0) / (T_FREEDOM + (residual**2 + residual_variance) / noise)
     return inverse

@@ -26,7 +26,7 @@ PHASE_OF = {
 ROBUST_Z = 3.5  # robust z-score of the log error; Iglewicz and Hoaglin 1993
 FITTED = "the rows it was fitted to"
 UNSEEN = "left out of the fit"  # part of ``Check.against`` for rows that the fit had not seen
-FEW = 5  # a check of fewer rows says little
+MIN_ROWS = 5  # a check of fewer rows says little
 EXPECTED = "estimated from errors of kernels"
 INSIDE, OUTSIDE = "inside the measured range", "beyond the measured range"
 
@@ -199,23 +199,24 @@ def telling_check(checks: Sequence[Check]) -> Check | None:
     """Return the check that represents a profile: of the quantity that it predicts worst.
 
     Checks on unseen rows are preferred, then checks inside the measured range, each if they have at
-    least ``FEW`` rows. Then each quantity counts with its worst check. TTFT while serving counts
-    only if nothing else was checked, since most of it is waiting. None if there are no checks.
+    least ``MIN_ROWS`` rows. Then each quantity counts with its worst check. TTFT while serving
+    counts only if nothing else was checked, since most of it is waiting. None if there are no
+    checks.
     """
     by_quantity: dict[str, list[Check]] = {}
-    for each in checks:
-        by_quantity.setdefault(each.quantity, []).append(each)
+    for candidate in checks:
+        by_quantity.setdefault(candidate.quantity, []).append(candidate)
     if len(by_quantity) > 1:
         by_quantity.pop(SERVED_TTFT, None)
     worst = []
     for of_quantity in by_quantity.values():
         for preference in (UNSEEN, INSIDE):
-            preferred = [each for each in of_quantity if preference in each.against]
-            if sum(each.rows for each in preferred) >= FEW:
+            preferred = [candidate for candidate in of_quantity if preference in candidate.against]
+            if sum(candidate.rows for candidate in preferred) >= MIN_ROWS:
                 of_quantity = preferred
-        worst.append(max(of_quantity, key=lambda each: each.mape))
-    worst = [each for each in worst if INSIDE in each.against] or worst
-    return max(worst, key=lambda each: each.mape, default=None)
+        worst.append(max(of_quantity, key=lambda candidate: candidate.mape))
+    inside = [candidate for candidate in worst if INSIDE in candidate.against]
+    return max(inside or worst, key=lambda candidate: candidate.mape, default=None)
 
 
 def stated_check(checks: Sequence[Check], spread: float, modelled: bool) -> Check | None:
@@ -223,11 +224,11 @@ def stated_check(checks: Sequence[Check], spread: float, modelled: bool) -> Chec
 
     The expected error is ``spread``, a standard deviation of the log error; 0 if unknown. It is
     stated if nothing was checked. It is also stated if it is larger than the checked error and the
-    profile is modelled or was checked on fewer than ``FEW`` rows. It is returned as a check of 0
-    rows. None if neither error is known.
+    profile is modelled or was checked on fewer than ``MIN_ROWS`` rows. It is returned as a check of
+    0 rows. None if neither error is known.
     """
     telling = telling_check(checks)
-    unsure = telling is None or ((modelled or telling.rows < FEW) and spread > telling.mape)
+    unsure = telling is None or ((modelled or telling.rows < MIN_ROWS) and spread > telling.mape)
     if spread and unsure:
         # The mean size of a normal error is 0.8 of its deviation. The whole deviation is stated,
         # since it covers kernels only and other errors add to it.

@@ -272,10 +272,10 @@ class Fitter:
         _, group = np.unique(configurations(rows), axis=0, return_inverse=True)
         fold = group.ravel() % FOLDS
         parts = []
-        for i in np.unique(fold):
-            test = np.flatnonzero(fold == i)
+        for left_out in np.unique(fold):
+            test = np.flatnonzero(fold == left_out)
             try:
-                profile, _, _ = self._fit(rows.take(fold != i))
+                profile, _, _ = self._fit(rows.take(fold != left_out))
             except SimulationError:
                 continue  # no fit is possible without this fold
             residuals = compare_with(profile, rows.take(test), self.waiting)

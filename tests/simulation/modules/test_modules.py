@@ -195,7 +195,7 @@ def test_modules_of_llama_13b_are_those_of_table_1():
              "decoder layer": 163.7}  # fmt: skip
     for name, giga in flops.items():
         assert by_name[name].flops / 1e9 == pytest.approx(giga, rel=1e-3)
-    assert by_name["ffn.up_proj"].each == 3
+    assert by_name["ffn.up_proj"].per_layer == 3
 
 
 def test_projections_move_towards_compute_and_where_a_layer_does_not_fit():

@@ -103,7 +103,7 @@ def test_pressure_moves_caches_and_gives_up_copies_and_calm_brings_them_home():
 
 def two_pools(use: float, busy: float, price: float = 2.0) -> tuple[ModuleScaling, Observation]:
     """An elastic pool whose modules may use the KV memory of a pool that serves others."""
-    layout = replace(LAYOUT, hosts=(-1, 1), held=(0, 1))
+    layout = replace(LAYOUT, hosts=(-1, 1), owner_instances=(0, 1))
     policy = ModuleScaling([layout, None])
     pool = Pool("m", "", PROFILE, GPU, 1, 1, 1, 0.0, price)
     there = replace(fleet(2), pools=(pool, pool))
@@ -144,7 +144,7 @@ def test_idle_gpus_are_only_held_for_copies_that_beat_a_replica_per_dollar():
         for price in (2.0, 0.01)
     )
     for lending, copied in ((dear, False), (cheap, True)):
-        policy = ModuleScaling([replace(LAYOUT, hosts=(-1, 1), held=(0, 1)), None])
+        policy = ModuleScaling([replace(LAYOUT, hosts=(-1, 1), owner_instances=(0, 1)), None])
         own = replace(fleet().pools[0], usd_per_gpu_hour=2.0)
         policy.reset(replace(fleet(2), pools=(own, lending)))
         _, observed = two_pools(use=0.0, busy=0.0)

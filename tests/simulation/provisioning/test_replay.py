@@ -29,7 +29,7 @@ from simulation.provisioning.replicas import under_load
 from simulation.provisioning.station_state import Passes
 from simulation.provisioning.stations import VISITS, replay
 from simulation.provisioning.workload import phase_problem, with_slo
-from simulation.sizing.capacity import HUGE, SizingCase, isolated_role
+from simulation.sizing.capacity import NO_LIMIT, SizingCase, isolated_role
 from simulation.sizing.trial import RequestDraws, Trial
 from tests.simulation.provisioning.test_workload import GPU, SHAPE, service, timing
 
@@ -61,8 +61,8 @@ def test_one_station_is_the_engine(phase: str, rate: float) -> None:
     graph = operator_graph(SHAPE, Arrangement(tp=1))
     batch = plan.batch if phase == "prefill" else int(problem.problem.batches[-1])
     profile = GraphProfile(
-        model=SHAPE.name, gpu=GPU.name, tp=1, max_batch=batch, max_batch_tokens=HUGE,
-        kv_capacity_tokens=HUGE, provenance=GPU.provenance, kind="roofline",
+        model=SHAPE.name, gpu=GPU.name, tp=1, max_batch=batch, max_batch_tokens=NO_LIMIT,
+        kv_capacity_tokens=NO_LIMIT, provenance=GPU.provenance, kind="roofline",
         curve=judge.curve(0), graph=graph, timing=timing, spread=0.0, start_s=0.05,
     )  # fmt: skip
     pools, sample, tier = isolated_role(

@@ -13,7 +13,7 @@ from planner.inputs.catalogue.estimate_calibration import efficiencies, estimate
 from planner.inputs.estimates.deployment_rows import deployment
 from simulation.errors import SimulationError
 from simulation.performance.curves import overlapped_seconds
-from simulation.performance.efficiency import REACHED
+from simulation.performance.efficiency import REACHED_PEAK_SHARE
 from simulation.performance.estimate.calibration import ENGINES, Calibration
 from simulation.performance.estimate.closed_loop import demands, steady_state
 from simulation.performance.estimate.defaults import Deployment, arrange
@@ -276,7 +276,7 @@ def test_the_persistent_kernel_adds_its_time_per_layer_to_decodes_of_some_releas
 def test_kernels_of_another_vendor_lag_by_the_peaks_that_products_reach() -> None:
     for kind, precision in (("gemm", "fp8"), ("experts", "bf16"), ("all_reduce", "bf16")):
         own, other = (KERNELS.find(kind, family, precision) for family in ("hopper", "cdna3"))
-        lag = REACHED["hopper"] / REACHED["cdna3"]
+        lag = REACHED_PEAK_SHARE["hopper"] / REACHED_PEAK_SHARE["cdna3"]
         assert other.floor_s == pytest.approx(lag * own.floor_s)
         assert own.bandwidth == pytest.approx(lag * other.bandwidth)
         assert KERNELS.find(kind, "gaudi", precision) == other
