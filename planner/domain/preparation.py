@@ -34,7 +34,7 @@ def study_of(inputs: Inputs, progress: Progress) -> Study:
     study = study_at(inputs, progress)
     traffic, window, settings = study.traffic, study.window, study.settings
     cells, notes, seed = cells_of(study), traffic.notes, settings.seed
-    if window.ahead:
+    if window.after_traffic:
         method = settings.plan.forecast.method
         requests, drawn = requests_ahead(traffic, window, method, seed, cells=cells)
         notes += drawn

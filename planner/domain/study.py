@@ -81,10 +81,10 @@ class Study:
             [profiles[m, g].tp * usd[r, g] for m, r, g in self.hardware.model_region_gpu]
         )
 
-    def pools(self, counts: IntArray) -> IntArray:
-        """Return ``counts [..., l, r, g]`` by pool, ``[..., pools]``."""
-        index = tuple(np.array(self.hardware.model_region_gpu).T)
-        return np.asarray(counts[(..., *index)])
+    def counts_by_pool(self, counts: IntArray) -> IntArray:
+        """Return ``counts [..., model, region, GPU column]`` by pool, ``[..., pools]``."""
+        m, r, g = np.array(self.hardware.model_region_gpu).T  # of each pool
+        return np.asarray(counts[..., m, r, g])
 
     def fleet(self, counts: IntArray) -> Fleet:
         """Return the simulator's fleet that starts with the replicas ``counts [pools]``."""

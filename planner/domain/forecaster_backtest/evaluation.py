@@ -1,7 +1,8 @@
 """Evaluate one forecaster on a window: as it would have run, and at equal attainment.
 
 A forecast level is a number from 0 to 1: the higher, the more demand is planned for (see
-``replay.height_at``). A height is what it stands for: a quantile of the forecast times a factor.
+``replay.planning_level_at``). A planning level is what it stands for: a quantile of the forecast
+times a factor.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,14 +20,14 @@ from planner.domain.forecaster_backtest.figures import (
     ForecasterFacts,
     errors_of,
 )
-from planner.domain.forecaster_backtest.oracle import OracleCost, covered_share, oracle_cost
+from planner.domain.forecaster_backtest.oracle import covered_share, oracle_cost
 from planner.domain.forecaster_backtest.replay import (
     HIGH,
     LOW,
-    Driver,
-    Heights,
+    LevelPlanner,
+    PlanningLevels,
     figures_of,
-    level_of_height,
+    forecast_level_of,
     smallest_margin,
 )
 from planner.domain.progress import Progress, part
@@ -46,7 +47,9 @@ TRIES_BY_COVERAGE = 14  # more than with replays: a plan alone is cheap
 NEAR_TARGET = 0.01  # attainment this close to the target is a good start of the search
 
 
-def evaluate_forecaster(driver: Driver, *, by_replay: bool, progress: Progress) -> Forecaster:
+def evaluate_forecaster(
+    level_planner: LevelPlanner, *, by_replay: bool, progress: Progress
+) -> Forecaster:
     """Return the results of a forecaster: its errors, and its plans as run and at equal attainment.
 
     With ``by_replay``, attainment is measured by replays. Otherwise it is the share of demand that
@@ -54,29 +57,38 @@ def evaluate_forecaster(driver: Driver, *, by_replay: bool, progress: Progress) 
     """
     quantiles: tuple[PlannedQuantile, ...] = ()
     as_run = None
-    if not driver.perfect:  # a perfect forecast has no quantile to choose on earlier days
+    if not level_planner.perfect:  # a perfect forecast has no quantile to choose on earlier days
         # Shares of progress are rough shares of the run time.
-        quantiles = driver.chosen_quantiles(part(progress, 0.0, 0.15))
-        heights = tuple(quantile.height for quantile in quantiles)
-        as_run = _figures_of_plan(driver, heights, by_replay, part(progress, 0.15, 0.35))
+        quantiles = level_planner.chosen_quantiles(part(progress, 0.0, 0.15))
+        planning_levels = tuple(quantile.planning_level for quantile in quantiles)
+        as_run = _figures_of_plan(
+            level_planner, planning_levels, by_replay, part(progress, 0.15, 0.35)
+        )
     equal = _level_of_equal_attainment(
-        driver, quantiles, as_run, by_replay, part(progress, 0.35, 0.95)
+        level_planner, quantiles, as_run, by_replay, part(progress, 0.35, 0.95)
     )
-    forecasts = driver.forecasts(driver.heights(0.5))  # at the median, for the errors
+    forecasts = level_planner.forecasts(
+        level_planner.planning_levels(0.5)
+    )  # at the median, for the errors
     facts = ForecasterFacts(
-        method=driver.method,
+        method=level_planner.method,
         order="; ".join(dict.fromkeys(forecast.order for forecast in forecasts if forecast.order)),
-        **errors_of(forecasts, driver.study.window.bins_per_period),
+        **errors_of(forecasts, level_planner.study.window.bins_per_period),
         quantile=quantiles,
         as_run=as_run,
         confirmed=None,
         fit_seconds=sum(forecast.fit_seconds for forecast in forecasts),
     )
-    return Forecaster(facts, equal, _oracle_cost_of_plan(driver, equal, part(progress, 0.95, 1.0)))
+    oracle = None
+    if equal is not None:
+        step = part(progress, 0.95, 1.0)
+        planned = level_planner.plan_at(level_planner.planning_levels(equal.at[-1]), step)
+        oracle = oracle_cost(level_planner, planned, step)
+    return Forecaster(facts, equal, oracle)
 
 
 def _level_of_equal_attainment(
-    driver: Driver,
+    level_planner: LevelPlanner,
     quantiles: tuple[PlannedQuantile, ...],
     as_run: Figures | None,
     by_replay: bool,
@@ -96,18 +108,22 @@ def _level_of_equal_attainment(
         # The number of tries is not known: each takes a fifth of the remaining progress.
         step = part(progress, 1 - 0.8**tried, 1 - 0.8 ** (tried + 1))
         tried += 1
-        return _figures_of_plan(driver, driver.heights(level), by_replay, step)
+        return _figures_of_plan(
+            level_planner, level_planner.planning_levels(level), by_replay, step
+        )
 
-    begin = driver.level_covering(driver.target)
+    begin = level_planner.level_covering(level_planner.target)
     if not by_replay:
         return match_attainment(run, begin, LOW, HIGH, TRIES_BY_COVERAGE)
     is_near = as_run is not None and abs(as_run.spare) < NEAR_TARGET
     if is_near and len(quantiles) == 1:
-        begin = level_of_height(quantiles[0].height)
+        begin = forecast_level_of(quantiles[0].planning_level)
     return match_attainment(run, begin, LOW, HIGH)
 
 
-def confirm_by_replay(driver: Driver, forecaster: Forecaster, progress: Progress) -> Forecaster:
+def confirm_by_replay(
+    level_planner: LevelPlanner, forecaster: Forecaster, progress: Progress
+) -> Forecaster:
     """Return ``forecaster`` with the figures of a replay of its plan at equal coverage.
 
     That is the plan at the forecast level that covers just the target share of demand.
@@ -116,29 +132,36 @@ def confirm_by_replay(driver: Driver, forecaster: Forecaster, progress: Progress
         return forecaster
     # If two levels around the target were mixed, the last is the higher one.
     level = forecaster.equal.at[-1]
-    figures = _figures_of_plan(driver, driver.heights(level), by_replay=True, progress=progress)
+    figures = _figures_of_plan(
+        level_planner, level_planner.planning_levels(level), by_replay=True, progress=progress
+    )
     return replace(forecaster, facts=replace(forecaster.facts, confirmed=figures))
 
 
 def _figures_of_plan(
-    driver: Driver, heights: Heights, by_replay: bool, progress: Progress
+    level_planner: LevelPlanner,
+    planning_levels: PlanningLevels,
+    by_replay: bool,
+    progress: Progress,
 ) -> Figures | None:
     """Return the figures of a plan, by a replay or by its coverage; None if it is infeasible.
 
-    ``heights`` are the quantiles and factors of the forecast to plan for, by group of tiers.
+    ``planning_levels`` are the quantiles and factors to plan for, by group of tiers.
     """
     try:
         if by_replay:
-            return figures_of(driver.study, driver.replay_at(heights, progress))
-        planned = driver.plan_at(heights, progress)
+            return figures_of(
+                level_planner.study, level_planner.replay_at(planning_levels, progress)
+            )
+        planned = level_planner.plan_at(planning_levels, progress)
     except Infeasible:
         return None
     hours = planned.plan.period_s / 3600
     hourly = [window.totals for window in planned.plan.windows]
-    share = covered_share(driver, planned)
-    tiers = [tier for group in driver.groups for tier in sorted(group.tiers)]
+    share = covered_share(level_planner, planned)
+    tiers = [tier for group in level_planner.groups for tier in sorted(group.tiers)]
     return Figures(
-        spare=share - driver.target,
+        spare=share - level_planner.target,
         cost_usd=sum(totals.usd for totals in hourly) * hours,
         gpu_hours=sum(totals.gpu_hours for totals in hourly) * hours,
         starts=float(sum(totals.starts for totals in hourly)),
@@ -147,24 +170,13 @@ def _figures_of_plan(
     )
 
 
-def _oracle_cost_of_plan(
-    driver: Driver, equal: EqualAttainment | None, progress: Progress
-) -> OracleCost | None:
-    """Return the cost of the plan at equal attainment, and the oracle's cost of serving as much.
-
-    None if ``equal`` is None.
-    """
-    if equal is None:
-        return None
-    return oracle_cost(driver, driver.plan_at(driver.heights(equal.at[-1]), progress), progress)
-
-
 def baseline_names(reactive: str, *, tune: bool) -> list[str]:
     """Return the names of the policies to compare with: static fleets, and ``reactive``.
 
     The minimum static fleet is found by replays, so it is included only with ``tune``.
     """
-    return [*(name for name, remark in STATIC_FLEETS.items() if tune or not remark), reactive]
+    static_fleets = [name for name, remark in STATIC_FLEETS.items() if tune or not remark]
+    return [*static_fleets, reactive]
 
 
 def baseline_row(study: Study, name: str, seed: int, *, tune: bool, progress: Progress) -> Baseline:
@@ -173,7 +185,8 @@ def baseline_row(study: Study, name: str, seed: int, *, tune: bool, progress: Pr
     With ``tune``, the parameter of a reactive policy is tuned on the window itself, to the first of
     its values that meets the targets. Raises the errors of the replay.
     """
-    policy, remark, value = policy_of(name), STATIC_FLEETS.get(name, UNTUNED_REMARK), None
+    policy, remark = policy_of(name), STATIC_FLEETS.get(name, UNTUNED_REMARK)
+    value = None
     replay = partial(run_policy, study, seed=seed, progress=progress)
     is_static = name in STATIC_FLEETS
     if tune and not is_static and policy.parameter_to_tune is not None:
@@ -202,4 +215,5 @@ def _first_passing_value(
         summary = replay(policy.with_value(values[index])).summary
         return not shortfall(summary.slo_attainment, goals)
 
-    return values[min(bisect_first(passes, 0, len(values)), len(values) - 1)]
+    first_passing = bisect_first(passes, 0, len(values))  # len(values): none passes
+    return values[min(first_passing, len(values) - 1)]

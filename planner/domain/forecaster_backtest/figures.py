@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -12,7 +12,7 @@ import polars as pl
 from forecasting.backtest import coverage, peak_wape, wape
 from planner.domain.forecaster_backtest.equal_attainment import EqualAttainment, Figures
 from planner.domain.forecaster_backtest.oracle import OracleCost
-from planner.domain.forecaster_backtest.replay import PERFECT, height_at
+from planner.domain.forecaster_backtest.replay import PERFECT, planning_level_at
 from planner.domain.serialise import MERGED, as_json, clean
 from planner.domain.traffic.forecast_percentile import PlannedQuantile
 from planner.domain.traffic.forecasts import SeriesForecast
@@ -58,7 +58,7 @@ class Forecaster:
         None if no forecast level meets the target.
         """
         matched = self.equal
-        if matched is None or not (matched.equal or matched.figures.spare >= 0):
+        if matched is None or (not matched.equal and matched.figures.spare < 0):
             return None
         return matched.figures.cost_usd
 
@@ -68,7 +68,9 @@ class Forecaster:
         if self.equal is None:
             return ""
         perfect = self.facts.method == PERFECT
-        words = " and ".join(str(height_at(level, perfect=perfect)) for level in self.equal.at)
+        words = " and ".join(
+            str(planning_level_at(level, perfect=perfect)) for level in self.equal.at
+        )
         return words if len(self.equal.at) == 1 else f"a mix over time of {words}"
 
 
@@ -93,47 +95,54 @@ class ForecasterFigures:
     """
 
     facts: ForecasterFacts = field(metadata={MERGED: True})
-    cost_usd: float | None
-    gpu_hours: float | None
-    starts: float | None
-    stops: float | None
-    attainment: dict[str, float | None] | None  # by tier
-    spare: float | None  # attainment above the target
-    equal: bool  # whether it attains the target within 0.1 points
+    cost_usd: float | None = None
+    gpu_hours: float | None = None
+    starts: float | None = None
+    stops: float | None = None
+    attainment: dict[str, float | None] | None = None  # by tier
+    spare: float | None = None  # attainment above the target
+    equal: bool = False  # whether it attains the target within 0.1 points
     at: str  # planned percentile of the forecast
-    replays: int
-    as_run_cost_usd: float | None
-    as_run_spare: float | None
-    plan_usd: float | None  # value of the program's objective
-    hindsight_usd: float | None  # least objective that serves as much (oracle)
-    hindsight_bound_usd: float | None  # proven lower bound of it
-    regret: float | None  # excess of the plan over the oracle
-    served: float | None  # share of actual demand within the plan's capacity
+    replays: int = 0
+    as_run_cost_usd: float | None = None
+    as_run_spare: float | None = None
+    plan_usd: float | None = None  # value of the program's objective
+    hindsight_usd: float | None = None  # least objective that serves as much (oracle)
+    hindsight_bound_usd: float | None = None  # proven lower bound of it
+    regret: float | None = None  # excess of the plan over the oracle
+    served: float | None = None  # share of actual demand within the plan's capacity
 
     @classmethod
     def of(cls, row: Forecaster) -> ForecasterFigures:
         """Return the results of a forecaster as stored figures."""
-        matched, as_run, oracle = row.equal, row.facts.as_run, row.hindsight
-        equal = matched.figures if matched else None
-        return cls(
-            facts=row.facts,
-            cost_usd=equal.cost_usd if equal else None,
-            gpu_hours=equal.gpu_hours if equal else None,
-            starts=equal.starts if equal else None,
-            stops=equal.stops if equal else None,
-            attainment=equal.attainment if equal else None,
-            spare=equal.spare if equal else None,
-            equal=matched is not None and matched.equal,
-            at=row.at,
-            replays=matched.replays if matched else 0,
-            as_run_cost_usd=as_run.cost_usd if as_run else None,
-            as_run_spare=as_run.spare if as_run else None,
-            plan_usd=oracle.plan_usd if oracle else None,
-            hindsight_usd=oracle.least_usd if oracle else None,
-            hindsight_bound_usd=oracle.bound_usd if oracle else None,
-            regret=oracle.regret if oracle else None,
-            served=oracle.served if oracle else None,
-        )
+        stored = cls(facts=row.facts, at=row.at)
+        if row.equal is not None:
+            figures = row.equal.figures
+            stored = replace(
+                stored,
+                cost_usd=figures.cost_usd,
+                gpu_hours=figures.gpu_hours,
+                starts=figures.starts,
+                stops=figures.stops,
+                attainment=figures.attainment,
+                spare=figures.spare,
+                equal=row.equal.equal,
+                replays=row.equal.replays,
+            )
+        as_run = row.facts.as_run
+        if as_run is not None:
+            stored = replace(stored, as_run_cost_usd=as_run.cost_usd, as_run_spare=as_run.spare)
+        oracle = row.hindsight
+        if oracle is not None:
+            stored = replace(
+                stored,
+                plan_usd=oracle.plan_usd,
+                hindsight_usd=oracle.least_usd,
+                hindsight_bound_usd=oracle.bound_usd,
+                regret=oracle.regret,
+                served=oracle.served,
+            )
+        return stored
 
 
 NESTED = ("order", "attainment", "quantile", "as_run", "confirmed")  # not in flat tables
@@ -141,10 +150,11 @@ NESTED = ("order", "attainment", "quantile", "as_run", "confirmed")  # not in fl
 
 def flat_table(rows: Sequence[ForecasterFigures] | Sequence[Baseline]) -> pl.DataFrame:
     """Return the rows as a flat table, without values that are no plain numbers or texts."""
-    flat = [
-        {name: value for name, value in as_json(row).items() if name not in NESTED} for row in rows
-    ]
-    return pl.DataFrame(flat, infer_schema_length=None)
+    documents = [as_json(row) for row in rows]
+    for document in documents:
+        for name in NESTED:
+            document.pop(name, None)
+    return pl.DataFrame(documents, infer_schema_length=None)
 
 
 def errors_of(forecasts: Sequence[SeriesForecast], per_period: int) -> dict[str, float | None]:
@@ -175,8 +185,11 @@ def verdict(rows: Sequence[Forecaster], baselines: Sequence[Baseline]) -> str:
     It compares its cost with that of repeating the last value. It also names the cheapest policy
     without a forecast, if that is cheaper still.
     """
-    usd = {row.facts.method: row.usd for row in rows if row.facts.method != PERFECT}
-    costs = {method: cost for method, cost in usd.items() if cost is not None}
+    costs = {
+        row.facts.method: row.usd
+        for row in rows
+        if row.usd is not None and row.facts.method != PERFECT
+    }
     if not costs:
         return "No forecaster reaches the SLO target"
     best = min(costs, key=lambda method: costs[method])

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from planner.domain.forecaster_backtest.replay import Driver
+from planner.domain.forecaster_backtest.replay import LevelPlanner
 from planner.domain.planning.inputs import PlanInput, PlannedWindow
 from planner.domain.planning.period_solver import Periods
 from planner.domain.progress import Progress
@@ -39,18 +39,20 @@ class OracleCost:
 
 
 def oracle_cost(
-    driver: Driver, planned_window: PlannedWindow, progress: Progress
+    level_planner: LevelPlanner, planned_window: PlannedWindow, progress: Progress
 ) -> OracleCost | None:
     """Return the cost of the plan, and the lowest cost of serving as much of the actual demand.
 
     None if the objective does not allow a program over the whole horizon, or if no plan was found
     within the time limit.
     """
-    inputs, target = driver.inputs, planned_window.plan.target
+    inputs, target = level_planner.inputs, planned_window.plan.target
     settings, period_s = inputs.settings, inputs.window.period_s
-    actual, served = _actual_and_served(driver, planned_window)
+    actual, served = _actual_and_served(level_planner, planned_window)
     periods = Periods.of(inputs, planned_window.load).problems
-    problems = [replace(p, demand_tps=tps) for p, tps in zip(periods, served, strict=True)]
+    problems = [
+        replace(period, demand_tps=tps) for period, tps in zip(periods, served, strict=True)
+    ]
     problem = HorizonProblem(tuple(problems), period_s, reroute=settings.reroute)
     plan_usd, _ = costs(problem, target, np.zeros_like(target))
     check = partial(progress, 0.5, "Cheapest with future data")
@@ -69,13 +71,13 @@ def oracle_cost(
     )
 
 
-def actual_tps(inputs: PlanInput, driver: Driver) -> FloatArray:
+def actual_tps(inputs: PlanInput, level_planner: LevelPlanner) -> FloatArray:
     """Return the actual demand of interactive tiers; bins that were not observed have 0."""
     window, traffic = inputs.window, inputs.traffic
     periods, bins = len(window.period_starts_s), window.bins_per_period
     tps = np.zeros((periods, *inputs.current.shape[:2], bins))
-    for _, rolled in driver.rolled:
-        m, r = traffic.place(rolled.series.key)
+    for _, rolled in level_planner.rolled:
+        m, r = traffic.model_and_region(rolled.series.key)
         tps[:, m, r] += np.nan_to_num(rolled.actual).reshape(periods, bins) / window.bin_s
     return tps
 
@@ -100,19 +102,20 @@ def served_tps(
     return np.asarray(np.where(all_fit & minima_fit, actual_tps, at_home), np.float64)
 
 
-def covered_share(driver: Driver, planned_window: PlannedWindow) -> float:
+def covered_share(level_planner: LevelPlanner, planned_window: PlannedWindow) -> float:
     """Return the share of the actual demand that is in bins that the plan serves in full."""
-    actual, served = _actual_and_served(driver, planned_window)
+    actual, served = _actual_and_served(level_planner, planned_window)
     total = float(actual.sum())
-    return float(actual[served >= actual * (1 - 1e-9)].sum()) / total if total > 0 else 1.0
+    in_full = served >= actual * (1 - 1e-9)
+    return float(actual[in_full].sum()) / total if total > 0 else 1.0
 
 
 def _actual_and_served(
-    driver: Driver, planned_window: PlannedWindow
+    level_planner: LevelPlanner, planned_window: PlannedWindow
 ) -> tuple[FloatArray, FloatArray]:
     """Return (actual demand, the part of it that the plan serves)."""
-    inputs = driver.inputs
-    actual, target = actual_tps(inputs, driver), planned_window.plan.target
+    inputs = level_planner.inputs
+    actual, target = actual_tps(inputs, level_planner), planned_window.plan.target
     problems = Periods.of(inputs, planned_window.load).problems
     elsewhere = inputs.settings.reroute is None and len(inputs.traffic.regions) > 1
     served = [

@@ -3,7 +3,7 @@
 The forecast level is one number from 0 to 1: the higher, the more demand is planned for. From
 ``LEAST`` to ``TOP`` it is the quantile itself. Below, it is a part of the lowest quantile. Above,
 it is up to ``MOST_TIMES`` the highest. A perfect forecast has no quantiles, so there it is a
-factor. A height is what a level stands for: a quantile times a factor.
+factor. ``PlanningLevel`` is what a forecast level stands for: a quantile times a factor.
 """
 
 from __future__ import annotations
@@ -25,7 +25,12 @@ from planner.domain.traffic.forecast_percentile import (
     PlannedQuantile,
     share_covered,
 )
-from planner.domain.traffic.forecasts import Height, RolledForecast, SeriesForecast, roll_forecast
+from planner.domain.traffic.forecasts import (
+    PlanningLevel,
+    RolledForecast,
+    SeriesForecast,
+    roll_forecast,
+)
 from planner.domain.traffic.groups import Group, groups_of, series_of
 from planner.policies.choice import policy_of
 from simulation.metrics import Summary
@@ -35,34 +40,37 @@ LEAST = 0.05  # lowest quantile of a forecast
 MOST_TIMES = 3.0
 LOW, HIGH = 0.0, 1.0  # forecast levels
 COVERAGE_LEVELS = np.linspace(LOW, HIGH, 81)  # at which coverage is computed
-Heights = tuple[Height, ...]  # by group of tiers
+PlanningLevels = tuple[PlanningLevel, ...]  # by group of tiers
 
 
-def height_at(level: float, *, perfect: bool = False) -> Height:
+def planning_level_at(level: float, *, perfect: bool = False) -> PlanningLevel:
     """Return what to plan for at a forecast level (0 to 1): a quantile times a factor.
 
     ``perfect``: the forecast is the truth, which has no quantiles.
     """
     if perfect:  # the truth itself is in the middle: 1.0 at level 0.5
-        return Height(level=None, times=0.4 + 1.2 * level)
+        return PlanningLevel(quantile=None, factor=0.4 + 1.2 * level)
     if level < LEAST:
-        return Height(LEAST, 0.2 + 0.8 * level / LEAST)
+        return PlanningLevel(LEAST, 0.2 + 0.8 * level / LEAST)
     if level > TOP:
-        return Height(TOP, 1.0 + (MOST_TIMES - 1.0) * (level - TOP) / (HIGH - TOP))
-    return Height(float(level))
+        return PlanningLevel(TOP, 1.0 + (MOST_TIMES - 1.0) * (level - TOP) / (HIGH - TOP))
+    return PlanningLevel(float(level))
 
 
-def level_of_height(height: Height) -> float:
-    """Return the forecast level of a height, as the inverse of ``height_at`` from ``LEAST`` up."""
-    assert height.level is not None
-    if height.times > 1.0:
-        return min(HIGH, TOP + (height.times - 1.0) * (HIGH - TOP) / (MOST_TIMES - 1.0))
-    return height.level
+def forecast_level_of(planning_level: PlanningLevel) -> float:
+    """Return the forecast level of a quantile and factor, the inverse of ``planning_level_at``.
+
+    The quantile is at least ``LEAST``.
+    """
+    assert planning_level.quantile is not None
+    if planning_level.factor > 1.0:
+        return min(HIGH, TOP + (planning_level.factor - 1.0) * (HIGH - TOP) / (MOST_TIMES - 1.0))
+    return planning_level.quantile
 
 
 @dataclass(eq=False)
-class Driver:
-    """A forecast method that plans and replays the window of a study at any forecast level.
+class LevelPlanner:
+    """A forecast method, to plan and replay the window of a study at any forecast level.
 
     Forecasts are computed once and reused at every level.
     """
@@ -72,22 +80,23 @@ class Driver:
     seed: int
     groups: tuple[Group, ...]
     rolled: tuple[tuple[int, RolledForecast], ...]  # forecasts, each with the index of its group
-    _planned: dict[Heights, PlannedWindow] = field(default_factory=dict, init=False)
+    _planned: dict[PlanningLevels, PlannedWindow] = field(default_factory=dict, init=False)
 
     @classmethod
-    def of(cls, study: Study, method: str, seed: int, progress: Progress) -> Driver:
+    def of(cls, study: Study, method: str, seed: int, progress: Progress) -> LevelPlanner:
         """Forecast all series by ``method``; raise SeriesTooShort if it needs more history."""
         inputs = study.plan_input
-        groups = groups_of(inputs.hardware, apart=inputs.settings.plans_tiers_separately)
+        groups = groups_of(inputs.hardware, one_per_tier=inputs.settings.plans_tiers_separately)
         series = [
-            (g, demand)
-            for g, group in enumerate(groups)
+            (group_index, demand)
+            for group_index, group in enumerate(groups)
             for _, demand in series_of(inputs.traffic, group)
         ]
         at_once, rolled = inputs.plans_all_at_once, []
-        for i, (g, demand) in enumerate(series):
+        for i, (group_index, demand) in enumerate(series):
             progress(i / len(series), f"Forecasting with {method}: {demand.key.model}")
-            rolled.append((g, roll_forecast(demand, inputs.window, method, at_once=at_once)))
+            forecast = roll_forecast(demand, inputs.window, method, at_once=at_once)
+            rolled.append((group_index, forecast))
         return cls(study, method, seed, groups, tuple(rolled))
 
     @property
@@ -98,20 +107,22 @@ class Driver:
     @property
     def target(self) -> float:
         """Return the highest SLO attainment target of a group of tiers."""
-        return max(group.wanted for group in self.groups)
+        return max(group.target for group in self.groups)
 
     @property
     def perfect(self) -> bool:
         """Return whether the forecast is the actual demand (oracle)."""
         return self.method == PERFECT
 
-    def heights(self, level: float) -> Heights:
+    def planning_levels(self, level: float) -> PlanningLevels:
         """Return what to plan for at a forecast level, the same for each group of tiers."""
-        return (height_at(level, perfect=self.perfect),) * len(self.groups)
+        return (planning_level_at(level, perfect=self.perfect),) * len(self.groups)
 
-    def forecasts(self, heights: Heights) -> tuple[SeriesForecast, ...]:
-        """Return the forecasts of all series, each at the height of its group of tiers."""
-        return tuple(rolling.at_height(heights[g]) for g, rolling in self.rolled)
+    def forecasts(self, planning_levels: PlanningLevels) -> tuple[SeriesForecast, ...]:
+        """Return the forecasts of all series, each at the level of its group of tiers."""
+        return tuple(
+            rolled.at_level(planning_levels[group_index]) for group_index, rolled in self.rolled
+        )
 
     def chosen_quantiles(self, progress: Progress) -> tuple[PlannedQuantile, ...]:
         """Return the quantile of each group of tiers that is chosen on past periods.
@@ -124,21 +135,21 @@ class Driver:
         quantiles = replace(quantiles_of(self.inputs), forecast=section)
         return quantiles.planned_quantiles(at_once=self.inputs.plans_all_at_once, progress=progress)
 
-    def plan_at(self, heights: Heights, progress: Progress) -> PlannedWindow:
-        """Return the plan for the forecasts at ``heights``, computed once.
+    def plan_at(self, planning_levels: PlanningLevels, progress: Progress) -> PlannedWindow:
+        """Return the plan for the forecasts at ``planning_levels``, computed once.
 
         Raises Infeasible if the demand is too high.
         """
-        if heights not in self._planned:
-            forecasts = self.forecasts(heights)
+        if planning_levels not in self._planned:
+            forecasts = self.forecasts(planning_levels)
             load = load_of(self.inputs, forecasts)
             plan = plan_load(self.inputs, load, progress)
-            self._planned[heights] = PlannedWindow(plan, forecasts, load)
-        return self._planned[heights]
+            self._planned[planning_levels] = PlannedWindow(plan, forecasts, load)
+        return self._planned[planning_levels]
 
-    def replay_at(self, heights: Heights, progress: Progress) -> PolicyRun:
-        """Return the replay of the plan for the forecasts at ``heights``; may raise Infeasible."""
-        planned = self.plan_at(heights, part(progress, 0.0, 0.3))
+    def replay_at(self, planning_levels: PlanningLevels, progress: Progress) -> PolicyRun:
+        """Replay the plan for the forecasts at ``planning_levels``. May raise Infeasible."""
+        planned = self.plan_at(planning_levels, part(progress, 0.0, 0.3))
         return run_policy(
             self.study, policy_of("lt-i"), seed=self.seed, progress=part(progress, 0.3, 1.0),
             shared=SharedInputs(planned),
@@ -146,13 +157,13 @@ class Driver:
 
     def past(self) -> list[PastPeriods]:
         """Return the actual demand of each series, and the planned peak at ``COVERAGE_LEVELS``."""
-        heights = [height_at(level, perfect=self.perfect) for level in COVERAGE_LEVELS]
+        levels = [planning_level_at(level, perfect=self.perfect) for level in COVERAGE_LEVELS]
         past = []
         for _, rolled in self.rolled:
             per_period = rolled.window.bins_per_period
-            planned = np.stack([rolled.planned_demand(height) for height in heights])
-            # By level and bin. A plan has capacity for the largest bin of each period.
-            planned_peaks = planned.reshape(len(heights), -1, per_period).max(axis=2)
+            planned = np.stack([rolled.planned_demand(level) for level in levels])  # [level, bin]
+            # A plan has capacity for the largest bin of each period.
+            planned_peaks = planned.reshape(len(levels), -1, per_period).max(axis=2)
             past.append(PastPeriods(planned_peaks, rolled.actual.reshape(-1, per_period)))
         return past
 
@@ -162,7 +173,7 @@ class Driver:
         That demand is known only afterwards (oracle). If no level does, return the highest.
         """
         covered = share_covered(self.past())
-        index = int(np.searchsorted(covered, share))
+        index = int(np.searchsorted(covered, share))  # of the first level that covers enough
         return float(COVERAGE_LEVELS[min(index, len(COVERAGE_LEVELS) - 1)])
 
 

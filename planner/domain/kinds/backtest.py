@@ -29,7 +29,7 @@ from planner.domain.forecaster_backtest.figures import (
     flat_table,
     verdict,
 )
-from planner.domain.forecaster_backtest.replay import PERFECT, Driver
+from planner.domain.forecaster_backtest.replay import PERFECT, LevelPlanner
 from planner.domain.options import PolicyKey, RunOptions, Seed
 from planner.domain.outcome import Inputs, Outcome
 from planner.domain.preparation import study_of, with_seed
@@ -165,7 +165,7 @@ def _goals(study: Study) -> dict[str, float]:
 
     Raises ScenarioError if the window is after the traffic, or if no interactive tier has demand.
     """
-    if study.window.ahead:
+    if study.window.after_traffic:
         raise ScenarioError(
             "horizon.start: a backtest needs past traffic, and the window is in the future. Leave "
             "it out, or give days."
@@ -210,8 +210,10 @@ def _forecaster_or_reason(
     With ``by_replay``, its plans are simulated; otherwise only their coverage is computed.
     """
     try:
-        driver = Driver.of(study, name, seed, part(progress, 0.0, 0.1))
-        return evaluate_forecaster(driver, by_replay=by_replay, progress=part(progress, 0.1, 1.0))
+        level_planner = LevelPlanner.of(study, name, seed, part(progress, 0.0, 0.1))
+        return evaluate_forecaster(
+            level_planner, by_replay=by_replay, progress=part(progress, 0.1, 1.0)
+        )
     except (ForecastError, Infeasible) as problem:
         return f"{name} is left out: {problem}"
 
@@ -220,8 +222,8 @@ def _confirm_by_simulation(
     study: Study, seed: int, row: Forecaster, progress: Progress
 ) -> Forecaster:
     """Return the result of a forecaster with a simulation of its plan at equal coverage."""
-    driver = Driver.of(study, row.facts.method, seed, part(progress, 0.0, 0.1))
-    return confirm_by_replay(driver, row, part(progress, 0.1, 1.0))
+    level_planner = LevelPlanner.of(study, row.facts.method, seed, part(progress, 0.0, 0.1))
+    return confirm_by_replay(level_planner, row, part(progress, 0.1, 1.0))
 
 
 def _baseline_or_reason(

@@ -432,7 +432,7 @@ def _planned_load(planned_window: PlannedWindow, choice: Choice | None) -> Load:
     plan = traits_of(choice.candidate.policy).plan if choice else None
     if choice is None or plan is None or plan.method is not None:
         return planned_window.load
-    return planned_window.load.times(choice.candidate.parameters.get("load_factor", 1.0))
+    return planned_window.load.scaled(choice.candidate.parameters.get("load_factor", 1.0))
 
 
 def _first_answer_words(answer: FirstAnswer) -> str:

@@ -206,9 +206,12 @@ def run(inputs: Inputs, options: Options, progress: Progress) -> Outcome:
         tiers_planned_separately=plan.plans_tiers_separately,
         usd_per_tps=_usd_per_tps(hardware, traffic, window, settings, part(progress, 0.0, 0.1)),
     ).planned_quantiles(at_once=at_once, progress=part(progress, 0.1, 0.4))  # fmt: skip
-    groups = groups_of(hardware, apart=plan.plans_tiers_separately)
+    groups = groups_of(hardware, one_per_tier=plan.plans_tiers_separately)
     forecasts = forecast_window(
-        [(group, quantile.height) for group, quantile in zip(groups, quantiles, strict=True)],
+        [
+            (group, quantile.planning_level)
+            for group, quantile in zip(groups, quantiles, strict=True)
+        ],
         traffic,
         window,
         method=method,

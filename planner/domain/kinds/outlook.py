@@ -167,7 +167,7 @@ def plan_months(
     first_month = {growth: month for month, growth in reversed(months)}
     plans = parts.map(
         [
-            Part(f"Plan: {month.label}", partial(_plan_of_steady_week, inputs, load.times(growth)))
+            Part(f"Plan: {month.label}", partial(_plan_of_steady_week, inputs, load.scaled(growth)))
             for growth, month in first_month.items()
         ],
         progress,

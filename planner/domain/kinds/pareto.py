@@ -21,7 +21,7 @@ from planner.domain.progress import Progress, part
 from planner.domain.recommend.rule import TIE
 from planner.domain.results.basis import Frame, frame_of
 from planner.domain.serialise import KEY, MERGED, as_json
-from planner.domain.traffic.forecasts import Height
+from planner.domain.traffic.forecasts import PlanningLevel
 from planner.domain.whatif.answer import StoredPlan, answer_what_if
 from planner.domain.whatif.figures import WhatIf
 from planner.domain.whatif.objectives import NAMES, front, pair_of, total
@@ -146,7 +146,7 @@ def run(
         raise Infeasible("There is no plan for either objective. Run plan to see what conflicts.")
     knee_index = knee([(point.first, point.second) for point in points])
     as_planned = FrontPlan.of(plan, pair, None)
-    planned_for = (str(Height(series.level, series.times)) for series in basis.series)
+    planned_for = (str(PlanningLevel(series.level, series.times)) for series in basis.series)
     return Outcome(
         ParetoResult(
             frame=frame_of(study, simulated=False),

@@ -74,7 +74,7 @@ def run(inputs: Inputs, options: Options, progress: Progress) -> Outcome:
     requests_table = replay.detail.requests
     return Outcome(
         SimulateResult(
-            frame=frame_of(study, kept=options.requests),
+            frame=frame_of(study, has_all_requests=options.requests),
             figures=replay,
             comparison=comparison,
             headline=f"{replay.label}: {figure(replay.summary.cost_usd, '$')}.",

@@ -287,7 +287,7 @@ def _sized_pool(
         demand_rps=max(assumed.peaks[m].values(), default=None),
         replicas=max(needed.values(), default=None),
         replicas_by_region={region: count for region, count in needed.items() if region},
-        simulated_pools=sizes.pools[model_column].set_by.points,
+        simulated_pools=sizes.pools[model_column].strictest_curve.points,
         closed=_closed_forms(assumed, model_column, sized),
         max_rps_if_slower=_rps_at_error(assumed, model_column, +1, seed),
         max_rps_if_faster=_rps_at_error(assumed, model_column, -1, seed),

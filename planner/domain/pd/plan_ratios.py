@@ -69,7 +69,11 @@ def studied_service(study: Study, m: int, columns: PairColumns, instances: int) 
 def _best_ratio_of_pair(
     study: Study, m: int, columns: PairColumns, target: IntArray
 ) -> StatedRatio:
-    """Return the best ratio of model ``m`` on a pair of GPU columns; see ``stated_ratios``."""
+    """Return the best P:D ratio of model ``m`` on a pair of GPU columns.
+
+    It is the best for the most replicas of both roles in any period and region, of ``target
+    [period, model, region, GPU column]``. If no ratio meets the SLO, the result has only a note.
+    """
     hardware, prefill, decode = study.hardware, columns.prefill, columns.decode
     both_roles = target[:, m, :, prefill] + target[:, m, :, decode]
     planned = int(both_roles.max())  # the most of any period and region

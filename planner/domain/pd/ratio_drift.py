@@ -1,5 +1,6 @@
 """Compute how lengths, limits and the time of day change the best P:D ratio (methods.md D8)."""
 
+import math
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -143,7 +144,7 @@ def drift_of(
     ``starts`` are those of the windows (epoch s), ``isl`` and ``osl`` their mean lengths in tokens.
     """
     facts, rows = service.workload.facts, []
-    near = fixed.prefill  # the search in a window begins at the best count of the window before
+    near = fixed.prefill  # prefill replicas at which the search in the next window begins
     for start, mean_isl, mean_osl in zip(starts, isl.tolist(), osl.tolist(), strict=True):
         factors = mean_isl / facts.mean_isl, mean_osl / facts.mean_osl
         forms = ClosedForms(replace(service, workload=_scale_lengths(service.workload, *factors)))
@@ -153,8 +154,16 @@ def drift_of(
         if best.prefill:
             fixed_tps = forms.rate(fixed.prefill, fixed.decode) * forms.service.tokens
             loses = max(0.0, 1.0 - fixed_tps / best.max_tps)
-        split = best.prefill, best.decode, best.max_tps
-        rows.append(Drift(moment(start), mean_isl, mean_osl, *split, loses))
+        drift = Drift(
+            start=moment(start),
+            isl=mean_isl,
+            osl=mean_osl,
+            prefill=best.prefill,
+            decode=best.decode,
+            max_tps=best.max_tps,
+            kept_loses=loses,
+        )
+        rows.append(drift)
     return rows
 
 
@@ -166,16 +175,17 @@ def _windows(traffic: Traffic, m: int) -> tuple[FloatArray, FloatArray, FloatArr
     """
     demand = traffic.demand
     rows = [i for i, key in enumerate(demand.keys) if key.model == traffic.models[m]]
-    edges = np.arange(0, demand.bins, max(1, -(-demand.bins // WINDOWS)))
+    bins_per_window = max(1, math.ceil(demand.bins / WINDOWS))
+    first_bins = np.arange(0, demand.bins, bins_per_window)
 
     def by_window(amounts: FloatArray) -> FloatArray:
         """Return the sum of ``amounts [key, bin]`` of the model in each window."""
-        return np.add.reduceat(np.nansum(amounts[rows], axis=0), edges)
+        return np.add.reduceat(np.nansum(amounts[rows], axis=0), first_bins)
 
     requests = by_window(demand.requests)
     requests[requests < FEW] = np.nan
     isl, osl = by_window(demand.input_tokens) / requests, by_window(demand.output_tokens) / requests
-    return np.asarray(demand.start_s + demand.bin_s * edges, np.float64), isl, osl
+    return np.asarray(demand.start_s + demand.bin_s * first_bins, np.float64), isl, osl
 
 
 def _scale_lengths(workload: Workload, isl: float, osl: float) -> Workload:
@@ -183,15 +193,15 @@ def _scale_lengths(workload: Workload, isl: float, osl: float) -> Workload:
 
     To save time, only every n-th request is used, so that at least ``SAMPLE`` remain.
     """
-    step = max(1, len(workload.isl) // SAMPLE)
+    every = max(1, len(workload.isl) // SAMPLE)
 
     def sampled_lengths(lengths: Int32Array, factor: float) -> Int32Array:
         """Return every n-th length times ``factor``, at least 1 token."""
-        return np.asarray(np.maximum(np.rint(lengths[::step] * factor), 1), np.int32)
+        return np.asarray(np.maximum(np.rint(lengths[::every] * factor), 1), np.int32)
 
     cached = None
     if workload.cached is not None:
-        cached = CachedTokens(np.floor(workload.cached.tokens[::step] * isl).astype(np.int32))
+        cached = CachedTokens(np.floor(workload.cached.tokens[::every] * isl).astype(np.int32))
     return Workload(
         sampled_lengths(workload.isl, isl), sampled_lengths(workload.osl, osl),
         burstiness=workload.burstiness,

@@ -40,10 +40,10 @@ class Judgement:
     best: BestRatio
 
 
-def _inputs(
+def _cache_key(
     service: PdService, routing: Routing, instances: int, seed: int, _: ReportProgress
 ) -> tuple[object, ...]:
-    """Return the cache key of an evaluation: the values that it depends on."""
+    """Return the arguments of ``judge_ratios`` on which its result depends, as a cache key."""
     work = service.workload
     return (
         service.prefill, service.decode, work.isl, work.osl, service.blocks, service.tier,
@@ -51,7 +51,7 @@ def _inputs(
     )  # fmt: skip
 
 
-@cached_by_value(KEPT, _inputs)
+@cached_by_value(KEPT, _cache_key)
 def judge_ratios(
     service: PdService, routing: Routing, instances: int, seed: int, report: ReportProgress
 ) -> Judgement:
@@ -89,11 +89,10 @@ def _ratios_by_pool(
     decode_rps, decode_limit = role_capacity(decode)
     rows = []
     for ratio in ratios:
-        rps, side, limit = min(
-            (curve_capacity(prefill_rps, ratio.prefill), "prefill", prefill_limit),
-            (curve_capacity(decode_rps, ratio.decode), "decode", decode_limit),
-            key=lambda pool: pool[0],
-        )
+        rps, side, limit = curve_capacity(prefill_rps, ratio.prefill), "prefill", prefill_limit
+        max_decode_rps = curve_capacity(decode_rps, ratio.decode)
+        if max_decode_rps < rps:
+            rps, side, limit = max_decode_rps, "decode", decode_limit
         rows.append(
             replace(ratio, max_rps=rps, max_tps=rps * service.tokens, side=side, bound_by=limit)
         )

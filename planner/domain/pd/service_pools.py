@@ -62,7 +62,8 @@ def _link(hardware: Hardware, m: int, g: int) -> KvLink:
         return hardware.links[m, g]
     section, transfer = hardware.sections[m, g], hardware.serving[m].kv_transfer
     gpus = senders_of(section, hardware.profiles[m, g])
-    return link_of(hardware.models[m], hardware.gpus[g], gpus, section, transfer)[0]
+    link, _ = link_of(hardware.models[m], hardware.gpus[g], gpus, section, transfer)
+    return link
 
 
 def service_of(
@@ -99,10 +100,11 @@ def usual_instances(hardware: Hardware, m: int, columns: PairColumns) -> int:
     They are as many as fit in the region with the most GPUs, at least 2 and at most
     ``USUAL_INSTANCES``. ``m`` is the index of the model.
     """
-    widest = max(hardware.profiles[m, g].tp for g in (columns.prefill, columns.decode))
-    types = hardware.types[[columns.prefill, columns.decode]]
-    scarcer = hardware.capacity_gpus[:, types].min(axis=1)  # GPUs of the scarcer type, by region
-    return int(min(max(scarcer.max() // widest, 2), USUAL_INSTANCES))
+    pair = [columns.prefill, columns.decode]
+    gpus_per_replica = max(hardware.profiles[m, g].tp for g in pair)
+    # GPUs of the scarcer of the two types, by region.
+    gpus = hardware.capacity_gpus[:, hardware.types[pair]].min(axis=1)
+    return int(min(max(gpus.max() // gpus_per_replica, 2), USUAL_INSTANCES))
 
 
 def todays_splits(hardware: Hardware, m: int, columns: PairColumns) -> dict[str, tuple[int, int]]:
@@ -113,7 +115,7 @@ def todays_splits(hardware: Hardware, m: int, columns: PairColumns) -> dict[str,
     """
     if hardware.today is None or hardware.columns[columns.prefill].role != "prefill":
         return {}
-    by_role = hardware.today[m][:, [columns.prefill, columns.decode]]
+    by_role = hardware.today[m][:, [columns.prefill, columns.decode]]  # [region, role]
     return {
         region.name: (int(prefill), int(decode))
         for region, (prefill, decode) in zip(hardware.regions, by_role, strict=True)
@@ -130,9 +132,10 @@ def todays_instances(hardware: Hardware, m: int, columns: PairColumns) -> int:
         return 0
     # Without profiles of their own, both roles are replicas of one column: count them once.
     pair = sorted({columns.prefill, columns.decode})
-    by_role = hardware.today[m][:, pair]
-    split = by_role[by_role.min(axis=1) > 0].sum(axis=1)
-    return min(int(split.max(initial=0)), MOST_INSTANCES)
+    by_role = hardware.today[m][:, pair]  # [region, role]
+    has_both = by_role.min(axis=1) > 0
+    replicas = by_role[has_both].sum(axis=1)
+    return min(int(replicas.max(initial=0)), MOST_INSTANCES)
 
 
 def strictest_split(
@@ -162,4 +165,5 @@ def strictest_split(
         splits.append((service, best))
     if not splits:
         raise SimulationError("the scenario has no interactive tier to size for")
-    return min(splits, key=lambda pair: pair[1].max_rps)
+    rates = [best.max_rps for _, best in splits]
+    return splits[rates.index(min(rates))]

@@ -68,7 +68,8 @@ def headline(
     if not beats_aggregated(best, mixed):
         return best_split(best, mixed)
     sentences = _todays_verdicts(best, ratios, today) if today else [best_split(best, mixed)]
-    if role := edge_role(best):
+    role = edge_role(best)
+    if role:
         sentences.append(f"The best split is at the edge of the range: one {role} replica")
     return ". ".join(sentences)
 
@@ -99,8 +100,8 @@ def _advised_prefills(
 ) -> int:
     """Return how many of today's replicas should prefill; ``prefill`` if that is near the best."""
     total, count = prefill + decode, best.prefill + best.decode
-    capacity = {row.figures.prefill: row.figures.max_tps for row in ratios}
-    near = capacity.get(round(count * prefill / total), 0.0)
-    if near >= best.max_tps * (1 - SMALL_LOSS):
+    tps_by_prefill = {row.figures.prefill: row.figures.max_tps for row in ratios}
+    nearest_tps = tps_by_prefill.get(round(count * prefill / total), 0.0)
+    if nearest_tps >= best.max_tps * (1 - SMALL_LOSS):
         return prefill
     return min(max(round(total * best.prefill / count), 1), total - 1)

@@ -104,7 +104,7 @@ def _deferred_tps_at(
     origins: FloatArray,
 ) -> FloatArray:
     """Return the ``deferred_tps`` of a model and region, ``[period, bin]``."""
-    window, result = inputs.window, np.zeros_like(interactive_tps)
+    window, tps = inputs.window, np.zeros_like(interactive_tps)
     served = 0.0  # deferrable tokens that the periods so far serve
     for p, start_s in enumerate(window.period_starts_s):
         end_s = start_s + window.period_s
@@ -112,11 +112,11 @@ def _deferred_tps_at(
         work = DeferredWork.of(known).without_first(served)
         needed = work.tokens_needed(start_s, end_s) / window.bin_s
         load = interactive_tps[p]
-        result[p] = np.maximum(filled_level(load, needed) - load, 0.0)
+        tps[p] = np.maximum(filled_level(load, needed) - load, 0.0)
         # The capacity for the interactive peak serves this much more in the other bins.
         below_peak = float((load.max() - load).sum())
         served += min(float(work.tokens.sum()), max(needed, below_peak) * window.bin_s)
-    return result
+    return tps
 
 
 def _work_known_at(
@@ -130,16 +130,16 @@ def _work_known_at(
     """
     window, bin_s = inputs.window, inputs.window.bin_s
     bins = round((end_s - window.start_s) / bin_s)
-    described = inputs.traffic.described_demand(series.key, {tier.name}, series.unit, window)
-    if described is None:
+    expected = inputs.traffic.described_demand(series.key, {tier.name}, series.unit, window)
+    if expected is None:
         rate = mean_rate(series, origin_s - window.period_s, origin_s)
-        described = np.full(bins, rate * bin_s)
-    tokens = described[:bins] * window.grown[:bins]
-    seen = series.window(window.start_s, origin_s)
-    if seen.bins:
-        first = round((seen.start_s - window.start_s) / bin_s)
+        expected = np.full(bins, rate * bin_s)
+    tokens = expected[:bins] * window.growth_factors[:bins]
+    observed = series.window(window.start_s, origin_s)
+    if observed.bins:
+        first = round((observed.start_s - window.start_s) / bin_s)
         tokens[:first] = 0.0
-        tokens[first : first + seen.bins] = np.nan_to_num(seen.values)
+        tokens[first : first + observed.bins] = np.nan_to_num(observed.values)
     edges = np.asarray(window.start_s + bin_s * np.arange(bins), np.float64)
     return TierWork(edges, tier.urgent_after_s, tokens)
 
@@ -190,9 +190,9 @@ def level_deferred_tps(inputs: PlanInput, start_s: float, end_s: float) -> Float
 def _dense_series(series: DemandSeries, start_s: float, end_s: float) -> FloatArray:
     """Return the tokens/s of every bin in ``[start_s, end_s)``; NaN if not observed."""
     rates = np.full(round((end_s - start_s) / series.bin_s), np.nan)
-    seen = series.window(start_s, end_s)
-    first = round((seen.start_s - start_s) / series.bin_s)
-    rates[first : first + seen.bins] = seen.rate()
+    observed = series.window(start_s, end_s)
+    first = round((observed.start_s - start_s) / series.bin_s)
+    rates[first : first + observed.bins] = observed.rate()
     return rates
 
 
@@ -221,7 +221,7 @@ def _serves_in_time(capacity: float, load: FloatArray, work: FloatArray, bins: i
     """Return whether ``capacity`` serves all load, and all work within ``bins`` bins."""
     arrived = np.cumsum(work)
     # Work that remains after each bin is the largest surplus of work over free capacity since any
-    # earlier bin.
+    # earlier bin: the cumulative surplus less its minimum so far.
     surplus = np.append(0.0, np.cumsum(work - (capacity - load)))
     remaining = (surplus - np.minimum.accumulate(surplus))[1:]
     done = arrived - remaining
@@ -239,14 +239,9 @@ def shifted_work(inputs: PlanInput, interactive_tps: FloatArray) -> Shift | None
     work = _deferrable_work(inputs)
     if not len(work.tokens):
         return None
-    together = Periods.of(inputs, Load(interactive_tps)).together()
+    horizon = Periods.of(inputs, Load(interactive_tps)).horizon_of_all()
     is_open = np.isfinite(inputs.hardware.latency_s)  # routes [home, serving]; inf is closed
-    return cheapest_shift(
-        together,
-        work,
-        is_open,
-        **inputs.settings.solver_options,
-    )
+    return cheapest_shift(horizon, work, is_open, **inputs.settings.solver_options)
 
 
 def tps_of(tokens: FloatArray, interactive_tps: FloatArray, bin_s: float) -> FloatArray:
@@ -287,14 +282,16 @@ def _deferrable_work(inputs: PlanInput) -> Work:
         at_once=True,
     )  # fmt: skip
     periods = len(window.period_starts_s)
-    rows: list[tuple[float, int, int, int, int]] = []  # the fields of ``Work``
+    tokens: list[float] = []
+    indices: list[tuple[int, int, int, int]] = []  # model, region, first and last period
     for series in forecasts:
+        model, region = traffic.model_and_region(series.key)
         # The first request of a period arrives as it begins. All its work is done before that one
         # becomes urgent.
-        waits = max(0, int(urgent_after_s[series.key.tier] // window.period_s) - 1)
-        tokens = series.mean.reshape(periods, -1).sum(axis=1)  # by period of arrival
-        for p in np.flatnonzero(tokens > 0).tolist():
-            last = min(p + waits, periods - 1)
-            rows.append((float(tokens[p]), *traffic.place(series.key), p, last))
-    tokens, *indices = np.array(rows, np.float64).reshape(-1, 5).T
-    return Work(tokens, *(column.astype(np.int64) for column in indices))
+        periods_to_wait = max(0, int(urgent_after_s[series.key.tier] // window.period_s) - 1)
+        tokens_of_period = series.mean.reshape(periods, -1).sum(axis=1)  # by period of arrival
+        for p in np.flatnonzero(tokens_of_period > 0).tolist():
+            tokens.append(float(tokens_of_period[p]))
+            indices.append((model, region, p, min(p + periods_to_wait, periods - 1)))
+    columns = np.array(indices, np.int64).reshape(-1, 4).T
+    return Work(np.array(tokens, np.float64), *columns)

@@ -18,8 +18,9 @@ from planner.domain.sizing.sizing import Sizes
 from planner.inputs.scenario.build import Hardware
 from planner.optimizer.pools import pool_capacity
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, TIMEOUT, Binding, ScalingPlan
-from simulation.arrays import ratio
+from simulation.arrays import IntArray, ratio
 
+WORST_FIRST = TIMEOUT, FEASIBLE, OPTIMAL  # statuses of the solver
 ENERGY = (
     "rated-load power at all times, with host and PUE "
     "(assumed). The simulation computes power by load"
@@ -202,6 +203,7 @@ def plan_figures(inputs: PlanInput, plan: ScalingPlan) -> PlanFigures:
     """Return the figures of a plan that follow from the plan alone."""
     hardware, settings = inputs.hardware, inputs.settings
     windows, hours = plan.windows, plan.period_s / 3600  # figures of windows are per hour
+    statuses = {window.status for window in windows}
     fleet_cost = sum(window.fleet_usd for window in windows) * hours
     objective = sum(window.objective_usd for window in windows) * hours
     bound = sum(window.bound_usd for window in windows) * hours
@@ -209,7 +211,7 @@ def plan_figures(inputs: PlanInput, plan: ScalingPlan) -> PlanFigures:
     no_demand = np.zeros((*plan.initial.shape[:2], 1))
     power = power_use(problem(inputs, no_demand, plan.period_s), plan.target)
     return PlanFigures(
-        status=_worst_status({window.status for window in windows}),
+        status=next((status for status in WORST_FIRST if status in statuses), OPTIMAL),
         objective=objective,
         fleet_cost=fleet_cost,
         bound=bound,
@@ -226,27 +228,17 @@ def plan_figures(inputs: PlanInput, plan: ScalingPlan) -> PlanFigures:
         conflicts=tuple(dict.fromkeys(window.conflict for window in windows if window.conflict)),
         limited=plan.policy,
         unserved=_unserved_rows(plan),
-        lent_gpu_hours=_lent_gpu_hours(plan),
+        lent_gpu_hours=None if plan.lent is None else _gpu_hours(plan, plan.lent),
         rerouted=_rerouted_rows(plan),
         split=load_split(plan, hardware, inputs.sizes),
         power=power or None,
     )
 
 
-def _lent_gpu_hours(plan: ScalingPlan) -> float | None:
-    """Return the GPU-hours that the plan lends; None if the scenario lends none."""
-    if plan.lent is None:  # [period, model, region, GPU column], in replicas
-        return None
-    lent_gpus = plan.lent * plan.gpus_per_instance[None, :, None, :]
-    return float(lent_gpus.sum() * plan.period_s / 3600)
-
-
-def _worst_status(statuses: set[str]) -> str:
-    """Return the worst of the solver's ``statuses`` of all periods."""
-    for status in (TIMEOUT, FEASIBLE):
-        if status in statuses:
-            return status
-    return OPTIMAL
+def _gpu_hours(plan: ScalingPlan, replicas: IntArray) -> float:
+    """Return the GPU-hours of ``replicas [period, model, region, GPU column]``."""
+    gpus = replicas * plan.gpus_per_instance[None, :, None, :]
+    return float(gpus.sum() * plan.period_s / 3600)
 
 
 def _plan_totals(plan: ScalingPlan, hardware: Hardware) -> PlanTotals:
@@ -270,21 +262,20 @@ def decisions(plan: ScalingPlan, hardware: Hardware) -> tuple[Decision, ...]:
     pools = hardware.model_region_gpu
     replicas = {(m, g): replica_of(hardware, m, g) for m, _, g in pools}
     rows = []
-    before = plan.initial  # [model, region, GPU column]
-    for start_s, target in zip(plan.period_start_s, plan.target, strict=True):
-        for pool in pools:
-            m, r, g = pool
-            current, wanted = int(before[pool]), int(target[pool])
+    counts_before = plan.initial  # [model, region, GPU column]
+    for start_s, counts in zip(plan.period_start_s, plan.target, strict=True):
+        for m, r, g in pools:
+            current, target = int(counts_before[m, r, g]), int(counts[m, r, g])
             row = Decision(
                 period=moment(start_s),
                 region=plan.regions[r],
                 replica=replicas[m, g],
                 current=current,
-                delta=wanted - current,
-                target=wanted,
+                delta=target - current,
+                target=target,
             )
             rows.append(row)
-        before = target
+        counts_before = counts
     return tuple(rows)
 
 
@@ -294,18 +285,18 @@ def _binding_limits(plan: ScalingPlan) -> tuple[Limit, ...]:
     for window in plan.windows:
         for binding in window.binding:
             by_family_and_place.setdefault((binding.family, binding.where), []).append(binding)
-    limits = [
-        Limit(
-            family,
-            where,
-            bindings[0].sentence,
-            len(bindings),
-            _span(binding.replicas for binding in bindings),
-            _span(binding.need_tps for binding in bindings),
-            _span(binding.served_tps for binding in bindings),
+    limits = []
+    for (family, where), bindings in by_family_and_place.items():
+        limit = Limit(
+            family=family,
+            where=where,
+            sentence=bindings[0].sentence,
+            periods=len(bindings),
+            replicas=_span(binding.replicas for binding in bindings),
+            need_tps=_span(binding.need_tps for binding in bindings),
+            served_tps=_span(binding.served_tps for binding in bindings),
         )
-        for (family, where), bindings in by_family_and_place.items()
-    ]
+        limits.append(limit)
     return tuple(sorted(limits, key=lambda limit: -limit.periods))
 
 
@@ -323,13 +314,15 @@ def load_split(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> tuple[Spl
     with variants of the same stage.
     """
     splits = []
-    pool_tps, stages = pool_capacity(sizes.theta_tps, sizes.pool_tps, plan.target), hardware.stages
+    pool_tps = pool_capacity(sizes.theta_tps, sizes.pool_tps, plan.target)
+    stages = hardware.stages  # of each GPU column
     for m, r in np.ndindex(len(plan.models), len(plan.regions)):
         for stage in np.unique(stages):
-            # Of the columns of this stage, [period, GPU column].
+            # Capacity of the columns of this stage, [period, GPU column].
             capacity = np.where(stages == stage, pool_tps[:, m, r], 0.0)
-            several = capacity[(capacity > 0).sum(axis=1) > 1]  # in periods with several variants
-            shares = several / several.sum(axis=1, keepdims=True)
+            runs_several = (capacity > 0).sum(axis=1) > 1  # [period]
+            shares = capacity[runs_several]
+            shares = shares / shares.sum(axis=1, keepdims=True)
             for g in np.flatnonzero(shares.any(axis=0)).tolist():
                 row = Split(
                     model=plan.models[m],
@@ -350,11 +343,11 @@ def _unserved_rows(plan: ScalingPlan) -> tuple[UnservedDemand, ...]:
     if plan.unserved_tps is None:
         return ()
     rows = []
-    for k, m in np.argwhere(plan.unserved_tps.any(axis=0)):
-        unserved_tps = plan.unserved_tps[:, k, m]  # by period
+    for tier, m in np.argwhere(plan.unserved_tps.any(axis=0)):
+        unserved_tps = plan.unserved_tps[:, tier, m]  # by period
         rows.append(
             UnservedDemand(
-                plan.tiers[k],
+                plan.tiers[tier],
                 plan.models[m],
                 input_tps=float(unserved_tps.max()),
                 input_tokens=float(unserved_tps.sum() * plan.period_s),

@@ -72,20 +72,23 @@ class Load:
         expected_tps: FloatArray,
         shift: Shift | None = None,
     ) -> Load:
-        """Return the load of groups of interactive ``tiers``, and of a last, deferrable one.
+        """Return the load of ``tiers``: groups of interactive tiers, and a last, deferrable one.
 
-        With one interactive group, tiers are planned together.
+        With one interactive group, tiers are planned together: the load has only their sum.
         """
         load = cls(tier_tps.sum(axis=0), expected_tps=expected_tps, shift=shift)
-        return load if len(tiers) == 2 else replace(load, tiers=tiers, tier_tps=tier_tps)
+        interactive_groups = len(tiers) - 1
+        if interactive_groups == 1:
+            return load
+        return replace(load, tiers=tiers, tier_tps=tier_tps)
 
-    def times(self, factor: float) -> Load:
+    def scaled(self, factor: float) -> Load:
         """Return the load with ``factor`` times the demand to plan for, and the same means."""
         if factor == 1.0:
             return self
-        tiers = None if self.tier_tps is None else self.tier_tps * factor
+        tier_tps = None if self.tier_tps is None else self.tier_tps * factor
         shift = None if self.shift is None else self.shift.scaled(factor)
-        return replace(self, tps=self.tps * factor, tier_tps=tiers, shift=shift)
+        return replace(self, tps=self.tps * factor, tier_tps=tier_tps, shift=shift)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

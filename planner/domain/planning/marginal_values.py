@@ -14,7 +14,6 @@ from planner.domain.planning.program import problem
 from planner.domain.progress import Progress
 from planner.domain.serialise import COLUMNS
 from planner.domain.sizing.closed_form import size_factors
-from planner.domain.sizing.sizing import in_large_pools
 from planner.inputs.scenario.build import Hardware
 from planner.optimizer import solve_window
 from planner.optimizer.marginal_values import MarginalValue, Move, capacity_values, solve_moved
@@ -120,10 +119,10 @@ def _plan_most_expensive_period(
     )
     options = settings.solver_options
     options["time_limit_s"] = min(RESOLVE_S, options["time_limit_s"])
-    alone = solve_window(window, **options)
-    if alone.status not in (OPTIMAL, FEASIBLE):
+    period_plan = solve_window(window, **options)
+    if period_plan.status not in (OPTIMAL, FEASIBLE):
         return None
-    return _ExpensivePeriod(period, window, alone, options)
+    return _ExpensivePeriod(period, window, period_plan, options)
 
 
 def _value_of_looser_limit(
@@ -141,10 +140,10 @@ def _value_of_looser_limit(
     hardware, traffic = with_looser_limits(inputs.hardware, field), inputs.traffic
     factors = size_factors(inputs.hardware, hardware, inputs.sizes, traffic.lengths, traffic.shared)
     # A looser limit never lowers a capacity, so a factor below 1 is an error of closed forms.
-    pools = inputs.at_period(expensive.period).sizes.times(np.maximum(factors, 1.0)).pool_tps
+    sizes = inputs.at_period(expensive.period).sizes.scaled(np.maximum(factors, 1.0))
     step_ms = 1000 * LOOSENED_BY * min(limits)
     words = f"All {LIMITS[field]} limits {LOOSENED_BY:.0%} looser (strictest: +{step_ms:,.0f} ms)"
-    faster = replace(expensive.problem, theta_tps=in_large_pools(pools), pool_tps=pools)
+    faster = replace(expensive.problem, theta_tps=sizes.theta_tps, pool_tps=sizes.pool_tps)
     return expensive.value_of(faster, Move("slo", words, step_ms, "ms"))
 
 
@@ -174,15 +173,17 @@ def _value_of_higher_quantile(
     """
     extra_tps = np.zeros_like(expensive.problem.demand_tps)
     for forecast in planned_window.forecasts:
-        level = 0.5 if forecast.height.level is None else forecast.height.level
-        if level + POINT >= 1:
+        planned = forecast.planning_level
+        quantile = 0.5 if planned.quantile is None else planned.quantile
+        if quantile + POINT >= 1:
             return None
         # Standard deviation of the demand to plan for, in each bin.
         width = np.maximum(0.0, forecast.high - forecast.low)
-        deviation = forecast.height.times * width / LEVEL_RANGE
-        rise = (scipy.special.ndtri(level + POINT) - scipy.special.ndtri(level)) * deviation
+        deviation = planned.factor * width / LEVEL_RANGE
+        # ``ndtri`` is the quantile function of the standard normal distribution.
+        rise = (scipy.special.ndtri(quantile + POINT) - scipy.special.ndtri(quantile)) * deviation
         by_period = rise.reshape(len(planned_window.load.tps), -1) / inputs.window.bin_s
-        extra_tps[inputs.traffic.place(forecast.key)] += by_period[expensive.period]
+        extra_tps[inputs.traffic.model_and_region(forecast.key)] += by_period[expensive.period]
     if not extra_tps.any():
         return None
     more = replace(expensive.problem, demand_tps=expensive.problem.demand_tps + extra_tps)

@@ -58,11 +58,12 @@ class Periods:
         kw: dict[Sizes, FloatArray] = {}  # power by sizes, which many periods share
         problems, names = [], []
         for p, start_s in enumerate(inputs.window.period_starts_s.tolist()):
-            known = inputs if at_once else inputs.at_period(p)
-            if known.sizes not in kw:
-                kw[known.sizes] = instance_kw(known)
+            known_inputs = inputs if at_once else inputs.at_period(p)
+            sizes = known_inputs.sizes
+            if sizes not in kw:
+                kw[sizes] = instance_kw(known_inputs)
             period_s = inputs.window.period_s
-            problems.append(problem(known, load.tps[p], period_s, start_s, kw[known.sizes]))
+            problems.append(problem(known_inputs, load.tps[p], period_s, start_s, kw[sizes]))
             names.append(f"the period from {words_of(start_s, inputs.traffic.clock)}")
         return cls(inputs, load, tuple(problems), tuple(names))
 
@@ -78,7 +79,8 @@ class Periods:
         usd = settings.objective.utility_usd
         deferrable = frozenset(tier.name for tier in tiers if tier.deferrable)
         worth: FloatArray = settings.token_worth(self.load.tiers, deferrable)
-        if not settings.by_utility or not (self.load.tiers or usd is not None):
+        has_one_tier = not self.load.tiers  # then utilities matter only if they are dollars
+        if not settings.by_utility or (has_one_tier and usd is None):
             return worth
         utility = self._utilities()
         least = LEAST_UTILITY if usd is None else LEAST_TRADED_UTILITY
@@ -87,11 +89,15 @@ class Periods:
         return worth if usd is None else worth * 3600 * usd
 
     def _utilities(self) -> FloatArray:
-        """Return the utility of a request of each tier of the load, in which deferrable are one."""
+        """Return the utility of a request of each tier of the load, ``[tier]``.
+
+        All deferrable tiers are one tier of the load, with the lowest of their utilities. If the
+        load has one tier for all, it has the highest utility of an interactive tier.
+        """
         tiers = self.inputs.hardware.tiers
         lowest = min((tier.utility for tier in tiers if tier.deferrable), default=0.0)
         stated = {tier.name: tier.utility for tier in tiers if not tier.deferrable}
-        if not self.load.tiers:  # one tier for all
+        if not self.load.tiers:
             return np.array([max(stated.values(), default=lowest)])
         return np.array([stated.get(name, lowest) for name in self.load.tiers])
 
@@ -110,13 +116,12 @@ class Periods:
             tier = DEFERRABLE if key.tier in deferrable else key.tier
             if names and tier not in names:
                 continue
-            row = names.index(tier) if names else 0  # 0: all tiers together
-            m = traffic.models.index(key.model)
-            requests[row, m] += np.nansum(demand.requests[i, before])
-            tokens[row, m] += np.nansum(demand.input_tokens[i, before])
+            place = names.index(tier) if names else 0, traffic.models.index(key.model)
+            requests[place] += np.nansum(demand.requests[i, before])
+            tokens[place] += np.nansum(demand.input_tokens[i, before])
         return np.where(tokens > 0, ratio(tokens, requests, 1.0), 1.0)
 
-    def alone(self, period: int, window: PlanningProblem) -> HorizonProblem:
+    def horizon_of_period(self, period: int, window: PlanningProblem) -> HorizonProblem:
         """Return ``window``, the problem of period number ``period``, as a horizon of one period.
 
         Only horizons allow unserved demand and limits of cross-region traffic.
@@ -131,8 +136,8 @@ class Periods:
             reroute=self.inputs.settings.reroute,
         )
 
-    def together(self) -> HorizonProblem:
-        """Return all periods as one problem."""
+    def horizon_of_all(self) -> HorizonProblem:
+        """Return all periods as one problem, with the setting's limits over the window."""
         hardware, settings = self.inputs.hardware, self.inputs.settings
         window, objective, limits = self.inputs.window, settings.objective, settings.in_all
         period_s = window.period_s
@@ -140,7 +145,9 @@ class Periods:
         # of the cold start is charged as a cost: price times time.
         lead = int(hardware.startup_s // period_s)
         remaining = (hardware.startup_s - lead * period_s) / period_s
-        problems = [replace(p, start_usd=p.usd_per_hour * remaining) for p in self.problems]
+        problems = [
+            replace(period, start_usd=period.usd_per_hour * remaining) for period in self.problems
+        ]
         reserved_usd = on_demand_usd = None
         if objective.reserve:
             reserved_usd, on_demand_usd = hardware.reserved_prices(
@@ -204,19 +211,17 @@ def with_planned_starts(periods: Periods, plan: ScalingPlan) -> ScalingPlan:
     windows, before = list[WindowPlan](), plan.initial
     for window, period in zip(plan.windows, periods.problems, strict=True):
         counted = totals(replace(period, current=before), window.target)
-        more_usd = sum(
-            getattr(period.weights, measure)
-            * (getattr(counted, measure) - getattr(window.totals, measure))
-            for measure in MEASURES
+        more_usd = 0.0  # change of the objective: weight times change, over all measures
+        for measure in MEASURES:
+            change = getattr(counted, measure) - getattr(window.totals, measure)
+            more_usd += getattr(period.weights, measure) * change
+        counted_window = replace(
+            window,
+            totals=counted,
+            objective_usd=window.objective_usd + more_usd,
+            bound_usd=window.bound_usd + more_usd,
         )
-        windows.append(
-            replace(
-                window,
-                totals=counted,
-                objective_usd=window.objective_usd + more_usd,
-                bound_usd=window.bound_usd + more_usd,
-            )
-        )
+        windows.append(counted_window)
         before = window.target
     return replace(plan, windows=tuple(windows))
 
@@ -250,7 +255,7 @@ def solve_period(
             problem_now, **periods.inputs.settings.solver_options, stable=True, check=check
         )
     else:
-        horizon_of_one = periods.alone(period, problem_now)
+        horizon_of_one = periods.horizon_of_period(period, problem_now)
         (window,) = by_window(horizon_of_one, _solve_horizon(periods, horizon_of_one, check))
     unserved = None
     if window.status == INFEASIBLE and objective.limited is not None:
@@ -269,7 +274,7 @@ def _plan_by_utility(
     ``window_problem`` is the problem of period number ``period``.
     """
     partial = replace(
-        periods.alone(period, window_problem), priority=periods.tier_values, traded=True
+        periods.horizon_of_period(period, window_problem), priority=periods.tier_values, traded=True
     )
     plan = _solve_horizon(periods, partial, check)
     if plan.status == INFEASIBLE:
@@ -281,14 +286,16 @@ def _plan_by_utility(
 def shares_of(periods: Periods, period: int, target: IntArray) -> FloatArray:
     """Return what share of each region's tokens is served where, ``[model, home, serving]``.
 
-    It is that of period number ``period`` with the replicas ``target``: see ``ScalingPlan.shares``.
+    It is that of period number ``period`` with the replicas ``target [model, region, GPU column]``.
+    ``home`` is the region where requests arrive.
     """
-    windows = (periods.problems[period],)
-    alone = HorizonProblem(
-        windows, periods.inputs.window.period_s, reroute=periods.inputs.settings.reroute
+    horizon_of_one = HorizonProblem(
+        (periods.problems[period],),
+        periods.inputs.window.period_s,
+        reroute=periods.inputs.settings.reroute,
     )
-    shares: FloatArray = shares_planned(alone, target[None])[0]
-    return shares
+    (shares,) = shares_planned(horizon_of_one, target[None])
+    return np.asarray(shares)
 
 
 def _plan_of_windows(
@@ -325,7 +332,9 @@ def plan_of(periods: Periods, answers: Sequence[PeriodPlan]) -> ScalingPlan:
         return plan
     # Some demand is not served, so the plan also says by which rule it was chosen.
     all_served = np.zeros((max(1, len(periods.load.tiers)), len(plan.models)))
-    unserved = [all_served if each.unserved_tps is None else each.unserved_tps for each in answers]
+    unserved = [
+        all_served if answer.unserved_tps is None else answer.unserved_tps for answer in answers
+    ]
     return replace(
         plan,
         tiers=periods.load.tiers or ALL_TIERS,
@@ -341,9 +350,9 @@ def plan_with_targets(periods: Periods, plan: ScalingPlan, target: IntArray) -> 
     """
     answers = []
     current = plan.initial
-    for window_problem, window, counts in zip(periods.problems, plan.windows, target, strict=True):
-        begun = replace(window_problem, current=current)
-        answers.append(PeriodPlan(_unproven_plan(begun, window, counts)))
+    for period, window, counts in zip(periods.problems, plan.windows, target, strict=True):
+        window_problem = replace(period, current=current)
+        answers.append(PeriodPlan(_unproven_plan(window_problem, window, counts)))
         current = counts
     return plan_of(periods, answers)
 
@@ -378,16 +387,17 @@ def _serve_partially(
     policy = objective.limited or EXACT
     if policy == EXACT:
         return _serve_most_valuable(periods, window_problem, failed, period)
-    tiers = None if periods.load.tier_tps is None else periods.load.tier_tps[:, period]
-    by_tier = tiers is not None and objective.criticality == BY_TIER
+    tier_tps = window_problem.demand_tps[None]  # [tier, ...], or all tiers as one
+    if periods.load.tier_tps is not None:
+        tier_tps = periods.load.tier_tps[:, period]
+    by_tier = periods.load.tier_tps is not None and objective.criticality == BY_TIER
     served = serve_limited(
         window_problem,
         worth.max(axis=0),
         policy,
-        tiers if by_tier else None,
+        tier_tps if by_tier else None,
         worth if by_tier else None,
     )
-    tier_tps = window_problem.demand_tps[None] if tiers is None else tiers
     unserved = unserved_by_tier(
         served.unserved_tps, served.unserved_joint_tps, tier_tps, window_problem.epsilon, worth
     )
@@ -397,10 +407,14 @@ def _serve_partially(
 def _serve_most_valuable(
     periods: Periods, window_problem: PlanningProblem, failed: WindowPlan, period: int
 ) -> tuple[WindowPlan, FloatArray | None]:
-    """Return the plan that leaves the least valuable demand unserved; see ``_serve_partially``."""
+    """Return the plan that leaves the least valuable demand unserved, and the unserved tokens/s.
+
+    These are ``[tier, model]``. ``failed`` is the infeasible plan of all demand, whose sentence on
+    the conflict the plan keeps. If no plan is feasible, return ``failed`` and None.
+    """
     # A minimum above the maximum may be the conflict, so it is lowered.
     minimum = np.minimum(window_problem.minimum, window_problem.maximum)
-    horizon = periods.alone(period, replace(window_problem, minimum=minimum))
+    horizon = periods.horizon_of_period(period, replace(window_problem, minimum=minimum))
     horizon = replace(horizon, priority=periods.tier_values)
     plan = _solve_horizon(periods, horizon)
     if plan.status == INFEASIBLE:
@@ -437,29 +451,35 @@ def _solve_together(periods: Periods, progress: Progress) -> ScalingPlan:
     If it is infeasible and the scenario has the setting ``limited``, the least valuable demand
     stays unserved, and the first period states the conflict. Otherwise raise Infeasible.
     """
-    objective, horizon = periods.inputs.settings.objective, periods.together()
+    objective, horizon = periods.inputs.settings.objective, periods.horizon_of_all()
     if objective.utility_usd is not None:
         horizon = replace(horizon, priority=periods.tier_values, traded=True)
     plan, conflict = _solve_as_far_as_possible(periods, horizon, progress)
     first, *others = by_window(horizon, plan)
     first = replace(first, conflict=conflict or plan.conflict)
-    whole = replace(
-        _plan_of_windows(periods, [first, *others], plan.target - plan.lent),
+    serving = plan.target - plan.lent
+    scaling_plan = replace(
+        _plan_of_windows(periods, [first, *others], serving),
         together=True,
         lent=None if horizon.lend_usd is None else plan.lent,
         reserved=None if horizon.reserved_usd is None else plan.reserved,
         shift=periods.load.shift,
     )
     if not conflict and not plan.unserved_tps.any():
-        return replace(whole, tiers=(), unserved_tps=None, policy="")
+        return replace(scaling_plan, tiers=(), unserved_tps=None, policy="")
     tiers, policy = periods.load.tiers or ALL_TIERS, objective.limited or EXACT
-    return replace(whole, tiers=tiers, unserved_tps=plan.unserved_tps, policy=policy)
+    return replace(scaling_plan, tiers=tiers, unserved_tps=plan.unserved_tps, policy=policy)
 
 
 def _solve_as_far_as_possible(
     periods: Periods, horizon: HorizonProblem, progress: Progress
 ) -> tuple[HorizonPlan, str]:
-    """Return (plan, conflict of a plan that serves everything, or ""); see ``_solve_together``."""
+    """Return (plan, conflict): the plan of all periods, of all demand if that is feasible.
+
+    Otherwise the plan leaves the least valuable demand unserved, and ``conflict`` is a sentence on
+    why not all demand can be served; else "". Raise Infeasible if there is no such plan, or without
+    the setting ``limited``.
+    """
 
     def check() -> None:
         """Report progress, which can raise to cancel."""

@@ -80,10 +80,9 @@ def begin_forecasts(
 ) -> None:
     """Begin the forecasts of ``forecast_load`` in a second process, if there is one."""
     at_once = settings.objective.periods == ALL
-    Quantiles(hardware, traffic, window, settings.forecast, settings.plans_tiers_separately).begin(
-        at_once=at_once
-    )
-    for group in groups_of(hardware, apart=settings.plans_tiers_separately):
+    apart = settings.plans_tiers_separately
+    Quantiles(hardware, traffic, window, settings.forecast, apart).begin_forecasts(at_once=at_once)
+    for group in groups_of(hardware, one_per_tier=apart):
         for _, demand in series_of(traffic, group):
             call = window_forecast_arguments(
                 demand, window, settings.forecast.method, at_once=at_once
@@ -101,11 +100,11 @@ def forecast_load(
     """
     traffic, window, forecast = inputs.traffic, inputs.window, inputs.settings.forecast
     all_at_once = inputs.settings.objective.periods == ALL
-    groups = groups_of(inputs.hardware, apart=inputs.settings.plans_tiers_separately)
+    groups = groups_of(inputs.hardware, one_per_tier=inputs.settings.plans_tiers_separately)
     chosen = () if method else inputs.planned_quantiles(part(progress, 0.0, 0.4))
-    heights = [quantile.height for quantile in chosen] or [MEAN] * len(groups)
+    planning_levels = [quantile.planning_level for quantile in chosen] or [MEAN] * len(groups)
     forecasts = forecast_window(
-        list(zip(groups, heights, strict=True)),
+        list(zip(groups, planning_levels, strict=True)),
         traffic,
         window,
         method=method or forecast.method,
@@ -136,18 +135,20 @@ def _interactive_tps(
     expected_tps = np.zeros((len(window.period_starts_s), models, regions, bins))
     tier_tps = np.zeros((len(names), *expected_tps.shape))
     for series in forecasts:
-        t, (m, r) = names.index(series.key.tier), inputs.traffic.place(series.key)
-        tier_tps[t, :, m, r] = series.planned.reshape(-1, bins) / window.bin_s
-        expected_tps[:, m, r] += series.mean.reshape(-1, bins) / window.bin_s
+        tier = names.index(series.key.tier)
+        model, region = inputs.traffic.model_and_region(series.key)
+        tier_tps[tier, :, model, region] = series.planned.reshape(-1, bins) / window.bin_s
+        expected_tps[:, model, region] += series.mean.reshape(-1, bins) / window.bin_s
     return tier_tps, expected_tps
 
 
 def _deferrable_load(
     inputs: PlanInput, interactive_tps: FloatArray
 ) -> tuple[FloatArray, Shift | None]:
-    """Return the deferrable load to plan for, and when its work is done if it follows prices.
+    """Return the deferrable load to plan for, and its shift: when and where the work is done.
 
-    The load and ``interactive_tps`` are tokens/s, ``[period, model, region, bin]``.
+    The load and ``interactive_tps`` are tokens/s, ``[period, model, region, bin]``. The shift is
+    None unless the work waits for the cheapest time.
     """
     buffer, objective = inputs.settings.forecast.niw_buffer, inputs.settings.objective
     all_at_once = objective.periods == ALL
@@ -179,9 +180,11 @@ def static_at_peak(inputs: PlanInput) -> tuple[IntArray, str]:
     ``misfit`` is a sentence on that; else "".
     """
     window = inputs.window
-    end_s = window.start_s if window.ahead else window.end_s
+    end_s = window.start_s if window.after_traffic else window.end_s
     start_s = max(end_s - window.duration_s, inputs.traffic.demand.start_s)
-    target, conflict = static_fleet_for(inputs, _peaks(inputs, start_s, end_s) * window.grown.max())
+    target, conflict = static_fleet_for(
+        inputs, _peaks(inputs, start_s, end_s) * window.growth_factors.max()
+    )
     misfit = f"A flat fleet at the peak of the window does not fit. {conflict}" if conflict else ""
     return target, misfit
 
@@ -306,10 +309,12 @@ def requests_over_time(counts: IntArray, window: Window) -> tuple[FloatArray, Fl
     start are requested ``lead_s`` before it.
     """
     times, requested = counts_over_time(counts, window)
+    # Number of the last period that is requested by each time.
     latest = np.searchsorted(decision_times_s(window), times, side="right") - 1
-    begins = window.start_s + times
-    begins[0] -= np.ceil(window.lead_s / CONTROL_S - 1e-9) * CONTROL_S
-    return begins, window.period_starts_s[latest], requested
+    request_times = window.start_s + times
+    # Whole control intervals, as many as the lead time needs.
+    request_times[0] -= np.ceil(window.lead_s / CONTROL_S - 1e-9) * CONTROL_S
+    return request_times, window.period_starts_s[latest], requested
 
 
 def decision_times_s(window: Window) -> FloatArray:
@@ -344,7 +349,8 @@ def _largest_active(values: Array, active: BoolArray) -> Array:
 
     ``active [step, period]`` says which periods count at each step.
     """
-    active = active.reshape(*active.shape, *(1 for _ in values.shape[1:]))
+    # One axis of length 1 for each other axis of ``values``, so that both broadcast.
+    active = active.reshape(*active.shape, *[1] * (values.ndim - 1))
     return np.asarray(np.where(active, values, 0).max(axis=1))
 
 
@@ -359,5 +365,5 @@ def _deferrable_tps(inputs: PlanInput) -> FloatArray:
     for (m, r), series in by_model_and_region(traffic, deferrable(inputs.hardware), DEFERRABLE):
         for p, origin in enumerate(window.origins_s):
             tps[p, m, r] = mean_rate(series, origin - window.period_s, origin)
-    grown = window.grown.reshape(len(tps), -1).mean(axis=1)
-    return np.asarray(tps * grown[:, None, None], np.float64)
+    growth_of_period = window.growth_factors.reshape(len(tps), -1).mean(axis=1)
+    return np.asarray(tps * growth_of_period[:, None, None], np.float64)

@@ -3,6 +3,7 @@
 A site limit holds for all GPUs of a region. A rack limit holds for each rack of a GPU type.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -37,11 +38,11 @@ def power_use(problem: PlanningProblem, target: IntArray) -> tuple[PowerUse, ...
     # ``power_kw [region, ...]`` has a column for the racks of each GPU type, and a last one for
     # the site.
     places = np.argwhere(np.isfinite(problem.power_kw))
-    for cap, (r, gpu_type) in zip(power_caps(problem), places.tolist(), strict=True):
+    for cap, (region, gpu_type) in zip(power_caps(problem), places.tolist(), strict=True):
         peak_kw = float((target * cap.per_instance).sum(axis=(1, 2, 3)).max())
         gpu = problem.row_names[gpu_type] if gpu_type < len(problem.row_names) else ""
         share = peak_kw / cap.limit if cap.limit else 0.0
-        uses.append(PowerUse(cap.where, problem.regions[r], gpu, cap.limit, peak_kw, share))
+        uses.append(PowerUse(cap.where, problem.regions[region], gpu, cap.limit, peak_kw, share))
     return tuple(uses)
 
 
@@ -84,7 +85,7 @@ def power_limits(hardware: Hardware, kw: FloatArray) -> FloatArray | None:
     for r in np.flatnonzero(np.isfinite(hardware.rack_kw)).tolist():
         rack_kw = float(hardware.rack_kw[r]) * hardware.regions[r].pue
         for t, gpus in enumerate(hardware.gpus_per_rack[r].tolist()):
-            racks = -(-int(hardware.capacity_gpus[r, t]) // gpus)
+            racks = math.ceil(hardware.capacity_gpus[r, t] / gpus)
             replicas = [
                 (profile.tp, float(kw[m, r, g]))
                 for (m, g), profile in hardware.profiles.items()
@@ -100,13 +101,14 @@ def fullest_rack(gpus: int, limit_kw: float, replicas: Sequence[tuple[int, float
     ``replicas`` has the GPUs and kilowatts of each kind of replica. One that spans several racks
     fills all GPUs of a rack, and takes that share of its power there.
     """
-    inside = [(tp, kw) if tp <= gpus else (gpus, kw * gpus / tp) for tp, kw in replicas]
-    # An unbounded knapsack: the sums of kilowatts that replicas on exactly n GPUs can draw.
-    sums = [{0.0}, *(set[float]() for _ in range(gpus))]
-    for used in range(gpus):
-        for tp, kw in inside:
-            if used + tp <= gpus:
-                sums[used + tp] |= {
-                    round(total + kw, 6) for total in sums[used] if total + kw <= limit_kw + 1e-9
-                }
-    return max(max(totals, default=0.0) for totals in sums)
+    in_rack = [(tp, kw) if tp <= gpus else (gpus, kw * gpus / tp) for tp, kw in replicas]
+    # An unbounded knapsack: kilowatts that replicas on exactly n GPUs can draw, for n up to gpus.
+    kw_of_gpus: list[set[float]] = [{0.0}, *(set() for _ in range(gpus))]
+    for used_gpus in range(gpus):
+        for tp, kw in in_rack:
+            if used_gpus + tp > gpus:
+                continue
+            for total_kw in kw_of_gpus[used_gpus]:
+                if total_kw + kw <= limit_kw + 1e-9:
+                    kw_of_gpus[used_gpus + tp].add(round(total_kw + kw, 6))
+    return max(max(totals, default=0.0) for totals in kw_of_gpus)

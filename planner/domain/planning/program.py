@@ -69,10 +69,10 @@ def problem(
 
 def _gpus_per_instance(hardware: Hardware) -> IntArray:
     """Return the GPUs of a replica, ``[model, GPU column]``; 1 where the model does not run."""
-    tp = np.ones((len(hardware.models), len(hardware.gpus)), np.int64)
-    for model_column, profile in hardware.profiles.items():
-        tp[model_column] = profile.tp
-    return tp
+    gpus = np.ones((len(hardware.models), len(hardware.gpus)), np.int64)
+    for model_and_column, profile in hardware.profiles.items():
+        gpus[model_and_column] = profile.tp
+    return gpus
 
 
 def _usd_per_hour(
@@ -80,7 +80,8 @@ def _usd_per_hour(
 ) -> FloatArray:
     """Return the dollars per hour of a replica, ``[model, region, GPU column]``, with electricity.
 
-    ``kw`` is its power in kilowatts. The other arguments are those of ``problem``.
+    ``kw`` is its power in kilowatts. Prices are means over ``period_s`` seconds from ``start_s``
+    (epoch s); None: over a day.
     """
     gpus = _gpus_per_instance(hardware)[:, None, :]
     electricity = np.array([electricity_usd(r, start_s, period_s) for r in hardware.regions])
@@ -94,10 +95,12 @@ def _usd_per_hour(
 def _check_prices(hardware: Hardware, planning: PlanningProblem) -> None:
     """Raise ScenarioError, with the key, if a GPU that the plan may use has no positive price."""
     usable = (planning.theta_tps[:, None, :] > 0) & (planning.usable_gpus > 0)
-    for _, r, g in np.argwhere(usable & (price(planning) <= 0))[:1]:
-        column = hardware.columns[g]
+    free_pools = np.argwhere(usable & (price(planning) <= 0))
+    if len(free_pools):
+        _, r, g = free_pools[0]
         name = hardware.gpus[g].name
-        key = f"spot.{name}.usd_per_gpu_hour" if column.spot else f"usd_per_gpu_hour.{name}"
+        is_spot = hardware.columns[g].spot
+        key = f"spot.{name}.usd_per_gpu_hour" if is_spot else f"usd_per_gpu_hour.{name}"
         raise ScenarioError(
             f"regions[{r}].{key}: a plan never saves GPUs that are free. Give a price, a nominal "
             "one for GPUs of your own."
@@ -115,8 +118,9 @@ def instance_kw(inputs: PlanInput) -> FloatArray:
     pue = np.array([region.pue for region in hardware.regions])
     for (m, g), profile in hardware.profiles.items():
         gpu = hardware.gpus[g]
-        watts = _gpu_watts(inputs, m, g) if inputs.at_load else gpu.decode_w
-        kw[m, :, g] = profile.tp * (watts + host_of(gpu)[0]) * pue / 1000
+        gpu_w = _gpu_watts(inputs, m, g) if inputs.at_load else gpu.decode_w
+        host_w, _ = host_of(gpu)
+        kw[m, :, g] = profile.tp * (gpu_w + host_w) * pue / 1000
     return kw
 
 

@@ -73,25 +73,28 @@ def purchases(inputs: PlanInput, planned_window: PlannedWindow) -> tuple[Purchas
     Empty if all GPUs are bought on demand: there are no spot columns and no reserved GPUs.
     """
     hardware, plan = inputs.hardware, planned_window.plan
-    spot = {column.gpu for column in hardware.columns if column.spot}
-    if plan.reserved is None and not spot:
+    spot_types = {column.gpu for column in hardware.columns if column.spot}
+    if plan.reserved is None and not spot_types:
         return ()
-    horizon = Periods.of(inputs, planned_window.load).together()
-    if not plan.together:  # then no GPUs are held for replicas that start
+    horizon = Periods.of(inputs, planned_window.load).horizon_of_all()
+    if not plan.together:  # then no GPUs are in use for replicas that start
         horizon = replace(horizon, lead=0)
     term, period_s = inputs.settings.objective.reserve or "", plan.period_s
     prices = hardware.reserved_prices(term, plan.period_start_s, period_s)
     # Reserved GPUs are used first, and paid in every period. All: [period, region, GPU type].
     used = gpus_in_use(horizon, plan.target)
-    held = np.broadcast_to(0 if plan.reserved is None else plan.reserved, used.shape)
+    reserved = np.broadcast_to(0 if plan.reserved is None else plan.reserved, used.shape)
     reserved_usd, on_demand_usd = (np.broadcast_to(usd, used.shape) for usd in prices)
-    in_use, others = np.minimum(used, held), np.maximum(used - held, 0)
+    reserved_used = np.minimum(used, reserved)
+    others = used - reserved_used
     rows = []
     for r, t in np.ndindex(*used.shape[1:]):
         at = slice(None), r, t  # all periods
         place = hardware.regions[r].name, hardware.gpu_types[t].name
-        market = SPOT if t in spot else ON_DEMAND
-        rows += _purchase(place, RESERVED, held[at], in_use[at], reserved_usd[at], period_s)
+        market = SPOT if t in spot_types else ON_DEMAND
+        rows += _purchase(
+            place, RESERVED, reserved[at], reserved_used[at], reserved_usd[at], period_s
+        )
         rows += _purchase(place, market, others[at], others[at], on_demand_usd[at], period_s)
     return tuple(rows)
 

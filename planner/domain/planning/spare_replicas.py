@@ -35,10 +35,10 @@ def spare_of(
     spare = inputs.settings.spare
     if not spare:
         return None
-    without = replace(inputs, settings=replace(inputs.settings, spare=SpareSettings()))
+    without_spare = replace(inputs, settings=replace(inputs.settings, spare=SpareSettings()))
     usd = gpu_hours = share = None
     try:
-        plan_without = plan_load(without, planned_window.load, progress)
+        plan_without = plan_load(without_spare, planned_window.load, progress)
     except Infeasible:
         plan_without = None
     if plan_without is not None:
@@ -60,8 +60,9 @@ def spare_of(
 def _usd_and_gpu_hours(plan: ScalingPlan) -> tuple[float, float]:
     """Return (dollars, GPU-hours) of a plan over its window."""
     hours = plan.period_s / 3600
-    windows = [window.totals for window in plan.windows]
-    return sum(w.usd for w in windows) * hours, sum(w.gpu_hours for w in windows) * hours
+    usd_per_hour = sum(window.totals.usd for window in plan.windows)
+    gpus = sum(window.totals.gpu_hours for window in plan.windows)
+    return usd_per_hour * hours, gpus * hours
 
 
 def loss_words(spare: SpareSettings) -> str:

@@ -48,7 +48,7 @@ def peak_hours(hardware: Hardware, traffic: Traffic, window: Window) -> dict[tup
     inside = demand.inside(*window.observed_s)
     hour_bins = max(1, min(int(inside.sum()), round(HOUR_S / demand.bin_s)))
     begin_s = demand.start_s + int(inside.argmax()) * demand.bin_s
-    growth = float(window.grown.max())
+    growth = float(window.growth_factors.max())
     peaks = {}
     for m, model in enumerate(hardware.models):
         for r, region in enumerate(hardware.regions):

@@ -94,7 +94,7 @@ def _excess_over_forecast(case: Case, expected: float) -> float:
 def _peak_replicas(case: Case) -> float:
     """Return the replicas of a static fleet sized for a case's peak, at least 1."""
     study = (case.sizing or case.study)()
-    return max(1.0, float(study.pools(study.peak).sum()))
+    return max(1.0, float(study.counts_by_pool(study.peak).sum()))
 
 
 @dataclass(eq=False)

@@ -452,7 +452,7 @@ class Trials:
             return Kept(usd, floor, built.guard)
         if policy.traits.may_exceed_plan:
             return Kept(usd)
-        return Kept(usd, schedule=study.pools(built.plan().target))
+        return Kept(usd, schedule=study.counts_by_pool(built.plan().target))
 
     def result_of_same_decisions(
         self, trial: Trial, results: Mapping[Trial, CaseResult]
@@ -523,7 +523,7 @@ class Trials:
             return False
         fleet = study.fleet(floor)
         below_minimum = floor < [pool.minimum for pool in fleet.pools]
-        starts = (floor > study.pools(study.today)) & (case.unexpected is not None)
+        starts = (floor > study.counts_by_pool(study.today)) & (case.unexpected is not None)
         if below_minimum.any() or starts.any():
             return False
         signals = recorded_signals(study, floor, self.seed, self._known)
@@ -545,7 +545,7 @@ class Trials:
         worst = worst_loss(study, fleet)
         if case.lost:
             loss = losses_of(study)[worst]
-            counts = study.pools(loss.replicas_after_loss(fleet))[0]
+            counts = study.counts_by_pool(loss.replicas_after_loss(fleet))[0]
             not_replayed = not_replayed or loss.region is not None
         served = None if not_replayed else served_by(study, counts, self.seed, self._known, targets)
         if served is None:

@@ -71,7 +71,7 @@ class Past:
         if start < self.begins_s - 1e-6 or periods < 1:
             return None
         end = start + float(periods) * window.period_s
-        return replace(window, start_s=start, end_s=end, ahead=False)
+        return replace(window, start_s=start, end_s=end, after_traffic=False)
 
     def usable(self, starts: Sequence[float], until: float) -> dict[float, Window]:
         """Return the windows from ``starts``, by start, that are long enough and have demand."""
@@ -108,7 +108,7 @@ def past_windows(window: Window, demand: Demand, history_s: float = DAY_S) -> tu
     bin_s = window.bin_s
     lead_s = float(np.ceil(window.lead_s / bin_s - 1e-9) * bin_s)
     begins_s = demand.start_s + HISTORY_BINS * demand.bin_s + lead_s
-    past = Past(window, demand, begins_s, ends_s=float(window.origins_s[0]))
+    past = Past(window, demand, begins_s, ends_s=window.first_decision_s)
     days = int(max(0.0, window.start_s - begins_s) // DAY_S)
     if DAY_S % demand.bin_s != 0:  # then no bin begins a day before another
         days = 0
@@ -141,7 +141,7 @@ def _three_days(by_day: dict[int, Window], demand: Demand, history_s: float) -> 
     with_history = [
         day
         for day, window in by_day.items()
-        if day == last or window.origins_s[0] >= demand.start_s + history_s
+        if day == last or window.first_decision_s >= demand.start_s + history_s
     ]
     recent = [day for day in with_history if day <= last + SEARCHED]
     busiest = max(recent, key=lambda day: _requests_in(by_day[day], demand))

@@ -32,15 +32,19 @@ def cells_of(study: Study) -> int:
         return 1  # no replica can serve; planning states why
     # A window after the end of the traffic has about as many requests as the observed one.
     arriving = study.traffic.expected_requests(*study.window.observed_s)
-    arriving *= float(study.window.grown.mean())
+    arriving *= float(study.window.growth_factors.mean())
     limit = study.settings.traffic.max_replayed
-    if study.window.ahead or study.traffic.binned:
+    if study.window.after_traffic or study.traffic.binned:
         limit = min(limit, MAX_DRAWN)
-    pools, usd = np.maximum(study.pools(study.peak), study.pools(study.today)), study.replica_usd
-    most = min(ceil(arriving / limit), int(pools.max(initial=1)))
+    counts = np.maximum(
+        study.counts_by_pool(study.peak), study.counts_by_pool(study.today)
+    )  # replicas, [pool]
+    usd = study.replica_usd
+    most = min(ceil(arriving / limit), int(counts.max(initial=1)))
     cells = np.arange(1, most + 1)[:, None]
-    rounded_up = np.where(pools > 0, np.maximum(cells / 2, cells - pools), 0.0)
-    affordable = rounded_up @ usd <= pools @ usd / (2 * LEAST)
+    # Replicas that rounding adds, [number of cells, pool].
+    added = np.where(counts > 0, np.maximum(cells / 2, cells - counts), 0.0)
+    affordable = added @ usd <= counts @ usd / (2 * LEAST)
     return max(1, int(affordable.sum()))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from itertools import chain, count, product
+from itertools import chain, product
 from typing import Any
 
 import numpy as np
@@ -92,7 +92,7 @@ def _minutes_of_pool(result: Replay, p: int, label: str) -> pl.DataFrame:
     intervals = series.ready.shape[1]
     edges = np.append(np.arange(intervals) * series.interval_s, result.duration_s)
     seconds = np.diff(edges)
-    hits = getattr(series, "hit_rate", None)  # only engines with prefix caches have it
+    hit_rate = getattr(series, "hit_rate", None)  # only engines with prefix caches have it
     paid_gpus = (series.ready[p] + series.starting[p] + series.draining[p]) * pool.gpus_per_instance
     hours = hours_of(intervals, result.start_s, series.interval_s)
     columns = {
@@ -103,7 +103,7 @@ def _minutes_of_pool(result: Replay, p: int, label: str) -> pl.DataFrame:
         "role": SHOWN[pool.role],
         "arrangement": label,
         **{name: getattr(series, name)[p] for name in SERIES_COLUMNS},
-        "hit_rate": np.full(intervals, np.nan) if hits is None else hits[p],
+        "hit_rate": np.full(intervals, np.nan) if hit_rate is None else hit_rate[p],
         "batch": series.batch[p],
         "waiting": series.waiting[p],
         "held": series.held[p],
@@ -121,8 +121,9 @@ def requests_table(result: SimulationResult, labels: Sequence[str]) -> pl.DataFr
     Latencies are in milliseconds, null if the event did not happen. ``region`` is the origin of the
     request, ``pool`` is where it was served. ``labels`` names the pools.
     """
-    served_in = zip(result.fleet.pools, labels, strict=True)
-    pools = [f"{label} in {pool.region}" for pool, label in served_in]
+    pools = [
+        f"{label} in {pool.region}" for pool, label in zip(result.fleet.pools, labels, strict=True)
+    ]
     names = list(dict.fromkeys(pools))  # pools that a policy split share a name
     name_of_pool = np.array([*map(names.index, pools), -1])  # pool -1: served nowhere
     table = {
@@ -173,12 +174,12 @@ def _exact_percentiles(
     by_group: Mapping[str, Sequence[FloatArray]], chosen: tuple[int, ...]
 ) -> dict[str, Sequence[float]]:
     """Return the percentiles, by latency, of all requests in the groups ``chosen``."""
-    out: dict[str, Sequence[float]] = {}
+    by_latency: dict[str, Sequence[float]] = {}
     for name, ms_by_group in by_group.items():
         values = np.concatenate([ms_by_group[i] for i in chosen])
         if len(values):
-            out[name] = percentiles(values, PERCENTILES)
-    return out
+            by_latency[name] = percentiles(values, PERCENTILES)
+    return by_latency
 
 
 def _latencies_by_group(
@@ -215,12 +216,12 @@ def groups_of_stream(result: StreamResult) -> pl.DataFrame:
 
     def latency_percentiles(where: tuple[slice, ...]) -> Mapping[str, Sequence[float]]:
         """Return the percentiles, by latency, of the groups ``[tiers, models, regions][where]``."""
-        out = {}
+        by_latency = {}
         for i, name in enumerate(LATENCIES):
             tail = tally.percentiles(groups[where].ravel(), i)
             if tail.p50 is not None and tail.p95 is not None and tail.p99 is not None:
-                out[name] = tail.p50, tail.p95, tail.p99
-        return out
+                by_latency[name] = tail.p50, tail.p95, tail.p99
+        return by_latency
 
     names = (result.tiers, result.models, result.regions)
     by_group = {name: values[groups].astype(np.float64) for name, values in sums.items()}
@@ -241,8 +242,11 @@ def _group_rows(
     fleet was simulated.
     """
     rows: list[dict[str, Any]] = []
-    # By tier, model and region: each (name, slice of its index), and all of them.
-    choices = ([(ALL, slice(None)), *map(_name_and_slice, group, count())] for group in names)
+    # For tiers, models and regions: (ALL, slice of all), then (name, slice of its index).
+    choices = []
+    for axis_names in names:
+        single = [(name, slice(i, i + 1)) for i, name in enumerate(axis_names)]
+        choices.append([(ALL, slice(None)), *single])
     for chosen in product(*choices):
         where = tuple(indices for _, indices in chosen)
         total = {name: float(values[where].sum()) for name, values in sums.items()}
@@ -253,11 +257,6 @@ def _group_rows(
                 row |= zip(PERCENTILE_COLUMNS[name], values, strict=True)
             rows.append(row)
     return pl.DataFrame(rows, GROUP_SCHEMA).sort(GROUPED)
-
-
-def _name_and_slice(name: str, i: int) -> tuple[str, slice]:
-    """Return a name, and the slice of its index ``i``."""
-    return name, slice(i, i + 1)
 
 
 def _group_figures(total: Mapping[str, float], cells: int) -> dict[str, Any]:
@@ -296,8 +295,8 @@ def _request_columns(result: SimulationResult) -> dict[str, Any]:
 def _refusal_reasons(result: SimulationResult) -> pl.Series:
     """Return for each request the reason why it was not served, or null."""
     log = result.requests
-    left = (log.outcome == UNFINISHED) | (log.outcome == NOT_DUE)
-    code = np.where(left, len(REASONS), log.reason)
+    still_open = (log.outcome == UNFINISHED) | (log.outcome == NOT_DUE)
+    code = np.where(still_open, len(REASONS), log.reason)
     return _names_of_codes(code, (*REASONS, "the simulation ended before"))
 
 

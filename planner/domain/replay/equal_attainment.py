@@ -79,7 +79,8 @@ class FlatFleets:
         counts = np.array([pool.initial for pool in run.fleet.pools], np.int64)
         if not run.traits.flat or len(counts) != len(self.base):
             return
-        if self._started_fleet(counts)[0].pools == run.fleet.pools:
+        fleet, _ = self._started_fleet(counts)
+        if fleet.pools == run.fleet.pools:
             self._known[per_cell(counts, self.study.cells).tobytes()] = run.summary
 
     def _started_fleet(self, counts: IntArray) -> tuple[Fleet, ScaleInOptions]:
@@ -118,24 +119,27 @@ def with_flat_costs(
     """
     by_name = {run.name: run for run in runs}
     references = [by_name[name] for name in REFERENCES if name in by_name]
-    if not references or _all_equally_good(runs, references[0].summary):
+    if not references:
         return list(runs)
-    counts = np.array([pool.initial for pool in references[0].fleet.pools], np.int64)
-    if not counts.any():
+    reference = references[0]
+    differ = any(
+        not equally_good(run.summary, reference.summary)
+        or not equally_good(reference.summary, run.summary)
+        for run in runs
+    )
+    counts = np.array([pool.initial for pool in reference.fleet.pools], np.int64)
+    if not differ or not counts.any():
         return list(runs)
-    fleets, out = FlatFleets(study, counts, seed), []
+    fleets = FlatFleets(study, counts, seed)
     for run in runs:
         fleets.record(run)
+    with_costs = []
     for i, run in enumerate(runs):
         fleets.progress = part(progress, i / len(runs), (i + 1) / len(runs))
         flat_summary = None if _misses_by_far(run) else fleets.as_good_as(run.summary)
-        out.append(replace(run, flat_usd=None if flat_summary is None else flat_summary.cost_usd))
-    return out
-
-
-def _all_equally_good(runs: Sequence[PolicyRun], base: Summary) -> bool:
-    """Return whether all runs have the SLO attainment of ``base``, none better and none worse."""
-    return all(equally_good(run.summary, base) and equally_good(base, run.summary) for run in runs)
+        flat_usd = None if flat_summary is None else flat_summary.cost_usd
+        with_costs.append(replace(run, flat_usd=flat_usd))
+    return with_costs
 
 
 def _misses_by_far(run: PolicyRun) -> bool:

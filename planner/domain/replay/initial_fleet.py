@@ -26,7 +26,7 @@ def fleet_from_today(
         [pool.minimum for pool in fleet.pools],
         [pool.maximum for pool in fleet.pools],
     )
-    today = _today_by_pool(study.pools(study.today), source_pools, first_counts)
+    today = _today_by_pool(study.counts_by_pool(study.today), source_pools, first_counts)
     surplus = np.maximum(today - first_counts, 0) if lend else np.zeros_like(today)
     lent = _lendable(study, fleet, source_pools, first_counts, surplus)
     pools = (
@@ -43,14 +43,14 @@ def _today_by_pool(today: IntArray, source_pools: Sequence[int], first: IntArray
     study's pool that each pool came from. ``first [pools]`` are the replicas of the policy's first
     decision. Each part of a split pool gets up to that many. The first part gets the rest too.
     """
-    out, left = np.zeros(len(source_pools), np.int64), today.copy()
+    counts, unassigned = np.zeros(len(source_pools), np.int64), today.copy()
     for p, source in enumerate(source_pools):
-        out[p] = min(first[p], left[source])
-        left[source] -= out[p]
+        counts[p] = min(first[p], unassigned[source])
+        unassigned[source] -= counts[p]
     for p, source in enumerate(source_pools):
-        out[p] += left[source]
-        left[source] = 0
-    return out
+        counts[p] += unassigned[source]
+        unassigned[source] = 0
+    return counts
 
 
 def _lendable(
@@ -67,17 +67,17 @@ def _lendable(
     for source in source_pools:
         _, r, g = hardware.model_region_gpu[source]
         places.append((r, int(hardware.types[g])))
-    free = hardware.capacity_gpus.copy()
+    free_gpus = hardware.capacity_gpus.copy()
     for pool, place, count in zip(fleet.pools, places, first.tolist(), strict=True):
-        lent = 0 if pool.start_up is None else pool.start_up.lent
-        free[place] -= (count + lent) * pool.gpus_per_instance
-    out = np.zeros(len(source_pools), np.int64)
+        lent_before = 0 if pool.start_up is None else pool.start_up.lent
+        free_gpus[place] -= (count + lent_before) * pool.gpus_per_instance
+    to_lend = np.zeros(len(source_pools), np.int64)
     for p, (pool, place) in enumerate(zip(fleet.pools, places, strict=True)):
         if not pool.spot:
-            fitting = max(0, int(free[place])) // pool.gpus_per_instance
-            out[p] = min(int(surplus[p]), fitting)
-            free[place] -= int(out[p]) * pool.gpus_per_instance
-    return out
+            fitting = max(0, int(free_gpus[place])) // pool.gpus_per_instance
+            to_lend[p] = min(int(surplus[p]), fitting)
+            free_gpus[place] -= int(to_lend[p]) * pool.gpus_per_instance
+    return to_lend
 
 
 def _start_up_of_lent(pool: Pool, more: int) -> StartUp | None:

@@ -20,7 +20,7 @@ from planner.domain.replay.plan_execution import by_clock
 from planner.domain.study import Study
 from planner.domain.traffic.window import HOUR_S, Window
 from planner.errors import Infeasible
-from planner.optimizer.problem import PlanningProblem, ScalingPlan
+from planner.optimizer.problem import DECODE, PREFILL, PlanningProblem, ScalingPlan
 from planner.policies.context import BuiltPolicy, PolicyContext
 from simulation.arrays import FloatArray, IntArray
 from simulation.policies.parts.schedule import FixedSchedule, Schedule
@@ -65,8 +65,9 @@ class Oracle:
     judge: Judge
     progress: Progress
     replays: int = 0
-    _best: tuple[Candidate, float] | None = None  # with its cost in dollars
-    _near: int = -1  # index of the smallest factor that held in the last search; -1: none
+    _best: Candidate | None = None  # the cheapest that meets every tier so far
+    _best_usd: float = np.inf  # its cost in the replay
+    _last_index: int = -1  # index of the smallest factor that met every tier; -1: none yet
     _plans: dict[float, Candidate | None] = field(default_factory=dict)  # solved so far, by factor
 
     def smallest(self) -> BuiltPolicy | None:
@@ -75,14 +76,14 @@ class Oracle:
         Counts per bin and constant counts are tried too, but only without spare replicas, unserved
         demand or lending.
         """
-        self._near = self._enough_by_flow()
+        self._last_index = self._enough_by_flow()
         self._search_factors((*FACTORS, 1.0), self._plan_at)
         if self._best is None:
-            self._near = -1
+            self._last_index = -1
             self._search_factors(LARGER, self._plan_at)
         if self._best is None:
             return None
-        plan = self._best[0].plan
+        plan = self._best.plan
         assert plan is not None
         settings = self.study.settings.plan
         # The other kinds of schedules have no spare replicas, unserved demand or lending.
@@ -91,7 +92,7 @@ class Oracle:
                 self._search_factors((*FACTORS, 1.0), self._plan_by_bin)
             self._search_factors((*FACTORS, 1.0), self._constant_plan)
             self._trim()
-        return self.build(self._best[0])
+        return self.build(self._best)
 
     def build(self, candidate: Candidate) -> BuiltPolicy:
         """Return a policy that follows the candidate's counts on schedule."""
@@ -103,8 +104,10 @@ class Oracle:
         else:
             # Nothing is lent or left unserved here, so the counts are the whole schedule.
             times, counts = counts_over_time(candidate.counts, candidate.window)
-            schedule = FixedSchedule(times, study.pools(counts))
-            start = schedule.reset(study.fleet(study.pools(study.today)))  # its first counts
+            schedule = FixedSchedule(times, study.counts_by_pool(counts))
+            start = schedule.reset(
+                study.fleet(study.counts_by_pool(study.today))
+            )  # its first counts
         follower = ScheduleFollower(schedule=schedule, name=self.key)
         whole_plan = None if plan is None else lambda: plan
         # The search takes 0.9 of the progress, the replay the last tenth.
@@ -135,11 +138,12 @@ class Oracle:
         for m, curve in enumerate(self.study.sizes.pool_tps.max(axis=1)):
             if curve[-1] <= 0:
                 continue
-            for bins in demand[:, m]:
-                planned = fewest_instances(curve, factor * float(bins.max()))
+            for demand_of_bins in demand[:, m]:  # of each period
+                planned = fewest_instances(curve, factor * float(demand_of_bins.max()))
                 count = max(planned + spare, int(minimum[m]))
+                # Pools beyond the end of the curve grow in proportion.
                 capacity_tps = curve[min(count, len(curve)) - 1] * max(1.0, count / len(curve))
-                late += float(np.maximum(bins - capacity_tps, 0.0).sum())
+                late += float(np.maximum(demand_of_bins - capacity_tps, 0.0).sum())
         return late
 
     def _search_factors(
@@ -152,16 +156,19 @@ class Oracle:
         best so far are not replayed, and count as if they met every tier.
         """
         low, high = 0, len(factors)
-        # All kinds of candidates hold at similar factors: begin near the last one that held.
-        middle, step = (high // 2, high) if self._near < 0 else (min(self._near, high - 1), STEP)
+        if self._last_index < 0:
+            tried, step = high // 2, high
+        else:
+            # All kinds of schedules meet the tiers at similar factors: begin near the last one.
+            tried, step = min(self._last_index, high - 1), STEP
         while low < high and self.replays < REPLAYS:
-            candidate = candidate_at(factors[middle])
+            candidate = candidate_at(factors[tried])
             if self._costs_at_least_best(candidate) or self._try(candidate):
-                high, following = middle, middle - step
+                high, following = tried, tried - step
             else:
-                low, following = middle + 1, middle + step
-            middle = following if low <= following < high else (low + high) // 2
-        self._near = low
+                low, following = tried + 1, tried + step
+            tried = following if low <= following < high else (low + high) // 2
+        self._last_index = low
 
     def _try(self, candidate: Candidate | None) -> bool:
         """Replay a candidate, and keep it if it is the cheapest so far.
@@ -175,8 +182,8 @@ class Oracle:
         usd = self.judge(self.build(candidate))
         if usd is None:
             return False
-        if self._best is None or usd < self._best[1]:
-            self._best = candidate, usd
+        if self._best is None or usd < self._best_usd:
+            self._best, self._best_usd = candidate, usd
         return True
 
     def _costs_at_least_best(self, candidate: Candidate | None) -> bool:
@@ -184,7 +191,8 @@ class Oracle:
         if candidate is None or self._best is None:
             return False
         hours = candidate.window.period_s / HOUR_S
-        return float((candidate.counts * self._usd_per_hour).sum()) * hours >= self._best[1]
+        usd = float((candidate.counts * self._usd_per_hour).sum()) * hours
+        return usd >= self._best_usd
 
     @property
     def _usd_per_hour(self) -> FloatArray:
@@ -201,7 +209,7 @@ class Oracle:
     def _plan_at(self, factor: float) -> Candidate | None:
         """Return the optimal plan for ``factor`` times the demand; None if none is feasible."""
         if factor not in self._plans:
-            periods = Periods.of(self.study.plan_input, self.load.times(factor))
+            periods = Periods.of(self.study.plan_input, self.load.scaled(factor))
             try:
                 plan = solve_periods(periods, silent)
                 self._plans[factor] = Candidate(plan.target, self.study.window, plan)
@@ -215,8 +223,8 @@ class Oracle:
         Its periods are the bins. Each pool serves all the demand of its model and region.
         """
         hardware, window = self.study.hardware, self.study.window
-        tps = np.moveaxis(self.load.tps, 3, 1) * factor  # [period, bin, model, region]
-        tps = tps.reshape(-1, *tps.shape[2:])  # [bin, model, region]
+        by_period = np.moveaxis(self.load.tps, 3, 1) * factor  # [period, bin, model, region]
+        tps = by_period.reshape(-1, *by_period.shape[2:])  # [bin, model, region]
         counts = np.zeros((len(tps), *hardware.minimum.shape), np.int64)
         for m, r, g in hardware.model_region_gpu:
             curve = self.study.sizes.pool_tps[m, g]
@@ -248,8 +256,11 @@ class Oracle:
         for m, r, g in hardware.model_region_gpu:
             if theta_tps[m, g] > 0:
                 stages_of.setdefault((m, r), []).append(int(hardware.stages[g]))
-        # One pool alone, or one that prefills and one that decodes.
-        return all(len(s) == 1 or sorted(s) == [1, 2] for s in stages_of.values())
+        prefill_and_decode = sorted((PREFILL, DECODE))
+        return all(
+            len(stages) == 1 or sorted(stages) == prefill_and_decode
+            for stages in stages_of.values()
+        )
 
     def _trim(self) -> None:
         """Remove replicas from single periods of the best schedule, as long as every tier is met.
@@ -258,19 +269,19 @@ class Oracle:
         whose removal leaves the lowest utilization. The last round is one that saves little.
         """
         while self.replays < REPLAYS:
-            assert self._best is not None
-            base, usd_before = self._best
+            base, usd_before = self._best, self._best_usd
+            assert base is not None
             order = _by_utilization(*self._demand(base), base.counts)
             low, high, step = 0, len(order), max(1, len(order) // 4)
             while low < high and self.replays < REPLAYS:
                 tried = min(high, low + step)
                 meets = self._try(self._with_one_less(base, order[:tried]))
-                if meets and self._best[0] is not base:
+                if meets and self._best is not base:
                     low = tried
                 else:
                     high = tried - 1
                 step = max(1, (high - low + 1) // 2)
-            if self._best[1] > usd_before * (1 - LITTLE):
+            if self._best_usd > usd_before * (1 - LITTLE):
                 break
 
     def _with_one_less(self, base: Candidate, rows: IntArray) -> Candidate:
@@ -279,7 +290,8 @@ class Oracle:
         Each row of ``rows [removed, 4]`` has the indices of period, model, region and GPU column.
         """
         fewer = base.counts.copy()
-        fewer[tuple(rows.T)] -= 1
+        period, m, r, g = rows.T
+        fewer[period, m, r, g] -= 1
         if base.plan is None:
             return replace(base, counts=fewer)
         periods = Periods.of(self.study.plan_input, self.load)
@@ -291,28 +303,28 @@ class Oracle:
         The peaks ``[period, model]`` are summed over regions, in input tokens/s. The periods are
         those of the candidate ``base``, which may be bins.
         """
-        peaks = self.load.tps.sum(axis=2)  # [period, model, bin]
+        tps = self.load.tps.sum(axis=2)  # [period, model, bin]
         if base.window.period_s == self.study.window.period_s:
-            joint = peaks.max(axis=2)
-        else:
-            joint = np.moveaxis(peaks, 2, 1).reshape(-1, peaks.shape[1])
-        return Periods.of(self.study.plan_input, self.load).problems[0], joint
+            peaks = tps.max(axis=2)
+        else:  # the periods are bins
+            peaks = np.moveaxis(tps, 2, 1).reshape(-1, tps.shape[1])
+        return Periods.of(self.study.plan_input, self.load).problems[0], peaks
 
 
-def _by_utilization(problem: PlanningProblem, joint: FloatArray, counts: IntArray) -> IntArray:
+def _by_utilization(problem: PlanningProblem, peaks: FloatArray, counts: IntArray) -> IntArray:
     """Return where a replica can be removed, ordered by the utilization that this leaves.
 
     Each row of the result ``[rows, 4]`` has the indices of period, model, region and GPU column.
-    Utilization is the model's peak demand (``joint [period, model]``, input tokens/s) divided by
+    Utilization is the model's peak demand (``peaks [period, model]``, input tokens/s) divided by
     the capacity of all its pools of a stage, prefill or decode. Pools at their minimum count are
     left out. ``counts [period, model, region, GPU column]`` are the replicas before.
     """
     capacity = _capacity_of(problem, np.maximum(counts, 0))
     lost = capacity - _capacity_of(problem, np.maximum(counts - 1, 0))
-    demand = joint[:, :, None, None]
+    demand = peaks[:, :, None, None]
     utilization = np.zeros(counts.shape)  # after the loss, of the stage that it hurts most
     stages = np.zeros(counts.shape[3], np.int64) if problem.stages is None else problem.stages
-    for other_stage in (2, 1):  # decode, prefill
+    for other_stage in (DECODE, PREFILL):
         is_of_stage = stages != other_stage  # columns of both stages, or of this one
         of_model = capacity[..., is_of_stage].sum(axis=(2, 3), keepdims=True)
         share = demand / np.maximum(of_model - lost, 1e-9)

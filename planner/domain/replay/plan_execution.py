@@ -54,14 +54,16 @@ class RollingPlanner:
         """
         current = self._periods.problems[period].current
         if running is not None:
-            index = tuple(np.array(self._study.hardware.model_region_gpu).T)
+            m, r, g = np.array(self._study.hardware.model_region_gpu).T  # of each pool
             current = np.zeros_like(current)
-            current[index] = running
+            current[m, r, g] = running
         answer = self._plan_period(period, current)
         self._answers = [*self._answers[:period], answer]
         target = answer.window.target
         shares = shares_of(self._periods, period, target)
-        return ScheduleStep(self._study.pools(target), shares=_with_pools(self._study, shares))
+        return ScheduleStep(
+            self._study.counts_by_pool(target), shares=_with_pools(self._study, shares)
+        )
 
     def plan(self) -> ScalingPlan:
         """Return the plan as decided during the run, for its report.
@@ -108,8 +110,8 @@ def by_clock(study: Study, plan: ScalingPlan, load: Load) -> FollowedPlan:
     scheduled = schedule_of(plan, study.window)
     schedule = FixedSchedule(
         scheduled.times_s,
-        study.pools(scheduled.targets),
-        None if scheduled.lent is None else study.pools(scheduled.lent),
+        study.counts_by_pool(scheduled.targets),
+        None if scheduled.lent is None else study.counts_by_pool(scheduled.lent),
         None if scheduled.shares is None else _with_pools(study, scheduled.shares),
         None if scheduled.release is None else _with_pools(study, scheduled.release, -2),
     )
@@ -123,13 +125,13 @@ def _followed_plan(
 
     ``plan`` returns the plan as decided, and ``load`` is the demand that it is made for.
     """
-    # [periods, l, r, bins of a period]
+    # [period, model, region, bin of a period]
     expected = load.tps if load.expected_tps is None else load.expected_tps
     bins = np.moveaxis(expected, 3, 1).reshape(-1, *expected.shape[1:3])  # [bin, model, region]
     m, r, _ = np.array(study.hardware.model_region_gpu).T
     return FollowedPlan(
         schedule=schedule,
-        start=schedule.reset(study.fleet(study.pools(study.today))),
+        start=schedule.reset(study.fleet(study.counts_by_pool(study.today))),
         plan=plan,
         expected_tps=bins[:, m, r],
         bin_s=study.window.bin_s,

@@ -58,7 +58,7 @@ class Loads:
                 inputs = self._study.plan_input
                 inputs = inputs.at_once() if plan.periods == ALL else inputs
                 self._known[key] = forecast_load(inputs, progress, method=plan.method).load
-            return self._known[key].times(plan.load_factor)
+            return self._known[key].scaled(plan.load_factor)
 
     def solved_periods(self, plan: Plan, spare: SpareSettings) -> Solved:
         """Return the periods solved so far for a plan that keeps ``spare`` replicas."""
@@ -94,8 +94,8 @@ def policy_context_of(
     planning = part(progress, 0.0, 0.5)
     loads = shared.loads or Loads(study)
     return PolicyContext(
-        today=study.pools(study.today),
-        peak=study.pools(study.peak),
+        today=study.counts_by_pool(study.today),
+        peak=study.counts_by_pool(study.peak),
         lengths=tuple(means[m] for m, _, _ in pools),
         shared_limits=_shared_limits(study),
         model_weights=plan_settings.model_worth[[m for m, _, _ in pools]],
@@ -123,18 +123,18 @@ def _followed_plan(
     ``planned`` is the plan on the scenario's own forecast, if known. Its load serves any load
     factor of the default kind of plan. ``loads`` are other forecast demands.
     """
-    known = None
+    known_plan = None
     if planned is None or replace(plan, load_factor=1.0) != Plan():
         load = loads.planned_for(plan, progress)
     else:
-        load = planned.load.times(plan.load_factor)
-        known = planned.plan if plan.load_factor == 1.0 else None
+        load = planned.load.scaled(plan.load_factor)
+        known_plan = planned.plan if plan.load_factor == 1.0 else None
     inputs = study.plan_input
     inputs = inputs.at_once() if plan.periods == ALL else inputs
     if inputs.settings.objective.periods == ALL:
-        return by_clock(study, known or plan_load(inputs, load, progress), load)
+        return by_clock(study, known_plan or plan_load(inputs, load, progress), load)
     solved = loads.solved_periods(plan, study.settings.plan.spare)
-    return as_decided(study, Periods.of(inputs, load), known, solved)
+    return as_decided(study, Periods.of(inputs, load), known_plan, solved)
 
 
 def static_before(study: Study, seed: int) -> IntArray:
@@ -196,9 +196,10 @@ def _rate_of_day_before(study: Study, series: DemandSeries, period: int) -> Floa
     It is in input tokens/s. A gap has the highest rate of the others.
     """
     window = study.window
-    start, known = window.period_starts_s[period], window.origins_s[period]
+    start, known_until = window.period_starts_s[period], window.origins_s[period]
     # The same time of day, as many days before as it takes to be known.
-    begin = start - DAY_S * np.ceil((start + window.period_s - known) / DAY_S)
+    days = np.ceil((start + window.period_s - known_until) / DAY_S)
+    begin = start - DAY_S * days
     if begin < study.traffic.demand.start_s:
         raise ScenarioError(
             "policies: 'periodic' needs the previous day, and the traffic has none "
@@ -206,8 +207,8 @@ def _rate_of_day_before(study: Study, series: DemandSeries, period: int) -> Floa
         )
     rate = series.window(begin, begin + window.period_s).rate()
     is_gap = np.isnan(rate)
-    most = 0.0 if is_gap.all() else np.nanmax(rate)
-    return np.where(is_gap, most, rate)
+    highest = 0.0 if is_gap.all() else np.nanmax(rate)
+    return np.where(is_gap, highest, rate)
 
 
 def modules_of_pools(study: Study) -> tuple[Modules | None, ...]:
@@ -249,9 +250,9 @@ def _relative_speeds(hardware: Hardware, place: tuple[int, int, int], context: f
     """
     m, r, g = place
     speeds = np.full(len(hardware.model_region_gpu), np.nan)
-    for q, (_, other_r, other_g) in enumerate(hardware.model_region_gpu):
+    for other_pool, (_, other_r, other_g) in enumerate(hardware.model_region_gpu):
         if other_r == r:
-            speeds[q] = _relative_speed(hardware, m, (g, other_g), context)
+            speeds[other_pool] = _relative_speed(hardware, m, (g, other_g), context)
     return speeds
 
 

@@ -71,7 +71,11 @@ def missing_baselines(
     named = {policy.name for policy in chosen}
     runnable, left_out = [], []
     for name, traits in TRAITS.items():
-        if not traits.always or name in named or (traits.reads_future and study.window.ahead):
+        if (
+            not traits.always
+            or name in named
+            or (traits.reads_future and study.window.after_traffic)
+        ):
             continue
         policy = policy_chosen(scenario, name)
         try:
@@ -94,5 +98,5 @@ def _all_policies(scenario: Scenario) -> list[Policy]:
         for name in policy_names()
         if name not in listed and traits_of(name).group not in (Group.OPPONENT, Group.ROLES)
     )
-    order = {name: i for i, name in enumerate(policy_names())}
-    return sorted([*scenario.policies, *others], key=lambda policy: order[policy.name])
+    position = {name: i for i, name in enumerate(policy_names())}
+    return sorted([*scenario.policies, *others], key=lambda policy: position[policy.name])

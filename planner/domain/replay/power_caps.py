@@ -89,13 +89,13 @@ def _plan_with(
     return replace(capped, slo_attainment=summary.slo_attainment, simulated_kwh=summary.energy_kwh)
 
 
-def _without_other_columns(study: Study, kept: BoolArray) -> Study:
-    """Return the study without power limits, from an empty fleet, with ``kept`` GPU columns only.
+def _without_other_columns(study: Study, has_caps: BoolArray) -> Study:
+    """Return the study without power limits and today's fleet, with only some GPU columns.
 
-    ``kept`` is ``[model, GPU column]``.
+    They are those where ``has_caps [model, GPU column]`` is True.
     """
     hardware = study.hardware
-    maximum = np.where(kept[:, None, :], hardware.maximum, 0)
+    maximum = np.where(has_caps[:, None, :], hardware.maximum, 0)
     capped_hardware = replace(
         hardware,
         today=np.zeros_like(study.today),
@@ -132,7 +132,7 @@ def _longest_ms(seconds: Iterable[float]) -> float | None:
 
 def _with_caps(hardware: Hardware, caps: dict[str, float]) -> BoolArray:
     """Return which GPU columns have the cap of their role, ``[model, GPU column]``."""
-    kept = np.zeros((len(hardware.models), len(hardware.columns)), np.bool_)
+    has_caps = np.zeros((len(hardware.models), len(hardware.columns)), np.bool_)
     for (m, g), section in hardware.sections.items():
-        kept[m, g] = (section.power_cap or 1.0) == caps[hardware.role(g)]
-    return kept
+        has_caps[m, g] = (section.power_cap or 1.0) == caps[hardware.role(g)]
+    return has_caps

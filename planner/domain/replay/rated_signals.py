@@ -55,12 +55,17 @@ class PressureTests:
         self._made: dict[tuple[str | float, bool], Pressure] = {}
 
     def at(self, ratio: str | float = FIXED, *, many: bool = False) -> Pressure:
-        """Return the signals at the P:D ``ratio``; see ``pressure_test`` for both arguments."""
-        test = BEST_RATIO if ratio == OBSERVED else ratio, many  # both names mean the same test
+        """Return the signals of replicas at their rated capacity, tested when first needed.
+
+        ``ratio`` of prefill to decode replicas is ``fixed`` (today's), a number, or else the best.
+        With ``many``, aggregated pools are tested with many replicas.
+        """
+        if ratio == OBSERVED:  # both names mean the same test
+            ratio = BEST_RATIO
         with self._lock:
-            if test not in self._made:
-                self._made[test] = pressure_test(self._study, test[0], many=many)
-            return self._made[test]
+            if (ratio, many) not in self._made:
+                self._made[ratio, many] = pressure_test(self._study, ratio, many=many)
+            return self._made[ratio, many]
 
     def among_many(self) -> Pressure:
         """Return the signals at the best P:D ratio, in pools of many replicas."""
@@ -81,19 +86,32 @@ def pressure_test(study: Study, ratio: str | float = FIXED, *, many: bool = Fals
     ratios, rates = np.full(len(pools), np.nan), np.full(len(pools), np.nan)
     tested: dict[tuple[int, ...], dict[str, FloatArray]] = {}
     for group in _pools_tested_together(study):
-        model = pools[group[0]][0]
+        model, columns = _model_and_columns(study, group)
         counts, rate = _replicas_and_rate(study, group, ratio, many=many)
         # Replicas are equally fast in all regions, so one test serves them all.
-        columns = [pools[p][2] for p in group]
         key = (model, *columns, *counts.tolist())
         if key not in tested:
             tested[key] = _simulated_signals(study, group, counts, rate)
         for name, by_pool in signals.items():
             by_pool[group] = tested[key][name]
-        rates[group] = rate * float(study.traffic.lengths[model][0].mean()) / counts
+        rates[group] = rate * _mean_isl(study, model) / counts
         if len(group) > 1:
-            ratios[group] = counts[0] / counts[1]
+            prefill, decode = counts
+            ratios[group] = prefill / decode
     return Pressure(signals, ratios, rates)
+
+
+def _model_and_columns(study: Study, group: Sequence[int]) -> tuple[int, list[int]]:
+    """Return the model of a ``group`` of pools, and the GPU column of each pool, as indices."""
+    pools = [study.hardware.model_region_gpu[pool] for pool in group]
+    model, _, _ = pools[0]
+    return model, [column for _, _, column in pools]
+
+
+def _mean_isl(study: Study, model: int) -> float:
+    """Return the mean input tokens of a model's requests."""
+    isl, _ = study.traffic.lengths[model]
+    return float(isl.mean())
 
 
 def _pools_tested_together(study: Study) -> Iterator[list[int]]:
@@ -121,12 +139,12 @@ def _replicas_and_rate(
 ) -> tuple[IntArray, float]:
     """Return how many replicas of each pool of ``group`` to test, and the requests/s they serve.
 
-    ``group`` has the index of an aggregated pool, or those of a prefill and a decode pool. For
-    ``ratio`` and ``many`` see ``pressure_test``.
+    ``group`` has the index of an aggregated pool, or those of a prefill and a decode pool. An
+    aggregated pool has today's replicas, or USUAL_INSTANCES with ``many``. Prefill and decode pools
+    have the P:D ``ratio``: ``fixed`` (today's), a number, or else the best one.
     """
-    model = study.hardware.model_region_gpu[group[0]][0]
-    columns = [study.hardware.model_region_gpu[pool][2] for pool in group]
-    today = study.pools(study.today)[group]
+    model, columns = _model_and_columns(study, group)
+    today = study.counts_by_pool(study.today)[group]
     if len(group) == 1:
         counts = [USUAL_INSTANCES if many else int(np.clip(today[0], 1, USUAL_INSTANCES))]
         return _counts_with_rate(study, model, columns, counts)
@@ -140,7 +158,9 @@ def _replicas_and_rate(
         ratio = float(today[0] / today[1]) if today.all() else 1.0
     wanted_ratio = float(ratio)
     total = int(np.clip(today.sum(), 2, USUAL_INSTANCES))
-    nearest = min(all_splits(total), key=lambda split: abs(log(split[0] / split[1] / wanted_ratio)))
+    splits = all_splits(total)
+    distances = [abs(log(prefill / decode / wanted_ratio)) for prefill, decode in splits]
+    nearest = splits[distances.index(min(distances))]
     return _counts_with_rate(study, model, columns, nearest)
 
 
@@ -159,12 +179,11 @@ def _counts_with_rate(
 
     The weakest pool limits the rate.
     """
-    mean_isl = float(study.traffic.lengths[model][0].mean())
     input_tps = [
         curve_capacity(study.sizes.pool_tps[model, column], count)
         for column, count in zip(columns, counts, strict=True)
     ]
-    return np.array(counts, np.int64), min(input_tps) / mean_isl
+    return np.array(counts, np.int64), min(input_tps) / _mean_isl(study, model)
 
 
 def _simulated_signals(
@@ -176,7 +195,7 @@ def _simulated_signals(
     replicas of these pools. Throughputs (names with ``_tps``) are per replica.
     """
     fleet = _tested_fleet(study, group, counts)
-    model = study.hardware.model_region_gpu[group[0]][0]
+    model, _ = _model_and_columns(study, group)
     requests = REQUESTS * max(1, int(counts.sum()) // FEW)
     trace = _test_requests(study, model, fleet, requests, rate)
     end_s = float(trace.arrival_s[-1])
@@ -185,7 +204,7 @@ def _simulated_signals(
 
     # The first observation is at the start, before any load; the others are every fifth of a test.
     observations = policy.seen[1:]
-    read = [seen.signals for seen in observations if seen.signals is not None]
+    read = [observed.signals for observed in observations if observed.signals is not None]
     kv_tokens = np.array([pool.profile.kv_capacity_tokens for pool in fleet.pools], np.float64)
     means = {}
     with np.errstate(invalid="ignore"):
@@ -193,7 +212,7 @@ def _simulated_signals(
             mean = np.mean([getattr(signals, name) for signals in read], axis=0)
             means[name] = mean / counts if name.endswith("_tps") else mean
         for metric in GAUGES:
-            values = [per_instance(metric, seen, kv_tokens) for seen in observations]
+            values = [per_instance(metric, observed, kv_tokens) for observed in observations]
             means[metric] = np.mean(values, axis=0) if values else np.full(len(counts), np.nan)
     return means
 
@@ -205,8 +224,8 @@ def _tested_fleet(study: Study, group: list[int], counts: IntArray) -> Fleet:
     pools = []
     for p, count in zip(group, counts.tolist(), strict=True):
         pool = all_pools.pools[p]
-        most = max(count, 1)
-        pools.append(replace(pool, initial=count, minimum=0, maximum=most, tiers=None))
+        maximum = max(count, 1)
+        pools.append(replace(pool, initial=count, minimum=0, maximum=maximum, tiers=None))
     tiers, regions = all_pools.tiers, all_pools.regions
     return Fleet(tiers, regions, tuple(pools), all_pools.latency_s, all_pools.routing)
 
@@ -221,7 +240,8 @@ def _test_requests(study: Study, m: int, fleet: Fleet, requests: int, rate: floa
     isl, osl = traffic.lengths[m]
     rng = generator(study.settings.seed, Stream.PRESSURE)
     drawn = rng.integers(0, len(isl), requests)
-    isl, osl, blocks = isl[drawn], osl[drawn], None
+    isl, osl = isl[drawn], osl[drawn]
+    blocks = None
     shared = traffic.shared[m] if traffic.shared else None
     if shared is not None and study.hardware.serving[m].prefix_caching:
         sample = shared.repeat(requests)

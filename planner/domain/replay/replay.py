@@ -139,12 +139,12 @@ def run_policy(
     Raise CostLimitExceeded if it costs more than ``options.cost_limit``, and TargetMissed if a tier
     is sure to stay below its target and its bar in ``options.bars``.
     """
-    ready = build_policy(study, policy, seed=seed, progress=progress, shared=shared)
+    built = build_policy(study, policy, seed=seed, progress=progress, shared=shared)
     limit = options.cost_limit
-    if np.isfinite(limit) and limit < min_cost_usd(study, ready, options):
+    if np.isfinite(limit) and limit < min_cost_usd(study, built, options):
         raise CostLimitExceeded
-    rest = part(progress, ready.work_done, 1.0)
-    return replay_policy(study, policy, ready, seed=seed, progress=rest, options=options)
+    replaying = part(progress, built.work_done, 1.0)
+    return replay_policy(study, policy, built, seed=seed, progress=replaying, options=options)
 
 
 def build_policy(
@@ -168,7 +168,7 @@ def build_policy(
     return policy.build(context)
 
 
-def min_cost_usd(study: Study, ready: BuiltPolicy, options: ReplayOptions) -> float:
+def min_cost_usd(study: Study, built: BuiltPolicy, options: ReplayOptions) -> float:
     """Return a lower bound on a policy's cost in the window, in dollars, without a replay.
 
     It is the cost of the replicas that the policy always keeps. It is 0 if none are known, or if
@@ -179,19 +179,19 @@ def min_cost_usd(study: Study, ready: BuiltPolicy, options: ReplayOptions) -> fl
     may_lose_replicas = options.changed or options.lost or study.hardware.faults or lends
     if settings.plan.objective.reserve:  # reserved GPUs cost less than ``lowest_usd``
         return 0.0
-    if not ready.keeps_floor or may_lose_replicas:
+    if not built.keeps_floor or may_lose_replicas:
         return 0.0
-    pools = ready.fleet.pools
+    pools = built.fleet.pools
     replica_usd = np.array([pool.lowest_usd * pool.gpus_per_instance for pool in pools])
-    if ready.plan is None:
-        kept = np.array([pool.initial for pool in pools])
-        return float(kept @ replica_usd) * window.duration_s / HOUR_S
+    if built.plan is None:
+        replicas = np.array([pool.initial for pool in pools])
+        return float(replicas @ replica_usd) * window.duration_s / HOUR_S
     try:
-        counts = ready.plan().target
+        counts = built.plan().target
     except Infeasible:  # a replay may end before the period without a plan
         return 0.0
     times, requested = counts_over_time(counts, window)
-    usd_per_hour = study.pools(requested) @ replica_usd
+    usd_per_hour = study.counts_by_pool(requested) @ replica_usd
     ends = np.append(times, window.duration_s).clip(max=window.duration_s)
     return float(np.diff(ends) @ usd_per_hour) / HOUR_S
 
@@ -199,98 +199,102 @@ def min_cost_usd(study: Study, ready: BuiltPolicy, options: ReplayOptions) -> fl
 def replay_policy(
     study: Study,
     policy: Policy,
-    ready: BuiltPolicy,
+    built: BuiltPolicy,
     *,
     seed: int,
     progress: Progress,
     options: ReplayOptions = IN_DETAIL,
 ) -> PolicyRun:
-    """Replay the policy ``ready``, which was built from ``policy``.
+    """Replay the policy ``built``, which was made from ``policy``.
 
     ``study`` is the one it was built for, or a changed copy. The policy does not know the change.
     """
     replay = partial(
-        _replayed_alone, study, policy, ready, seed=seed, progress=progress, options=options
+        _replayed_alone, study, policy, built, seed=seed, progress=progress, options=options
     )
-    key = _constant_fleet_key(study, policy, ready, options)
-    run = replay() if key is None or options.constant is None else options.constant.run(key, replay)
+    key = _constant_fleet_key(study, policy, built, options)
+    shared_fleets = None if key is None else options.constant
+    run = replay() if shared_fleets is None else shared_fleets.run(key, replay)
     if run.name != policy.key:  # a shared run: another policy has the same constant fleet
-        labels = _pool_labels(study, ready)
+        labels = _pool_labels(study, built)
         run = replace(
             run,
             name=policy.key,
             label=policy.title,
-            summary=replace(run.summary, policy=ready.policy.name),
-            plan=ready.plan() if ready.plan else None,
-            settings=policy_settings(policy, ready.policy, ready.fleet, run.series, labels),
+            summary=replace(run.summary, policy=built.policy.name),
+            plan=built.plan() if built.plan else None,
+            settings=policy_settings(policy, built.policy, built.fleet, run.series, labels),
         )
     # Oracle baselines cannot be deployed, so nobody asks whether they survive a loss.
     if not options.spare or policy.traits.uses_future_data:
         return run
-    return _with_survival(study, policy, ready, run, seed, options)
+    return _with_survival(study, policy, built, run, seed, options)
 
 
 def _constant_fleet_key(
-    study: Study, policy: Policy, ready: BuiltPolicy, options: ReplayOptions
+    study: Study, policy: Policy, built: BuiltPolicy, options: ReplayOptions
 ) -> Hashable | None:
     """Return a key of the replay of a constant fleet: replays with equal keys are equal.
 
     None if the policy may change its fleet, or ``options`` may end the replay or change the fleet.
     """
     may_end = options.bars is not None or np.isfinite(options.cost_limit)
-    if may_end or options.changed is not None or not _never_scales(study, policy, ready):
+    if may_end or options.changed is not None or not _never_scales(study, policy, built):
         return None
     lost = None if options.lost is None else (options.lost.counts.tobytes(), options.lost.region)
-    pools = tuple((pool.initial, pool.minimum, pool.maximum) for pool in ready.fleet.pools)
+    pools = tuple((pool.initial, pool.minimum, pool.maximum) for pool in built.fleet.pools)
     return pools, lost, options.detailed, options.requests
 
 
-def _never_scales(study: Study, policy: Policy, ready: BuiltPolicy) -> bool:
+def _never_scales(study: Study, policy: Policy, built: BuiltPolicy) -> bool:
     """Return whether a policy is sure to be replayed as a static fleet of its first replicas.
 
     That is so for static fleets, and for plans with constant counts in one region. Plans of several
     regions may route requests otherwise, and plans that reserve GPUs or lend have other costs.
     """
     objective = study.settings.plan.objective
-    if not ready.keeps_floor or policy.traits.may_exceed_plan:
+    if not built.keeps_floor or policy.traits.may_exceed_plan:
         return False
-    if ready.plan is None:
+    if built.plan is None:
         return True
     if objective.reserve or objective.lend_share is not None or len(study.hardware.regions) > 1:
         return False
     try:
-        planned = study.pools(ready.plan().target)
+        planned = study.counts_by_pool(built.plan().target)
     except Infeasible:
         return False
-    return bool((planned == [pool.initial for pool in ready.fleet.pools]).all())
+    return bool((planned == [pool.initial for pool in built.fleet.pools]).all())
 
 
-def _pool_labels(study: Study, ready: BuiltPolicy) -> list[str]:
+def _pool_labels(study: Study, built: BuiltPolicy) -> list[str]:
     """Return the GPU arrangement of each pool of a built policy, such as "4 x H100, prefill"."""
     arrangements = [study.hardware.arrangement(m, g) for m, _, g in study.hardware.model_region_gpu]
-    return [arrangements[p] for p in ready.source_pools]
+    return [arrangements[p] for p in built.source_pools]
 
 
 def _replayed_alone(
     study: Study,
     policy: Policy,
-    ready: BuiltPolicy,
+    built: BuiltPolicy,
     *,
     seed: int,
     progress: Progress,
     options: ReplayOptions,
 ) -> PolicyRun:
     """Replay a policy that was built already, without its survival of a loss."""
-    result, fleet, metered = _simulate(study, policy, ready, seed, progress, options)
+    result, fleet, recorder = _simulate(study, policy, built, seed, progress, options)
     series = result.series
-    labels = _pool_labels(study, ready)
-    replayed = zip(ready.source_pools, fleet.pools, strict=True)
-    sources = [None if pool.lends else source for source, pool in replayed]
+    labels = _pool_labels(study, built)
+    # Index of the study's pool; None for a pool that serves no requests.
+    sources = [
+        None if pool.lends else source
+        for source, pool in zip(built.source_pools, fleet.pools, strict=True)
+    ]
     detail = NO_DETAIL
     if options.detailed:
         capacity = capacity_table(study, series, sources)
         detail = replace(detail_of(result, labels, requests=options.requests), capacity=capacity)
-    plan = ready.plan() if ready.plan else None
+    plan = built.plan() if built.plan else None
     return PolicyRun(
         name=policy.key,
         label=policy.title,
@@ -299,11 +303,11 @@ def _replayed_alone(
         series=series,
         plan=plan,
         detail=detail,
-        signal_range=metered.signal_range,
-        settings=policy_settings(policy, metered, fleet, series, labels),
+        signal_range=recorder.signal_range,
+        settings=policy_settings(policy, recorder, fleet, series, labels),
         worst_loss=worst_loss(study, serving(study, series, sources), series.interval_s),
-        modules=module_run(study, ready, result, labels, policy),
-        refused_starts=getattr(ready.policy, "refused", 0),
+        modules=module_run(study, built, result, labels, policy),
+        refused_starts=getattr(built.policy, "refused", 0),
     )
 
 
@@ -316,7 +320,7 @@ def _summary(study: Study, plan: ScalingPlan | None, result: Replayed, *, brief:
 def _with_survival(
     study: Study,
     policy: Policy,
-    ready: BuiltPolicy,
+    built: BuiltPolicy,
     run: PolicyRun,
     seed: int,
     options: ReplayOptions,
@@ -333,7 +337,7 @@ def _with_survival(
         survival = replace(with_all, attainment={}, share=None)
     else:
         options = replace(BRIEF, lost=losses_of(study)[run.worst_loss], constant=options.constant)
-        after = replay_policy(study, policy, ready, seed=seed, progress=silent, options=options)
+        after = replay_policy(study, policy, built, seed=seed, progress=silent, options=options)
         survival = survival_of(study, after.summary.slo_attainment)
     if survival is None or not study.settings.plan.spare:
         return replace(run, survival=survival)
@@ -343,7 +347,7 @@ def _with_survival(
 def _simulate(
     study: Study,
     policy: Policy,
-    ready: BuiltPolicy,
+    built: BuiltPolicy,
     seed: int,
     progress: Progress,
     options: ReplayOptions,
@@ -352,17 +356,18 @@ def _simulate(
 
     The last also has the range of the signal that the policy reads, if ``options.detailed``.
     """
-    fleet = replace(ready.fleet, faults=faults_of(study.hardware.faults, ready.fleet.pools))
+    fleet = replace(built.fleet, faults=faults_of(study.hardware.faults, built.fleet.pools))
     if options.lost is not None:
-        fleet = without_replicas(study, fleet, ready.source_pools, options.lost)
-    rule = _wrapped_rule(study, ready, options)
-    metered = SignalRecorder(rule)
+        fleet = without_replicas(study, fleet, built.source_pools, options.lost)
+    rule = _wrapped_rule(study, built, options)
+    recorder = SignalRecorder(rule)
     lend = study.settings.scale_in.lend
-    fleet = fleet_from_today(study, fleet, ready.source_pools, metered, lend=lend)
-    fleet = options.changed(fleet) if options.changed is not None else fleet
+    fleet = fleet_from_today(study, fleet, built.source_pools, recorder, lend=lend)
+    if options.changed is not None:
+        fleet = options.changed(fleet)
     needs_replay = options.lost is not None or options.changed is not None or options.requests
-    if ready.replay is not None and not needs_replay:
-        return ready.replay, fleet, metered
+    if built.replay is not None and not needs_replay:
+        return built.replay, fleet, recorder
     duration_s = study.window.duration_s
     watch = None
     if options.bars is not None:
@@ -370,7 +375,7 @@ def _simulate(
     result = simulate_cell(
         study.trace,
         fleet,
-        metered if options.detailed else rule,  # the range of a signal is only shown in detail
+        recorder if options.detailed else rule,  # the range of a signal is only shown in detail
         cells=study.cells,
         seed=seed,
         duration_s=duration_s,
@@ -381,18 +386,18 @@ def _simulate(
         brief=not options.detailed and not options.requests,
         carried=study.carried,
     )
-    return result, fleet, metered
+    return result, fleet, recorder
 
 
-def _wrapped_rule(study: Study, ready: BuiltPolicy, options: ReplayOptions) -> ScalingPolicy:
+def _wrapped_rule(study: Study, built: BuiltPolicy, options: ReplayOptions) -> ScalingPolicy:
     """Return the policy with the scenario's scale-in, placement in a network and limit of cost."""
     scale_in = study.settings.scale_in
     rule: ScalingPolicy = ScaleInUndo(
-        ScaleInOptions(ready.policy, soft_s=scale_in.soft_s, lend=scale_in.lend),
+        ScaleInOptions(built.policy, soft_s=scale_in.soft_s, lend=scale_in.lend),
         reads=scale_in.soft_s > 0,
     )
     # Placement only works with the study's own pools, not with pools that the policy split.
-    unsplit = list(ready.source_pools) == list(range(len(study.hardware.model_region_gpu)))
+    unsplit = list(built.source_pools) == list(range(len(study.hardware.model_region_gpu)))
     if study.network is not None and unsplit:
         rule = PlacingPolicy(rule, study.network, study.hardware)
     if np.isfinite(options.cost_limit) and not study.settings.plan.objective.reserve:
@@ -420,14 +425,14 @@ def _oracle(
     options = ReplayOptions(bars=targets)
     cheapest_usd, cheapest_replay = np.inf, None
 
-    def judge(ready: BuiltPolicy) -> float | None:
+    def judge(built: BuiltPolicy) -> float | None:
         """Return the cost of a replay in dollars, or None if a tier misses its target."""
         nonlocal cheapest_usd, cheapest_replay
         try:
-            result, _, _ = _simulate(study, policy, ready, seed, silent, options)
+            result, _, _ = _simulate(study, policy, built, seed, silent, options)
         except TargetMissed:
             return None
-        summary = _summary(study, ready.plan() if ready.plan else None, result, brief=True)
+        summary = _summary(study, built.plan() if built.plan else None, result, brief=True)
         if not all(summary.slo_met.values()):
             return None
         if summary.cost_usd < cheapest_usd:
@@ -435,12 +440,14 @@ def _oracle(
         return summary.cost_usd
 
     search = Oracle(study, load, context, policy.key, judge, part(progress, 0.1, 1.0))
-    found = search.smallest()
-    return policy.build(context) if found is None else replace(found, replay=cheapest_replay)
+    cheapest = search.smallest()
+    if cheapest is None:
+        return policy.build(context)
+    return replace(cheapest, replay=cheapest_replay)
 
 
 def _tiers_to_watch(fleet: Fleet, bars: Mapping[str, float]) -> list[Tier]:
-    """Return the fleet's tiers, each with its bar (attainment) as target if that is lower."""
+    """Return the fleet's tiers, each with its bar as attainment target if that is lower."""
     return [replace(tier, attainment=min(bars[tier.name], tier.attainment)) for tier in fleet.tiers]
 
 
@@ -449,7 +456,7 @@ def check_policy(study: Study, name: str) -> None:
     traits = traits_of(name)
     if traits.needs_current_fleet and study.hardware.today is None:
         raise ScenarioError(f"policies: {name!r} needs the replicas of today in fleet.today.")
-    if traits.reads_future and study.window.ahead:
+    if traits.reads_future and study.window.after_traffic:
         raise ScenarioError(
             f"policies: {name!r} needs observed demand, and the window is after the "
             "traffic. Leave it out, or choose a horizon.start within the traffic."
@@ -468,14 +475,15 @@ def policy_settings(
         f"{pool.model} in {pool.region}, {label}"
         for pool, label in zip(fleet.pools, labels, strict=True)
     ]
+    routing = {field.name: getattr(fleet.routing, field.name) for field in fields(fleet.routing)}
     return (
         *_stated_settings(policy),
         *_active_settings(rule, pools),
         *_replica_settings(fleet, series, pools),
         *(
-            Setting(f"routing.{field.name}", "", value)
-            for field in fields(fleet.routing)
-            if isinstance(value := getattr(fleet.routing, field.name), bool | int | float | str)
+            Setting(f"routing.{name}", "", value)
+            for name, value in routing.items()
+            if isinstance(value, bool | int | float | str)
         ),
     )
 
@@ -498,14 +506,16 @@ def _stated_settings(policy: Policy) -> Iterator[Setting]:
 
 def _timetable_setting(row: Mapping[str, Any]) -> Setting:
     """Return a row of a timetable: its replicas, and the pools that it is for."""
-    pool = (row.get("model"), row.get("region"), row.get("gpu"))
-    where = ", ".join(filter(None, pool))
+    names = (row.get("model"), row.get("region"), row.get("gpu"))
+    where = ", ".join(name for name in names if name)
     return Setting(f"replicas from {row['at']}", where, row["replicas"])
 
 
 def _active_settings(rule: ScalingPolicy, pools: Sequence[str]) -> Iterator[Setting]:
     """Yield the parameters that a policy computed itself, for each of ``pools`` (names)."""
-    for row in rule.computed_parameters() if isinstance(rule, ReportsParameters) else ():
+    if not isinstance(rule, ReportsParameters):
+        return
+    for row in rule.computed_parameters():
         for where, value in zip(pools, row.values, strict=True):
             if np.isfinite(value):
                 yield Setting(row.what, where, float(value))
@@ -516,9 +526,9 @@ def _replica_settings(fleet: Fleet, series: PoolSeries, pools: Sequence[str]) ->
 
     Replicas that start count as well as those that serve.
     """
-    up = series.ready + series.starting
+    counts = series.ready + series.starting  # [pool, interval]
     for p, (pool, where) in enumerate(zip(fleet.pools, pools, strict=True)):
         yield Setting("replicas at the start", where, pool.initial)
-        yield Setting("peak replicas", where, round(float(up[p].max(initial=0.0)), 2))
+        yield Setting("peak replicas", where, round(float(counts[p].max(initial=0.0)), 2))
         yield Setting("replicas at least", where, pool.minimum)
         yield Setting("replicas at most", where, pool.maximum)

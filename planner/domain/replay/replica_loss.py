@@ -40,10 +40,10 @@ class Loss:
 
         Both are ``[interval, model, region, GPU column]``.
         """
-        left: IntArray = np.maximum(counts - self.counts, 0)
+        remaining: IntArray = np.maximum(counts - self.counts, 0)
         if self.region is not None:
-            left[:, :, self.region] = 0
-        return left
+            remaining[:, :, self.region] = 0
+        return remaining
 
 
 def with_spare_replica(study: Study) -> Study:
@@ -69,8 +69,9 @@ def losses_of(study: Study) -> list[Loss]:
         lost_counts = [np.full(shape, spare.instances, np.int64)]
     else:
         lost_counts = list(_losses_in_a_region(study, spare.instances))
-    regions = [*range(shape[1])] if spare.region else []
-    return [Loss(counts, region) for counts in lost_counts for region in (None, *regions)]
+    _, region_count, _ = shape
+    lost_regions = [None, *range(region_count)] if spare.region else [None]
+    return [Loss(counts, region) for counts in lost_counts for region in lost_regions]
 
 
 def _losses_in_a_region(study: Study, replicas: int) -> Iterator[IntArray]:
@@ -124,7 +125,7 @@ def without_replicas(study: Study, fleet: Fleet, source_pools: Sequence[int], lo
     policy split a pool by tier, the first part that serves an interactive tier loses the replicas.
     """
     interactive = [tier.name for tier in study.hardware.tiers if not tier.deferrable]
-    to_lose = study.pools(loss.counts)  # replicas to lose, [pool of the study]
+    to_lose = study.counts_by_pool(loss.counts)  # replicas to lose, [pool of the study]
     pools = []
     for source, pool in zip(source_pools, fleet.pools, strict=True):
         lost = 0
@@ -155,13 +156,16 @@ def capacity_of(study: Study, counts: IntArray) -> FloatArray:
 def capacity_after_loss(study: Study, counts: IntArray) -> FloatArray:
     """Return the input tokens/s that each region set keeps after its worst loss.
 
-    The result is ``[interval, model, region set]`` and ``counts`` are ``[interval, model, region,
-    GPU column]``. The sets are those of ``region_sets``. If more than ``MOST_MIXED`` replicas are
-    lost in a region, only losses within one pool are covered.
+    A region set is a set of home regions with the regions that can serve them. The result is
+    ``[interval, model, region set]`` and ``counts`` are ``[interval, model, region, GPU column]``.
+    If more than ``MOST_MIXED`` replicas are lost in a region, only losses within one pool are
+    covered.
     """
     _, regions = open_region_sets(study)
-    ways = (counts, *(loss.replicas_after_loss(counts) for loss in losses_of(study)))
-    return np.asarray(np.min([capacity_of(study, fewer) @ regions.T for fewer in ways], axis=0))
+    possible_counts = [counts, *(loss.replicas_after_loss(counts) for loss in losses_of(study))]
+    # The product with the mask adds up the regions of each set.
+    capacities = [capacity_of(study, possible) @ regions.T for possible in possible_counts]
+    return np.asarray(np.min(capacities, axis=0))
 
 
 def open_region_sets(study: Study) -> tuple[BoolArray, BoolArray]:
@@ -172,7 +176,8 @@ def open_region_sets(study: Study) -> tuple[BoolArray, BoolArray]:
 def interactive_demand(study: Study) -> FloatArray:
     """Return the interactive demand in input tokens/s, ``[bin, model, region set]``.
 
-    Region sets are those of ``region_sets``. The demand of a set is that of its home regions.
+    A region set is a set of home regions with the regions that can serve them. Its demand is that
+    of its home regions.
     """
     bin_s = study.window.bin_s
     is_deferrable = np.array([tier.deferrable for tier in study.hardware.tiers])
@@ -198,7 +203,8 @@ def survival_of(study: Study, attainment: Mapping[str, float | None]) -> Surviva
     for tier in study.hardware.tiers:
         if tier.deferrable:
             continue
-        share = by_tier[tier.name] = attainment.get(tier.name)
+        share = attainment.get(tier.name)
+        by_tier[tier.name] = share
         if share is not None:
             margins.append((share - tier.attainment, share))
     if not margins:
@@ -234,14 +240,23 @@ def with_spare_capacity(windows: Sequence[Study], counts: IntArray) -> IntArray:
     usd = study.replica_usd
     additions = _additions(study, spare.instances)
     enlarged = counts.copy()
-    while (missing := float(missing_tps(enlarged[None])[0])) > 0:
+    while True:
+        (missing,) = missing_tps(enlarged[None]).tolist()
+        if missing <= 0:
+            break
         tries = [enlarged + added for added in additions if fits_gpus(study, enlarged + added)]
         if not tries:
             return enlarged
         paid_usd = np.array([(tried - enlarged) @ usd for tried in tries])
         gained_tps = missing - missing_tps(np.array(tries))
-        enlarged = tries[int(np.argmax(gained_tps / np.maximum(paid_usd, 1e-9)))]
-    return remove_unneeded(lambda fleet: not missing_tps(fleet[None]).any(), enlarged, counts, -usd)
+        most_for_price = int(np.argmax(gained_tps / np.maximum(paid_usd, 1e-9)))
+        enlarged = tries[most_for_price]
+
+    def is_enough(fleet: IntArray) -> bool:
+        """Return whether a fleet has the needed capacity after any loss."""
+        return not missing_tps(fleet[None]).any()
+
+    return remove_unneeded(is_enough, enlarged, counts, -usd)
 
 
 def _additions(study: Study, may_be_lost: int) -> list[IntArray]:
@@ -251,11 +266,11 @@ def _additions(study: Study, may_be_lost: int) -> list[IntArray]:
     nothing without decode. A new pool gains nothing until it has more replicas than ``may_be_lost``
     at once.
     """
-    places = [(m, r) for m, r, _ in study.hardware.model_region_gpu]
-    single = list(np.eye(len(places), dtype=np.int64))
+    places = [(m, r) for m, r, _ in study.hardware.model_region_gpu]  # of each pool
+    one_replica = list(np.eye(len(places), dtype=np.int64))  # of each pool alone
     for place in dict.fromkeys(places):
-        single.append(np.array([other == place for other in places], np.int64))
-    return [step * added for added in single for step in (1, may_be_lost + 1)]
+        one_replica.append(np.array([other == place for other in places], np.int64))
+    return [times * added for added in one_replica for times in (1, may_be_lost + 1)]
 
 
 def by_place(study: Study, pools: IntArray) -> IntArray:
@@ -264,8 +279,8 @@ def by_place(study: Study, pools: IntArray) -> IntArray:
     ``pools`` are ``[interval, pools]``, the result ``[interval, model, region, GPU column]``.
     """
     counts = np.zeros((len(pools), *study.hardware.minimum.shape), np.int64)
-    for p, place in enumerate(study.hardware.model_region_gpu):
-        counts[:, *place] = pools[:, p]
+    for p, (m, r, g) in enumerate(study.hardware.model_region_gpu):
+        counts[:, m, r, g] = pools[:, p]
     return counts
 
 
@@ -300,7 +315,7 @@ def region_sets(open_ways: BoolArray) -> tuple[BoolArray, BoolArray]:
     if len(serving_sets) > MOST_SETS:
         alone = np.eye(len(open_ways), dtype=np.bool_)
         return alone, alone
-    # In the order of the binary number in which a region's digit is 1.
+    # In the order of the binary number in which the digits of the set's regions are 1.
     in_order = sorted(serving_sets, key=lambda regions: sum(1 << region for region in regions))
     serving = np.zeros((len(in_order), len(open_ways)), np.bool_)
     for row, regions in enumerate(in_order):
@@ -315,13 +330,14 @@ def _joined_sets(regions_of_homes: set[frozenset[int]]) -> set[frozenset[int]]:
 
     The search ends once there are more than MOST_SETS.
     """
-    found = set(regions_of_homes)
-    unjoined = list(regions_of_homes)
-    while unjoined and len(found) <= MOST_SETS:
-        regions = unjoined.pop()
+    joined_sets = set(regions_of_homes)
+    to_join = list(regions_of_homes)
+    while to_join and len(joined_sets) <= MOST_SETS:
+        regions = to_join.pop()
         for other in regions_of_homes:
-            joined = regions | other
-            if regions & other and joined not in found:
-                found.add(joined)
-                unjoined.append(joined)
-    return found
+            union = regions | other
+            has_common_region = bool(regions & other)
+            if has_common_region and union not in joined_sets:
+                joined_sets.add(union)
+                to_join.append(union)
+    return joined_sets

@@ -23,15 +23,15 @@ def with_reserved(study: Study, summary: Summary, result: Replayed, plan: Scalin
     if term is None or reserved is None or not reserved.any():
         return summary
     hardware, interval_h = study.hardware, result.series.interval_s / HOUR_S
-    prices, on_demand = hardware.reserved_prices(term, np.arange(HOURS) * HOUR_S, HOUR_S)
+    reserved_usd, on_demand_usd = hardware.reserved_prices(term, np.arange(HOURS) * HOUR_S, HOUR_S)
     hour_of = hours_of(result.series.ready.shape[1], result.start_s, result.series.interval_s)
     window_h = study.window.duration_s / HOUR_S
     paid = saved = 0.0
     for r, t in np.argwhere(reserved):
         gpus = _gpus_in_use(result, hardware.regions[r].name, hardware.gpu_types[t].name)
         # Dollars per hour on demand of the GPUs in use that are reserved, summed over intervals.
-        replaced = np.minimum(gpus, reserved[r, t]) @ on_demand[hour_of, r, t]
-        paid += float(reserved[r, t] * prices[r, t]) * window_h
+        replaced = np.minimum(gpus, reserved[r, t]) @ on_demand_usd[hour_of, r, t]
+        paid += float(reserved[r, t] * reserved_usd[r, t]) * window_h
         saved += float(replaced) * interval_h
     return replace(summary, cost_usd=summary.cost_usd + paid - saved, reserved_usd=paid)
 

@@ -39,7 +39,8 @@ def capacity_table(
     """Return the joint capacity of each model's replicas in each region, in input tokens/s.
 
     There is one row for each moment at which the capacity changes, and one for the last interval.
-    For ``source_pools`` see ``serving``.
+    ``source_pools`` gives the index of the study's pool that each replayed pool came from; None: it
+    serves no requests.
     """
     tps = capacity_of(study, serving(study, series, source_pools))  # [interval, model, region]
     hardware, frames = study.hardware, []

@@ -72,5 +72,5 @@ def spread_in_proportion(total: int, base: IntArray, low: IntArray, high: IntArr
         if not can_change.any():
             break
         remainder = np.where(can_change, (ideal - counts) * step, -np.inf)
-        counts[int(np.argmax(remainder))] += step
+        counts[int(np.argmax(remainder))] += step  # the pool with the largest remainder
     return counts

@@ -5,6 +5,7 @@ Models share no replicas, so the result of one does not depend on the others.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 
 import numpy as np
 
@@ -50,15 +51,15 @@ Requests = dict[tuple[Study, int], Trace]  # by study and model
 class FlatWindow:
     """A test of static fleets in one window: do they meet ``goals`` (attainment by tier)?
 
-    Only requests of ``models`` (indices) count. ``alive`` is called before each replay and may
-    raise to cancel. ``known`` and ``requests`` keep results and traces for other tests.
+    Only requests of ``models`` (indices) count. ``before_replay`` may raise to cancel. ``known``
+    and ``requests`` keep results and traces for other tests.
     """
 
     study: Study
     models: Sequence[int]
     goals: Mapping[str, float]
     seed: int
-    alive: Callable[[], None]
+    before_replay: Callable[[], None]
     known: Known
     requests: Requests = field(default_factory=dict)
 
@@ -68,15 +69,15 @@ class FlatWindow:
         ``counts`` has the replicas of each pool of the tested models. Known results are used first.
         A model is replayed only until a miss is certain.
         """
-        of_study = self.study.hardware.tiers
-        tiers = [replace(tier, attainment=self.goals[tier.name]) for tier in of_study]
+        study_tiers = self.study.hardware.tiers
+        tiers = [replace(tier, attainment=self.goals[tier.name]) for tier in study_tiers]
         requests = {m: self._requests_by_tier(m) for m in self.models}
         total = np.sum(list(requests.values()), axis=0)
         served: dict[int, ServedRequests] = {}  # by model
         for m in self.models:
-            known = self.known.get(self.key(m, counts))
-            if known is not None:
-                served[m] = known
+            known_result = self.known.get(self.key(m, counts))
+            if known_result is not None:
+                served[m] = known_result
         for m in self.models:
             # The late requests known so far may already rule out a goal.
             if first_missed_tier(tiers, _late_by_tier(served, total), total) is not None:
@@ -86,7 +87,8 @@ class FlatWindow:
                 late = _late_by_tier(served, total)  # of the other models
                 length_s = self.study.window.duration_s
                 watch = LateCounter(tiers, length_s, late, total - requests[m])
-                served[m] = self.known[self.key(m, counts)] = self._count_served(m, counts, watch)
+                served[m] = self._count_served(m, counts, watch)
+                self.known[self.key(m, counts)] = served[m]
         return _meets_every_tier(tiers, list(served.values()))
 
     def _count_served(self, m: int, counts: IntArray, watch: LateCounter) -> ServedRequests:
@@ -96,7 +98,7 @@ class FlatWindow:
         once a tier is sure to miss its goal.
         """
         study, carried = self.study, self.study.carried
-        self.alive()
+        self.before_replay()
         all_counts = self._counts_of_all_pools(counts)
         policy = self._policy(all_counts[self._pool_mask(m)])
         try:
@@ -114,8 +116,8 @@ class FlatWindow:
         except TargetMissed:
             return ServedRequests(self._requests_by_tier(m), watch.late.copy(), stopped_early=True)
         cost_usd = summarise_replay(result, brief=True).cost_usd
-        seen = policy.recorded_observations if isinstance(policy, GuardedPlan) else None
-        return ServedRequests(*due_and_late(result), cost_usd=cost_usd, guard_signals=seen)
+        signals = policy.recorded_observations if isinstance(policy, GuardedPlan) else None
+        return ServedRequests(*due_and_late(result), cost_usd=cost_usd, guard_signals=signals)
 
     def _begun_fleet(self, counts: IntArray) -> Fleet:
         """Return the static fleet ``counts [pools of the study]``, begun from today's fleet."""
@@ -166,8 +168,9 @@ class FlatWindow:
         """Return the number of the model's requests in the window, by tier of the fleet."""
         trace = self._trace(m)
         counts = count_codes(trace.tier, len(trace.tiers)).tolist()
-        of_name = dict(zip(trace.tiers, counts, strict=True))
-        return np.array([of_name.get(tier.name, 0) for tier in self.study.hardware.tiers], np.int64)
+        count_of_name = dict(zip(trace.tiers, counts, strict=True))
+        tiers = self.study.hardware.tiers
+        return np.array([count_of_name.get(tier.name, 0) for tier in tiers], np.int64)
 
 
 def served_by(
@@ -180,7 +183,7 @@ def served_by(
     already.
     """
     models = range(len(study.hardware.models))
-    window = FlatWindow(study, models, goals, seed, alive=lambda: None, known=known)
+    window = FlatWindow(study, models, goals, seed, before_replay=lambda: None, known=known)
     window.meets(counts)  # fills ``known``
     results = [known.get(window.key(m, counts)) for m in models]
     served = [result for result in results if result is not None]
@@ -201,7 +204,7 @@ def recorded_signals(study: Study, counts: IntArray, seed: int, known: Known) ->
     Nothing is replayed: None unless earlier replays in ``known`` recorded it for every model.
     """
     models = range(len(study.hardware.models))
-    window = FlatWindow(study, models, {}, seed, alive=lambda: None, known=known)
+    window = FlatWindow(study, models, {}, seed, before_replay=lambda: None, known=known)
     signals = []
     for m in models:
         served = known.get(window.key(m, counts))
@@ -209,8 +212,8 @@ def recorded_signals(study: Study, counts: IntArray, seed: int, known: Known) ->
             return None
         signals.append(served.guard_signals)
     joined = np.empty((len(signals[0]), len(OBSERVED), len(counts)))
-    for m, seen in zip(models, signals, strict=True):
-        joined[..., model_pool_mask(study, [m])] = seen
+    for m, model_signals in zip(models, signals, strict=True):
+        joined[..., model_pool_mask(study, [m])] = model_signals
     return joined
 
 
@@ -238,16 +241,16 @@ def _meets_every_tier(tiers: Sequence[Tier], served: Sequence[ServedRequests]) -
 
 def model_pool_mask(study: Study, models: Collection[int]) -> BoolArray:
     """Return a mask of the pools of ``models`` (indices), ``[pools]``."""
-    return np.array([place[0] in models for place in study.hardware.model_region_gpu])
+    return np.array([m in models for m, _, _ in study.hardware.model_region_gpu])
 
 
 def fleet_of_models(fleet: Fleet, study: Study, models: Collection[int]) -> Fleet:
     """Return the fleet with only the pools of ``models``."""
-    kept = model_pool_mask(study, models)
+    of_models = model_pool_mask(study, models)
     return Fleet(
         tiers=fleet.tiers,
         regions=fleet.regions,
-        pools=tuple(pool for pool, is_kept in zip(fleet.pools, kept, strict=True) if is_kept),
+        pools=tuple(compress(fleet.pools, of_models)),
         latency_s=fleet.latency_s,
         routing=fleet.routing,
     )

@@ -75,7 +75,7 @@ def smallest_flat(
 
 def _hardest_first(window: Study) -> tuple[int, int]:
     """Return a sort key: the highest peak first, among equals the most requests."""
-    return -int(window.pools(window.peak).sum()), -len(window.trace)
+    return -int(window.counts_by_pool(window.peak).sum()), -len(window.trace)
 
 
 @dataclass(slots=True, eq=False)
@@ -100,15 +100,19 @@ class FleetSearch:
         """
         study = self.study
         of_model = model_pool_mask(study, [m])
-        peaks = np.array([window.pools(window.peak) for window in self.windows])  # [window, pool]
+        peaks = np.array(
+            [window.counts_by_pool(window.peak) for window in self.windows]
+        )  # [window, pool]
         base = peaks.max(axis=0)
         pools = fleet_of_models(study.fleet(base), study, [m]).pools
         low = np.array([pool.minimum for pool in pools], np.int64)
         high = np.array([pool.maximum for pool in pools], np.int64)
         high = _max_replicas(study, of_model, base, high)
-        alive = _replay_counter(progress, STEPS + len(self.windows))
+        before_replay = _replay_counter(progress, STEPS + len(self.windows))
         for lowered in (0.0, *LOWERED):
-            meets = [self._slo_test([window], [m], lowered, alive) for window in self.windows]
+            meets = [
+                self._slo_test([window], [m], lowered, before_replay) for window in self.windows
+            ]
             counts = _fewest_on_all(meets, peaks[:, of_model], low, high, self.at_once)
             if all(test(counts) for test in meets):
                 break
@@ -126,16 +130,16 @@ class FleetSearch:
         windows: Sequence[Study],
         models: Sequence[int],
         lowered: float,
-        alive: Callable[[], None],
+        before_replay: Callable[[], None],
     ) -> Meets:
         """Return a test: does a static fleet meet every tier in each of the ``windows``?
 
         The test takes the counts of the pools of ``models``. Targets are ``lowered`` by a share.
-        ``alive`` is called before each replay and may raise to cancel.
+        ``before_replay`` is called before each replay and may raise to cancel.
         """
         goals = {tier.name: tier.attainment - lowered for tier in self.study.hardware.tiers}
         hardest_first = [
-            FlatWindow(window, models, goals, self.seed, alive, self.known, self.requests)
+            FlatWindow(window, models, goals, self.seed, before_replay, self.known, self.requests)
             for window in windows
         ]
 
@@ -185,10 +189,10 @@ def with_spare(
     if study.settings.plan.spare.region:
         return with_spare_capacity(windows, counts)
     for loss in losses_of(study):
-        lost = study.pools(loss.counts)
-        left = np.maximum(counts - lost, 0)
+        lost = study.counts_by_pool(loss.counts)
+        remaining = np.maximum(counts - lost, 0)
         survives = all(
-            meets_goals(window, left, interactive_targets(window), seed, known)
+            meets_goals(window, remaining, interactive_targets(window), seed, known)
             for window in windows
         )
         enlarged = np.where(counts > 0, counts + lost, counts)
@@ -201,12 +205,12 @@ def _replay_counter(progress: Progress, expected: int) -> Callable[[], None]:
     """Return a function to call at each replay; it shows the share of ``expected`` replays."""
     replays = count(1)
 
-    def alive() -> None:
+    def before_replay() -> None:
         """Report one more replay, which can raise to cancel."""
         done = next(replays)
         progress(min(1.0, done / expected), f"Sizing the static fleet: replay {done}")
 
-    return alive
+    return before_replay
 
 
 def _fewest_on_all(
@@ -218,21 +222,21 @@ def _fewest_on_all(
     demand. The first window must have the highest peak. It is searched alone. The others are only
     checked, and join the search if they fail. ``low`` and ``high`` limit the counts.
     """
-    searched, order = [0], list(range(1, len(meets)))
+    searched, checked = [0], list(range(1, len(meets)))  # indices of windows
 
     def meets_searched(counts: IntArray) -> bool:
         """Return whether the counts meet the conditions of all windows in the search."""
-        return all(meets[w](counts) for w in searched)
+        return all(meets[window](counts) for window in searched)
 
     counts = fewest(meets[0], peaks[0], low, high)
-    while (missed := _first_missed(meets, order, counts, at_once)) is not None:
-        least = int(counts.sum()) + 1
-        if least > high.sum():
-            break
-        order.remove(missed)
+    while True:
+        missed = _first_missed(meets, checked, counts, at_once)
+        least_total = int(counts.sum()) + 1
+        if missed is None or least_total > high.sum():
+            return counts
+        checked.remove(missed)
         searched.insert(0, missed)
-        counts = fewest(meets_searched, counts, low, high, least=least)
-    return counts
+        counts = fewest(meets_searched, counts, low, high, least=least_total)
 
 
 def _first_missed(
@@ -243,13 +247,14 @@ def _first_missed(
     ``meets`` has one condition per window. ``at_once`` windows are tested at the same time.
     """
 
-    def holds_in_window(w: int, _: Progress) -> bool:
-        """Return whether the condition of window ``w`` holds."""
-        return meets[w](counts)
+    def holds_in_window(window: int, _: Progress) -> bool:
+        """Return whether the condition of a window holds."""
+        return meets[window](counts)
 
     for begin in range(0, len(order), at_once):
         batch = order[begin : begin + at_once]
-        met = run_in_parallel([partial(holds_in_window, w) for w in batch], silent, at_once=at_once)
+        tests = [partial(holds_in_window, window) for window in batch]
+        met = run_in_parallel(tests, silent, at_once=at_once)
         if not all(met):
             return batch[met.index(False)]
     return None
@@ -267,7 +272,9 @@ def meets_goals(
     ``known`` keeps results of replays for later calls.
     """
     models, known = range(len(study.hardware.models)), {} if known is None else known
-    return FlatWindow(study, models, goals, seed, alive=lambda: None, known=known).meets(counts)
+    return FlatWindow(study, models, goals, seed, before_replay=lambda: None, known=known).meets(
+        counts
+    )
 
 
 def _max_replicas(study: Study, of_model: BoolArray, base: IntArray, high: IntArray) -> IntArray:

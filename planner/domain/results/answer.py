@@ -1,6 +1,5 @@
 """Build the recommendation as one sentence, with the replica schedule."""
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -103,22 +102,35 @@ def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
     on_average = "" if run.traits.flat else f"{mean_replicas:,.1f} replicas on average"
     cost = _cost_words(study, run) + cost_difference_words(run, base, usd=False)
     spare = study.settings.plan.spare
-    survives = f"urvives the loss of {loss_words(spare) if spare else 'one replica'}"
+    loss = loss_words(spare) if spare else "one replica"
     window = study.window
-    growth = f"for {window.growth.words} of the forecast" if window.ahead and window.growth else ""
+    growth = (
+        f"for {window.growth.words} of the forecast"
+        if window.after_traffic and window.growth
+        else ""
+    )
     candidates = (
         Fact("Fleet", on_average),
         Fact("Cost", cost),
         Fact("Growth", growth),
         Fact("Above a limit", _limits_exceeded(study, run), "above a limit: "),
-        Fact("SLO attainment", _attainment_words(run, window.ahead), "SLO attainment "),
-        Fact(f"S{survives}", _survives_loss_words(run), f"s{survives}: "),
+        Fact("SLO attainment", _attainment_words(run, window.after_traffic), "SLO attainment "),
+        Fact(
+            f"Survives the loss of {loss}",
+            _survives_loss_words(run),
+            f"survives the loss of {loss}: ",
+        ),
     )
     facts = tuple(fact for fact in candidates if fact.words)
     sentence = "; ".join([what, *(f"{fact.before}{fact.words}" for fact in facts)])
     missed = missed_tiers_sentence(run)
-    before = f"{missed} " if missed else ""
-    return Answer(f"{before}{sentence}.", _schedule(study, orders), f"{before}{what}.", facts)
+    missed_first = f"{missed} " if missed else ""
+    return Answer(
+        sentence=f"{missed_first}{sentence}.",
+        timetable=_schedule(study, orders),
+        what=f"{missed_first}{what}.",
+        facts=facts,
+    )
 
 
 def plan_answer(study: Study, plan: ScalingPlan, policy: str) -> Answer:
@@ -197,17 +209,19 @@ def _replica_orders(study: Study, run: PolicyRun) -> _ReplicaOrders:
     initial = np.zeros((1, *study.hardware.minimum.shape), np.int64)
     for index, pool in zip(study.hardware.model_region_gpu, run.fleet.pools, strict=False):
         initial[0, *index] = pool.initial
-    constant = replace(study.window, period_s=study.window.duration_s)
-    times, periods, counts = requests_over_time(initial, constant)
+    one_period = replace(study.window, period_s=study.window.duration_s)
+    times, periods, counts = requests_over_time(initial, one_period)
     # A guard never goes below its first replicas.
     keeps_first = run.traits.flat or run.traits.may_exceed_plan
-    return _ReplicaOrders(times, periods, study.pools(counts), scales_itself=not keeps_first)
+    return _ReplicaOrders(
+        times, periods, study.counts_by_pool(counts), scales_itself=not keeps_first
+    )
 
 
 def _orders_of_plan(study: Study, plan: ScalingPlan) -> _ReplicaOrders:
     """Return the replicas that a plan requests over time."""
     times, periods, counts = requests_over_time(plan.target, study.window)
-    return _ReplicaOrders(times, periods, study.pools(counts))
+    return _ReplicaOrders(times, periods, study.counts_by_pool(counts))
 
 
 def _schedule(study: Study, orders: _ReplicaOrders) -> ReplicaSchedule:
@@ -246,7 +260,8 @@ def _action_sentence(study: Study, orders: _ReplicaOrders, label: str, traits: T
     how_long = "all the time"
     replicas = span_of(_schedule(study, orders).rows)
     if (orders.counts != orders.counts[0]).any() and replicas is not None:
-        how_long = f"then by the schedule ({replicas[0]:,} to {replicas[1]:,})"
+        fewest, most = replicas
+        how_long = f"then by the schedule ({fewest:,} to {most:,})"
     guard_words = ", and more if load exceeds the plan" if traits.may_exceed_plan else ""
     return f"Run {first or 'nothing'} {begins}, {how_long}{guard_words}"
 
@@ -257,13 +272,14 @@ def _counts_words(study: Study, counts: IntArray) -> str:
     The GPU type is named if the model can run on several.
     """
     hardware = study.hardware
-    # The number of GPU columns by model.
-    gpu_columns = Counter(m for m, _ in {(m, g) for m, _, g in hardware.model_region_gpu})
+    columns_of_model: dict[int, set[int]] = {}
+    for m, _, g in hardware.model_region_gpu:
+        columns_of_model.setdefault(m, set()).add(g)
     by_model: dict[str, list[str]] = {}
     for count, (m, r, g) in zip(counts, hardware.model_region_gpu, strict=True):
         if count:
             words = f"{count:,} in {hardware.regions[r].name}"
-            if gpu_columns[m] > 1:
+            if len(columns_of_model[m]) > 1:
                 words += f" of {hardware.columns[g].label}"
             by_model.setdefault(hardware.models[m].name, []).append(words)
     return "; ".join(f"{model}: {', '.join(parts)}" for model, parts in by_model.items())
@@ -323,14 +339,15 @@ def _highest_hourly_cost(study: Study, run: PolicyRun) -> float:
     ])  # fmt: skip
     hourly_usd = (usd * counts).sum(axis=0)  # by interval of the simulation
     starts_s = np.arange(len(hourly_usd)) * series.interval_s
-    periods = (starts_s // study.window.period_s).astype(np.int64)
-    return float((np.bincount(periods, hourly_usd) / np.bincount(periods)).max())
+    period = (starts_s // study.window.period_s).astype(np.int64)
+    mean_of_period = np.bincount(period, hourly_usd) / np.bincount(period)
+    return float(mean_of_period.max())
 
 
-def _attainment_words(run: PolicyRun, ahead: bool) -> str:
+def _attainment_words(run: PolicyRun, after_traffic: bool) -> str:
     """Return each tier's SLO attainment and target in words; "" without requests.
 
-    ``ahead``: the window is in the future, so its demand is a forecast.
+    ``after_traffic``: the window is after the traffic, so its demand is a forecast.
     """
     targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
     parts = [
@@ -338,7 +355,9 @@ def _attainment_words(run: PolicyRun, ahead: bool) -> str:
         for tier, share in run.summary.slo_attainment.items()
         if share is not None
     ]
-    condition = " if demand is as forecast" if ahead else ""  # requests are drawn around its mean
+    condition = (
+        " if demand is as forecast" if after_traffic else ""
+    )  # requests are drawn around its mean
     return f"{', '.join(parts)}{condition}" if parts else ""
 
 

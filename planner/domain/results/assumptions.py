@@ -94,7 +94,7 @@ def assumptions_of(study: Study) -> tuple[Assumption, ...]:
 
 def replay_of(window: Window, traffic: Traffic) -> str:
     """Return the origin of the replayed requests, such as MEASURED or FORECAST."""
-    return FORECAST if window.ahead else traffic.replay
+    return FORECAST if window.after_traffic else traffic.replay
 
 
 def assumed_today(seconds: float) -> str:
@@ -116,13 +116,14 @@ def assumed_today(seconds: float) -> str:
 def _traffic(study: Study) -> Iterator[Assumption]:
     """Yield the inputs of the traffic: requests, samples, growth, shares and lengths."""
     traffic, replay = study.traffic, replay_of(study.window, study.traffic)
-    kind, key = OBSERVED if replay == MEASURED else MODELLED, "traffic.sources"
+    key = "traffic.sources"
+    kind = OBSERVED if replay == MEASURED else MODELLED
     yield Assumption(REQUESTS, f"{len(study.trace):,}", kind, replay, key)
     for sample in traffic.samples:
         what, source = f"Sample of {sample.name}", "binomial error of the sample"
         yield Assumption(what, sample.words, MODELLED, source, key)
     growth = study.window.growth
-    if growth and study.window.ahead:
+    if growth and study.window.after_traffic:
         value = f"{growth.words} of the forecast"
         yield Assumption("Growth", value, ASSUMED, "scenario", "traffic.growth")
     for i, row in enumerate(study.settings.traffic.sources):
@@ -221,7 +222,7 @@ def _with_effect_of_longer_lengths(study: Study, m: int, row: Assumption) -> Ass
     The effect on replicas and cost is that on one replica's highest rate at mean lengths, computed
     without a simulation. If it is not known, return ``row`` unchanged.
     """
-    profiles = [p for (model, _), p in study.hardware.profiles.items() if model == m]
+    profiles = [profile for (model, _), profile in study.hardware.profiles.items() if model == m]
     inputs, outputs = study.traffic.lengths[m]
     if not profiles or not len(inputs):
         return row
@@ -424,12 +425,15 @@ def _plan(study: Study) -> Iterator[Assumption]:
 
 
 def _percentiles(study: Study) -> Iterator[Assumption]:
-    """Yield the percentile of the forecast that is planned for, by group of tiers."""
-    quantiles = () if study.quantiles is None else study.quantiles.found
+    """Yield the percentile of the forecast that is planned for, by group of tiers.
+
+    Nothing is yielded if the study plans for no percentile.
+    """
+    quantiles = () if study.quantiles is None else study.quantiles.chosen_so_far
     tiers = [quantile.tier for _, quantile in quantiles]
     for at_once, quantile in quantiles:
         name = tier_label(quantile.tier, tiers) + (", all periods at once" if at_once else "")
-        what, value = f"Planned percentile, {name}", str(quantile.height)
+        what, value = f"Planned percentile, {name}", str(quantile.planning_level)
         kind = MODELLED if quantile.basis == CHOSEN else ASSUMED
         yield Assumption(what, value, kind, quantile.why, "forecast.quantile")
 

@@ -104,10 +104,11 @@ def day_figures(
     for i, day in enumerate(days):
         policies = {}
         for candidate in candidates:
-            found = candidate.on(i, day)
-            if found is not None:
-                result = PolicyOnDay(found.cost_usd, found.attainment, found.passes, found.reason)
-                policies[candidate.policy] = result
+            result = candidate.on(i, day)
+            if result is not None:
+                policies[candidate.policy] = PolicyOnDay(
+                    result.cost_usd, result.attainment, result.passes, result.reason
+                )
         figures.append(
             TestDayFigures(
                 name=day.name,
@@ -128,14 +129,12 @@ def day_figures(
 def figures_of_choice(choice: Choice, days: Sequence[TestDay]) -> AssuranceFigures:
     """Return the policy chosen for a level of assurance as figures of a result."""
     candidate = choice.candidate
-    tiers = dict.fromkeys(
-        tier
-        for i, day in enumerate(days)
-        if day.weight
-        for case in candidate.results.get(i, ())
-        if case is not None
-        for tier in case.attainment
-    )
+    tiers: dict[str, None] = {}  # those with a result on a test day that counts
+    for i, day in enumerate(days):
+        results = candidate.results.get(i, ()) if day.weight else ()
+        for result in results:
+            if result is not None:
+                tiers |= dict.fromkeys(result.attainment)
     return AssuranceFigures(
         policy=candidate.policy,
         label=candidate.label,
@@ -174,8 +173,8 @@ def interval_of(
     if len(values) == 1:
         return Interval(float(values[0]), None, None)
     order = np.argsort(values, kind="stable")
-    sorted_values, share = np.array(values)[order], np.array(weights)[order]
-    # A value stands at the middle of its weight on the scale of percentiles.
-    percentiles = (np.cumsum(share) - share / 2) / share.sum()
-    low, high = np.interp(INTERVAL, percentiles, sorted_values)
+    sorted_values, sorted_weights = np.array(values)[order], np.array(weights)[order]
+    # A value is at the middle of its weight on the scale of percentiles.
+    middles = np.cumsum(sorted_weights) - sorted_weights / 2
+    low, high = np.interp(INTERVAL, middles / sorted_weights.sum(), sorted_values)
     return Interval(float(np.average(values, weights=weights)), float(low), float(high))

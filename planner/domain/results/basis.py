@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from forecasting.conformal import RHYTHM_DAYS
 from forecasting.demand import REQUESTS
@@ -74,9 +74,9 @@ def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> 
                    lambda row: row.errors["coverage80"]),
             Column("bias", SHARE, "signed errors over demand", lambda row: row.errors["bias"]),
             Column("runner_up", TEXT, "best of the other methods that `auto` compared",
-                   lambda row: (_runner_up(compared(row)) or ("", None))[0]),
+                   lambda row: _runner_up(compared(row)).method),
             Column("runner_up_over", NUMBER, "its recent peak error over that of `method`",
-                   lambda row: (_runner_up(compared(row)) or ("", None))[1]),
+                   lambda row: _runner_up(compared(row)).error_ratio),
             Column("fit_seconds", SECONDS, "fitting time", attribute("fit_seconds")),
             Column("forecast", NUMBER, "mean by bin", attribute("mean")),
             Column(
@@ -91,19 +91,26 @@ def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> 
     )  # fmt: skip
 
 
-def _runner_up(scores: Sequence[MethodScore]) -> tuple[str, float | None] | None:
-    """Return the best method that was not chosen, and its error over that of the chosen one.
+class _RunnerUp(NamedTuple):
+    """The best method that was not chosen; "" if only one method was compared.
 
-    The ratio is None if the chosen method has no error. None if only one method was compared.
+    ``error_ratio`` is its error over that of the chosen method; None if that has no error.
     """
+
+    method: str = ""
+    error_ratio: float | None = None
+
+
+def _runner_up(scores: Sequence[MethodScore]) -> _RunnerUp:
+    """Return the best of the methods in ``scores`` that was not chosen."""
     others = [score for score in scores if not score.chosen]
     if not others:
-        return None
+        return _RunnerUp()
     best = min(others, key=lambda score: score.error)
     for score in scores:
         if score.chosen and score.error > 0:
-            return best.method, best.error / score.error
-    return best.method, None
+            return _RunnerUp(best.method, best.error / score.error)
+    return _RunnerUp(best.method)
 
 
 def _drift_document(past: PastPeaks | None) -> dict[str, Any] | None:
@@ -195,11 +202,11 @@ class Forecasts:
     quantile: tuple[PlannedQuantile, ...] = ()  # planned percentile by group of tiers
 
 
-def frame_of(study: Study, *, kept: bool = False, simulated: bool = True) -> Frame:
+def frame_of(study: Study, *, has_all_requests: bool = False, simulated: bool = True) -> Frame:
     """Return the basis of a result.
 
-    ``kept``: the result has a row for every request, so its percentiles are exact. ``simulated``:
-    its figures come from a simulation, not only from the optimizer.
+    ``has_all_requests``: the result has a row for every request, so its percentiles are exact.
+    ``simulated``: its figures come from a simulation, not only from the optimizer.
     """
     window, traffic, hardware = study.window, study.traffic, study.hardware
     errors = [stated_error(profile) for profile in hardware.profiles.values()]
@@ -208,7 +215,7 @@ def frame_of(study: Study, *, kept: bool = False, simulated: bool = True) -> Fra
     return Frame(
         scenario=study.settings.name,
         window=window_facts(window, traffic),
-        replayed=_replayed_traffic(study, kept=kept),
+        replayed=_replayed_traffic(study, has_all_requests=has_all_requests),
         capacity=sized_replicas(study.sizes, hardware),
         assumptions=assumptions_of(study),
         provenance=_sources_of_figures(study, simulated=simulated),
@@ -229,10 +236,10 @@ def frame_of(study: Study, *, kept: bool = False, simulated: bool = True) -> Fra
     )
 
 
-def _replayed_traffic(study: Study, *, kept: bool) -> ReplayedTraffic:
+def _replayed_traffic(study: Study, *, has_all_requests: bool) -> ReplayedTraffic:
     """Return how much traffic was replayed, and how accurate its percentiles are.
 
-    ``kept``: all requests were kept in memory, so that percentiles are exact.
+    ``has_all_requests``: the result has a row for every request, so percentiles are exact.
     """
     drawn, cells = len(study.trace), study.cells
     sentences = []
@@ -243,7 +250,7 @@ def _replayed_traffic(study: Study, *, kept: bool) -> ReplayedTraffic:
             f"Replicas change {cells} at a time, with at most {cells - 1} more in a pool "
             "than targeted. Cells share no queue."
         )
-    within = 0.0 if kept else percentile_error(drawn)
+    within = 0.0 if has_all_requests else percentile_error(drawn)
     if within:
         sentences.append(
             f"Replayed as a stream, because {drawn:,} requests exceed the memory. "
@@ -255,7 +262,7 @@ def _replayed_traffic(study: Study, *, kept: bool) -> ReplayedTraffic:
 
 def rank_of(window: Window, traffic: Traffic) -> WindowRank | None:
     """Return how busy the window is by requests, among others; None if it is after the traffic."""
-    if window.ahead:
+    if window.after_traffic:
         return None
     requests = traffic.demand.total(EVERYTHING, REQUESTS, lambda key: True)
     return window_rank(requests, window.start_s, window.end_s, traffic.clock)
@@ -275,7 +282,7 @@ def short_history_warning(window: Window, traffic: Traffic) -> list[str]:
     A window whose whole demand is described by the scenario needs no history.
     """
     demand = traffic.demand
-    known_s = float(window.origins_s[0]) - demand.start_s
+    known_s = window.first_decision_s - demand.start_s
     if known_s >= RHYTHM_DAYS * DAY_S or window.duration_s <= known_s / 2:
         return []
     is_forecast = (
@@ -296,9 +303,10 @@ def unused_traffic_warning(window: Window, traffic: Traffic) -> list[str]:
     """
     measured = traffic.measured
     ends_s = [source.end_s for source in traffic.binned]
-    ends_s += [measured.start_s + float(measured.arrival_s[-1])] if len(measured) else []
+    if len(measured):
+        ends_s.append(measured.start_s + float(measured.arrival_s[-1]))
     unused_s = max(ends_s, default=0.0) - traffic.demand.end_s
-    if not window.ahead or unused_s < traffic.demand.bin_s:
+    if not window.after_traffic or unused_s < traffic.demand.bin_s:
         return []
     return [
         "The plan begins where the first traffic source ends. Other sources have "
@@ -335,7 +343,7 @@ def growth_note(window: Window) -> list[str]:
     """Return a note on whether the scenario's growth is used; [] if it states no growth."""
     if not window.growth:
         return []
-    if window.ahead:
+    if window.after_traffic:
         return [
             f"Planned for {window.growth.words} of the forecast: stated by "
             "traffic.growth, not observed."
@@ -374,7 +382,7 @@ def facts_at(hardware: Hardware, sizes: Sizes) -> tuple[Fact, ...]:
 
     A speed counts as measured only if the measurements cover the loads at which it was sized.
     """
-    speeds = {}  # by name and provenance of the profile
+    speeds = {}  # provenance at these sizes, by name and provenance of the profile
     for model_column, profile in hardware.profiles.items():
         if model_column in sizes.capacity:
             what = f"Speed of {profile.model} on {profile.tp} x {profile.gpu}"
@@ -383,7 +391,10 @@ def facts_at(hardware: Hardware, sizes: Sizes) -> tuple[Fact, ...]:
             if provenance != profile.provenance or (what, profile.provenance) not in speeds:
                 speeds[what, profile.provenance] = provenance
     # Other figures than speeds, and speeds that were not sized, keep their source.
-    return facts_of((what, speeds.get((what, own), own)) for what, own in hardware.provenance)
+    return facts_of(
+        (what, speeds.get((what, provenance), provenance))
+        for what, provenance in hardware.provenance
+    )
 
 
 def _sources_of_figures(study: Study, *, simulated: bool) -> tuple[Fact, ...]:

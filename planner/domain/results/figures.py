@@ -44,8 +44,8 @@ def note_of(run: PolicyRun) -> str:
     signal = run.signal_range
     if signal is None:
         return ""
-    always_more = signal.low > signal.out_above and not signal.asked_fewer
-    if signal.asked_more and not always_more:
+    always_above = signal.low > signal.out_above and not signal.asked_fewer
+    if signal.asked_more and not always_above:
         return ""
     low, high = _signal_text(signal, signal.low), _signal_text(signal, signal.high)
     span = f"at {low}" if low == high else f"between {low} and {high}"

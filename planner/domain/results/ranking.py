@@ -108,10 +108,12 @@ def compare(
         recommended = recommended_of(best, runs, chosen.choice, chosen.days, chosen.level)
         recommended = replace(recommended, equal_slo_saving=saving(best, base))
     better_static = warnings.static_beats_plan(by_name, _run_of_plan(by_name, best))
-    found = list(_policy_warnings(by_name, best, better_static, any_deployable=chosen is not None))
+    run_warnings = list(
+        _policy_warnings(by_name, best, better_static, any_deployable=chosen is not None)
+    )
     if baseline not in (None, base.name):
         label = lower_first(base.label)
-        found.append(f"{baseline} was not run, so savings count against {label}.")
+        run_warnings.append(f"{baseline} was not run, so savings count against {label}.")
     differences = [equal_slo(run, base) for run in runs]
     return PolicyComparison(
         runs=tuple(runs),
@@ -119,7 +121,7 @@ def compare(
         ranking=tuple(run.name for run in sorted(runs, key=_sort_key)),
         baseline=base.name,
         headline=_headline(by_name, recommended, base.name),
-        warnings=(*found, *left_out),
+        warnings=(*run_warnings, *left_out),
         flat_wins=bool(better_static),
         equal_slo=tuple(row for row in differences if row is not None),
         recommended=recommended,
@@ -170,9 +172,10 @@ def _baseline_run(by_name: dict[str, PolicyRun], stated: str | None) -> str:
     Otherwise it is the first of these that was: today's autoscaler, today's fleet, the static fleet
     sized on history, and the static fleet for the peak. If none was, it is the dearest policy.
     """
-    names = [stated, _autoscaler_of_today(by_name), TODAY, "flat-before", "flat-peak"]
-    dearest = max(by_name.values(), key=lambda run: run.summary.cost_usd).name
-    return next((name for name in names if name is not None and name in by_name), dearest)
+    for name in (stated, _autoscaler_of_today(by_name), TODAY, "flat-before", "flat-peak"):
+        if name is not None and name in by_name:
+            return name
+    return max(by_name.values(), key=lambda run: run.summary.cost_usd).name
 
 
 def _sort_key(run: PolicyRun) -> tuple[bool, float, float, int, str]:
@@ -249,8 +252,12 @@ def hours(value: float) -> str:
 
 
 def _autoscaler_of_today(policies: Iterable[str]) -> str | None:
-    """Return the key of today's autoscaler, labelled ``today``; None if ``policies`` lack it."""
-    return next((key for key in policies if key.partition(SEPARATOR)[2] == TODAY), None)
+    """Return the key of today's autoscaler, such as "hpa:today"; None if ``policies`` lack it."""
+    for key in policies:
+        _, _, label = key.partition(SEPARATOR)
+        if label == TODAY:
+            return key
+    return None
 
 
 def _autoscaler_sentences(
@@ -271,7 +278,8 @@ def _autoscaler_sentences(
     text = f"Your autoscaler ({today.traits.label}) costs {cost} and {_result(today)}."
     if recommended is today:
         return f"{text} It is the recommended policy."
-    extra = _usd_per_day(recommended) / _usd_per_day(today) - 1 if _usd_per_day(today) else 0.0
+    today_usd = _usd_per_day(today)
+    extra = _usd_per_day(recommended) / today_usd - 1 if today_usd else 0.0
     change = f" ({signed_percent(extra, 0)})" if abs(extra) >= NOTHING else ""
     cost = f"{_cost_per_day(recommended)}{change}"
     label = lower_first(recommended.label)

@@ -138,7 +138,7 @@ class StoredResult:
     @property
     def clock(self) -> str:
         """Return "utc", or "relative" for a trace without dates."""
-        return (self.window and self.window.clock) or "utc"
+        return self.window.clock if self.window and self.window.clock else "utc"
 
     @property
     def policies_in_order(self) -> dict[str, StoredPolicy]:
@@ -172,10 +172,12 @@ class StoredResult:
         if self.recommended_policy in policies:
             return self.recommended_policy
         ranking = [name for name in self.ranking if name in policies]
-        best_first = dict.fromkeys([*ranking, *policies])
+        best_first = list(dict.fromkeys([*ranking, *policies]))
+        following_plan = plan_policy([name for name in best_first if policies[name].asked])
+        if following_plan:
+            return following_plan
         deployable = [name for name in best_first if not traits_of(name).reads_future]
-        asked = [name for name in best_first if policies[name].asked]
-        return plan_policy(asked) or next(iter([*deployable, *best_first]), "")
+        return next(iter([*deployable, *best_first]), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,13 +94,13 @@ def series_table(
     """
     frames = []
     for series, mean, low, high in rows:
-        # The forecast begins where the history ends.
+        # The forecast begins where the history ends. NaN fills the other part of each column.
         before, after = np.full(series.bins, np.nan), np.full(len(mean), np.nan)
         columns = {
-            "actual": np.r_[series.values, after],
-            "mean": np.r_[before, mean],
-            "p10": np.r_[before, low],
-            "p90": np.r_[before, high],
+            "actual": np.concatenate([series.values, after]),
+            "mean": np.concatenate([before, mean]),
+            "p10": np.concatenate([before, low]),
+            "p90": np.concatenate([before, high]),
         }
         bin_starts = times(series.start_s, series.bin_s, series.bins + len(mean))
         frames.append(_series(series.key, bin_starts, unit=series.unit, **columns))

@@ -55,10 +55,11 @@ def _beats_plan(run: PolicyRun, planned: PolicyRun) -> bool:
         return False
     if planned.n_plus_1 and run.n_plus_1 is False:
         return False
+    if not planned.meets_slo:
+        return True
     usd, plan_usd = round(run.summary.cost_usd, 2), round(planned.summary.cost_usd, 2)
     # A plan that never changes is such a fleet itself, so it is not beaten at equal cost.
-    as_cheap = usd == plan_usd and not never_moves(planned)
-    return not planned.meets_slo or usd < plan_usd or as_cheap
+    return usd < plan_usd or (usd == plan_usd and not never_moves(planned))
 
 
 def no_spare(runs: Sequence[PolicyRun]) -> list[str]:
@@ -122,12 +123,13 @@ def plan_is_constant(planned: PolicyRun | None) -> list[str]:
 
 def misses(runs: Sequence[PolicyRun]) -> list[str]:
     """Return a sentence for each policy that misses an SLO target."""
-    missed_by_run = [(run, missed_tiers(run)) for run in runs]
-    return [
-        f"{run.label} misses {'; '.join(missed)}{_refused_starts_sentence(run)}."
-        for run, missed in missed_by_run
-        if missed
-    ]
+    sentences = []
+    for run in runs:
+        missed = missed_tiers(run)
+        if missed:
+            refused_starts = _refused_starts_sentence(run)
+            sentences.append(f"{run.label} misses {'; '.join(missed)}{refused_starts}.")
+    return sentences
 
 
 def missed_tiers(run: PolicyRun) -> list[str]:
@@ -137,12 +139,12 @@ def missed_tiers(run: PolicyRun) -> list[str]:
     """
     targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
     hours = run.summary.missed_hours if run.summary.duration_s >= 3600 else {}
-    return [
-        f"{tier}{f' in {hours[tier]:,} h' if hours.get(tier) else ''} "
-        f"({share:.2%}, target {100 * targets[tier]:.4g}%)"
-        for tier, share in run.summary.slo_attainment.items()
-        if share is not None and not run.summary.slo_met[tier]
-    ]
+    missed = []
+    for tier, share in run.summary.slo_attainment.items():
+        if share is not None and not run.summary.slo_met[tier]:
+            in_hours = f" in {hours[tier]:,} h" if hours.get(tier) else ""
+            missed.append(f"{tier}{in_hours} ({share:.2%}, target {100 * targets[tier]:.4g}%)")
+    return missed
 
 
 def _refused_starts_sentence(run: PolicyRun) -> str:
@@ -164,12 +166,16 @@ def losses(runs: Sequence[PolicyRun]) -> list[str]:
     labels: dict[str, list[str]] = {}  # of policies, by what they lost
     for run in runs:
         summary = run.summary
-        of = f"of {summary.arrived:,} requests"
-        lost = [f"rejected {n:,} {of}, because {why}" for why, n in summary.reject_reasons.items()]
-        if (without_reason := summary.rejected - sum(summary.reject_reasons.values())) > 0:
-            lost.append(f"rejected {without_reason:,} {of}")
+        of_all = f"of {summary.arrived:,} requests"
+        lost = [
+            f"rejected {count:,} {of_all}, because {reason}"
+            for reason, count in summary.reject_reasons.items()
+        ]
+        without_reason = summary.rejected - sum(summary.reject_reasons.values())
+        if without_reason > 0:
+            lost.append(f"rejected {without_reason:,} {of_all}")
         if summary.unfinished:
-            lost.append(f"left {summary.unfinished:,} {of} unfinished")
+            lost.append(f"left {summary.unfinished:,} {of_all} unfinished")
         for words in lost:
             labels.setdefault(words, []).append(run.label)
     return [f"{_policies_words(names, len(runs))} {words}." for words, names in labels.items()]

@@ -111,7 +111,7 @@ def _cheapest_fleet(
     Replicas are ``[periods, pools]``. If there is no plan, return None with a note that says why.
     """
     try:
-        return study.pools(plan_load(study.plan_input, load, progress).target), ()
+        return study.counts_by_pool(plan_load(study.plan_input, load, progress).target), ()
     except Infeasible as problem:
         return None, (f"No fleet could have served this demand: {problem}",)
 

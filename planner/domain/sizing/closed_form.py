@@ -44,12 +44,13 @@ def closed_rps(
     limit still includes the wait at a single replica, so that rate is too low. If prefixes are
     cached, cached tokens in ``shared`` need no prefill.
     """
-    alone, large = _pool_calls(hardware, m, g, lengths, shared)
+    alone_calls, large_calls = _pool_calls(hardware, m, g, lengths, shared)
     try:
-        rates = [min(starmap(_pool_rps, calls), default=np.nan) for calls in (alone, large)]
+        alone_rps = min(starmap(_pool_rps, alone_calls), default=np.nan)
+        large_pool_rps = min(starmap(_pool_rps, large_calls), default=np.nan)
     except SimulationError:
         return np.full(2, np.nan)
-    return np.array(rates)
+    return np.array([alone_rps, large_pool_rps])
 
 
 def _pool_calls(
@@ -76,14 +77,15 @@ def closed_factors(before: FloatArray, after: FloatArray) -> FloatArray:
     of ``closed_rps``. A factor is 1 if ``before`` is unknown, and 0 if ``after`` has no rate. If
     the rate of a large pool is unknown, it changes as that of a single replica.
     """
-    of_one, of_large = after / before
-    of_large = np.where(np.isnan(before[1]), of_one, of_large)
-    known = np.isfinite(before[0])
-    of_one = np.where(known, np.nan_to_num(of_one), 1.0)[..., None]
-    of_large = np.where(known, np.nan_to_num(of_large), 1.0)[..., None]
+    alone, large_pool = after / before
+    alone_before, large_pool_before = before
+    large_pool = np.where(np.isnan(large_pool_before), alone, large_pool)
+    known = np.isfinite(alone_before)
+    alone = np.where(known, np.nan_to_num(alone), 1.0)[..., None]
+    large_pool = np.where(known, np.nan_to_num(large_pool), 1.0)[..., None]
     # The larger the pool, the nearer its factor to that of a large pool.
-    size = np.arange(1, MAX_INSTANCES + 1)
-    return np.asarray(of_large + (of_one - of_large) / size, np.float64)
+    replicas = np.arange(1, MAX_INSTANCES + 1)
+    return np.asarray(large_pool + (alone - large_pool) / replicas, np.float64)
 
 
 def closed_rates(

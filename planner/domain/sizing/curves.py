@@ -43,18 +43,18 @@ class SizedPool:
     @property
     def alone(self) -> tuple[str, Capacity]:
         """Return (name of the tier that limits a single replica most, its capacity there)."""
-        tier = next(tier for tier, curve in self.curves if curve is self.set_by)
-        return tier.name, self.set_by.alone
+        tier = next(tier for tier, curve in self.curves if curve is self.strictest_curve)
+        return tier.name, self.strictest_curve.alone
 
     @property
-    def set_by(self) -> PoolCurve:
+    def strictest_curve(self) -> PoolCurve:
         """Return the curve of the tier that limits a single replica most."""
         return min((curve for _, curve in self.curves), key=lambda curve: curve.alone.input_tps)
 
     def planned_tps(self, max_instances: int) -> FloatArray:
         """Return the input tokens/s that plans count on, for pools of 1 to ``max_instances``.
 
-        They are the lowest of all tiers. See ``PoolCurve.planned_tps``.
+        They are the lowest of all tiers.
         """
         return np.asarray(
             np.min([curve.planned_tps(max_instances) for _, curve in self.curves], axis=0)
@@ -242,5 +242,6 @@ def max_instances(hardware: Hardware, m: int, g: int) -> int:
 
     The result is between 1 and ``MAX_INSTANCES``, the length of a curve.
     """
-    types = hardware.capacity_gpus[:, hardware.types[g]] // hardware.profiles[m, g].tp
-    return int(np.clip(np.minimum(types, hardware.maximum[m, :, g]).max(), 1, MAX_INSTANCES))
+    by_gpus = hardware.capacity_gpus[:, hardware.types[g]] // hardware.profiles[m, g].tp
+    by_region = np.minimum(by_gpus, hardware.maximum[m, :, g])
+    return int(np.clip(by_region.max(), 1, MAX_INSTANCES))

@@ -4,6 +4,7 @@ See docs/sizing.md. bench/sizing.py writes these figures.
 """
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 
 BASIS = "180 random cases, each compared with 100,000 requests of other seeds"
@@ -51,5 +52,7 @@ def latency_errors(load: float) -> tuple[SizeError, Bias]:
 
     ``load`` is a share of the saturated rate.
     """
-    _, loads, error, bias = next(row for row in CLOSED_FORMS if load <= row[0])
-    return SizeError(LATENCIES, *error, loads, LATENCY_BASIS), Bias(*bias, loads)
+    highest_loads = [highest_load for highest_load, _, _, _ in CLOSED_FORMS]
+    row = bisect_left(highest_loads, load)  # the first row up to a load that is high enough
+    _, loads, (median, p95), (ttft, tbt) = CLOSED_FORMS[row]
+    return SizeError(LATENCIES, median, p95, loads, LATENCY_BASIS), Bias(ttft, tbt, loads)

@@ -55,7 +55,9 @@ class Sizes:
         index (model, GPU column).
         """
         _, single_replica = self.capacity[model_column]
-        simulated = self.pools[model_column].set_by.points if model_column in self.pools else ()
+        simulated = (
+            self.pools[model_column].strictest_curve.points if model_column in self.pools else ()
+        )
         return max(single_replica.outside, *(pool.outside for pool in simulated), 0.0)
 
     def at_period(self, period: int) -> Sizes:
@@ -63,22 +65,23 @@ class Sizes:
         chosen = 0 if self.of_period is None else int(self.of_period[period])
         return self.later[chosen - 1] if chosen else self
 
-    def times(self, factor: FloatArray) -> Sizes:
+    def scaled(self, factor: FloatArray) -> Sizes:
         """Return the sizes with every capacity multiplied by its factor.
 
         Factors are ``[model, GPU column]``, or ``[model, GPU column, N]`` by the size of a pool. If
         the capacity per replica would then fall with the size, that of smaller pools is lowered.
         """
-        n = np.arange(1, self.pool_tps.shape[-1] + 1)
-        per_instance = self.pool_tps * (factor if factor.ndim > 2 else factor[:, :, None]) / n
+        replicas = np.arange(1, self.pool_tps.shape[-1] + 1)
+        factor_by_size = factor if factor.ndim > 2 else factor[:, :, None]
+        tps_per_replica = self.pool_tps * factor_by_size / replicas
         # The running minimum from the largest pool down keeps it rising with the size.
-        rising = np.minimum.accumulate(per_instance[..., ::-1], axis=-1)[..., ::-1]
-        pool_tps = n * rising
+        rising = np.minimum.accumulate(tps_per_replica[..., ::-1], axis=-1)[..., ::-1]
+        pool_tps = replicas * rising
         return replace(
             self,
             theta_tps=in_large_pools(pool_tps),
             pool_tps=pool_tps,
-            later=tuple(sizes.times(factor) for sizes in self.later),
+            later=tuple(sizes.scaled(factor) for sizes in self.later),
         )
 
 
@@ -97,16 +100,16 @@ def size(
     A GPU column that cannot meet a tier at any rate is omitted, with a note. Raises ScenarioError
     if no columns are left on which a model can prefill and decode.
     """
-    pools: dict[At, SizedPool] = {}
+    pools: dict[At, SizedPool] = {}  # by (model, GPU column)
     problems: dict[At, str] = {}  # why pools are omitted
-    first_alike = _first_alike(hardware)
-    for done, (at, first) in enumerate(first_alike.items()):
-        if first != at:
+    same_speed = _first_of_same_speed(hardware)
+    for done, (at, first) in enumerate(same_speed.items()):
+        if first != at:  # sized before, unless it was omitted
             if first in pools:
                 pools[at] = pools[first]
             continue
         m, g = at
-        progress(done / len(first_alike), f"Sizing {_words_of(hardware, at)}")
+        progress(done / len(same_speed), f"Sizing {_words_of(hardware, at)}")
         bursts = burstiness[m] if burstiness else 1.0
         prompts = shared[m] if shared else None
         try:
@@ -117,7 +120,7 @@ def size(
             problems[at] = str(problem)
     pool_tps = np.zeros((len(hardware.models), len(hardware.gpus), MAX_INSTANCES))
     for at, pool in pools.items():
-        pool_tps[at] = pool.planned_tps(max_instances(hardware, *first_alike[at]))
+        pool_tps[at] = pool.planned_tps(max_instances(hardware, *same_speed[at]))
     theta_tps = in_large_pools(pool_tps)
     _check_served(hardware, theta_tps, problems)
     alone = {at: pool.alone for at, pool in pools.items()}
@@ -125,10 +128,10 @@ def size(
     return Sizes(theta_tps, pool_tps, alone, tuple(notes), pools)
 
 
-def _first_alike(hardware: Hardware) -> dict[At, At]:
-    """Return for each pool the first one with its profile and role, which is sized for both.
+def _first_of_same_speed(hardware: Hardware) -> dict[At, At]:
+    """Return for each (model, GPU column) the first one with the same profile and role.
 
-    Spot replicas have the same speed as owned ones.
+    Spot replicas have the same speed as owned ones, so one size serves for both.
     """
     first_of: dict[tuple[int, int, str], At] = {}
     return {
@@ -139,7 +142,8 @@ def _first_alike(hardware: Hardware) -> dict[At, At]:
 
 def _words_of(hardware: Hardware, at: At) -> str:
     """Return a pool in words, such as "llama-3.1-8b on H100"."""
-    return f"{hardware.models[at[0]].name} on {hardware.columns[at[1]].label}"
+    m, g = at
+    return f"{hardware.models[m].name} on {hardware.columns[g].label}"
 
 
 def _check_served(hardware: Hardware, theta_tps: FloatArray, problems: dict[At, str]) -> None:
@@ -163,27 +167,27 @@ def size_over_time(hardware: Hardware, known: KnownLengths, seed: int, progress:
     earlier sizes, with a note. Raises ScenarioError if this happens at the first decision.
     """
     samples = len(known.samples)
-    found: list[Sizes] = []
+    sizes: list[Sizes] = []
     notes: list[str] = []
-    index_of_sample = []  # in ``found``
+    index_of_sample = []  # in ``sizes``
     for s, lengths in enumerate(known.samples):
         shared = known.shared[s] if known.shared else ()
         step = part(progress, s / samples, (s + 1) / samples)
         try:
-            found.append(size(hardware, lengths, seed, step, known.arrivals, shared))
+            sizes.append(size(hardware, lengths, seed, step, known.arrivals, shared))
         except ScenarioError as problem:
-            if not found:
+            if not sizes:
                 raise
             notes.append(
                 f"Sizes do not follow the lengths of requests, because with them: {problem}"
             )
-        index_of_sample.append(len(found) - 1)
-    if len(found) > 1:
+        index_of_sample.append(len(sizes) - 1)
+    if len(sizes) > 1:
         notes.append(
             "Request lengths drift in this window. Each scaling decision uses past lengths, "
-            f"with {len(found)} sets of sizes."
+            f"with {len(sizes)} sets of sizes."
         )
-    first, *later = found
+    first, *later = sizes
     of_period = np.array(index_of_sample, np.int64)[known.sample_of_period]
     return replace(first, notes=(*first.notes, *notes), later=tuple(later), of_period=of_period)
 

@@ -3,6 +3,7 @@
 A division (split) has some GPUs for attention, and the others for the experts (FFN).
 """
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -101,7 +102,9 @@ def _splits_with_sizes(
     model, gpu, stated = hardware.models[m], hardware.gpus[g], section.attention_ffn
     assert stated is not None
     pool = pool_shape(hardware, m, g)
-    limit = _limit_of(tier, pool.role)
+    # The limits of the role: TTFT for prefill, else TPOT.
+    limit = replace(role_tier(tier, pool.role), e2e_s=None)
+    limit = replace(limit, tbt_s=None) if pool.role == "prefill" else replace(limit, ttft_s=None)
     rows: list[tuple[SplitSize, Profile | None]] = []
     for attention in _attention_gpus(stated, section.tp):
         ffn = stated.attention + stated.ffn - attention
@@ -126,17 +129,11 @@ def _splits_with_sizes(
     return rows
 
 
-def _limit_of(tier: Tier, role: str) -> Tier:
-    """Return the tier's limits on replicas of a role: TTFT on prefill replicas, else TBT."""
-    limit = replace(role_tier(tier, role), e2e_s=None)
-    return replace(limit, tbt_s=None) if role == "prefill" else replace(limit, ttft_s=None)
-
-
 def _attention_gpus(stated: AttentionFfn, tp: int) -> list[int]:
     """Return the numbers of GPUs for attention to try: multiples of ``tp``, and the stated one.
 
     Of more than ``MOST_SPLITS`` multiples, take equally spaced ones.
     """
     choices = list(range(tp, stated.attention + stated.ffn, tp))
-    stride = -(-len(choices) // MOST_SPLITS)
-    return sorted({*choices[::stride], stated.attention})
+    every = math.ceil(len(choices) / MOST_SPLITS)
+    return sorted({*choices[::every], stated.attention})

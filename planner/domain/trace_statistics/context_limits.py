@@ -35,26 +35,23 @@ def requests_beyond_context(
 
     ``contexts`` maps a label of the trace to (name of the model, its context in tokens).
     """
-    least = min(context for _, context in contexts.values())
-    if longest_request(store_dir) <= least:
+    shortest_context = min(context for _, context in contexts.values())
+    if longest_request(store_dir) <= shortest_context:
         return ()
-    counted = _long_requests(store_dir, least, by_label=EVERY_LABEL not in contexts)
-    found = []
-    for name, (model, context) in contexts.items():
-        beyond = counted.filter(pl.col("label") == name, pl.col("total") > context)
-        if beyond.height:
-            requests, longest = int(beyond["len"].sum()), max(beyond["total"].to_list())
-            found.append(BeyondContext(name, model, context, requests, longest))
-    return tuple(sorted(found, key=lambda row: -row.requests))
-
-
-def _long_requests(store_dir: Path | str, least: int, *, by_label: bool) -> pl.DataFrame:
-    """Return how many requests (``len``) exceed ``least`` tokens, by label and ``total`` tokens."""
     _, requests = scan_requests(store_dir)
+    by_label = EVERY_LABEL not in contexts
     label = pl.col("model").fill_null("") if by_label else pl.lit(EVERY_LABEL)
     long = requests.select(TOTAL.alias("total"), label.alias("label"))
-    long = long.filter(pl.col("total") > least)
-    return long.group_by("label", "total").len().collect(engine="streaming")
+    long = long.filter(pl.col("total") > shortest_context)
+    # Numbers of requests (``len``) by label and tokens.
+    counts = long.group_by("label", "total").len().collect(engine="streaming")
+    rows = []
+    for name, (model, context) in contexts.items():
+        beyond = counts.filter(pl.col("label") == name, pl.col("total") > context)
+        if beyond.height:
+            count, longest = int(beyond["len"].sum()), max(beyond["total"].to_list())
+            rows.append(BeyondContext(name, model, context, count, longest))
+    return tuple(sorted(rows, key=lambda row: -row.requests))
 
 
 @lru_cache(maxsize=KEPT)  # a stored trace does not change
@@ -75,9 +72,9 @@ def repeated_blocks(store_dir: Path | str) -> float:
     if "hash_ids" not in requests.collect_schema().names():
         return _repeated_in_sessions(requests.head(MOST_COUNTED))
     blocks = requests.select("hash_ids").head(MOST_COUNTED).select(pl.col("hash_ids").explode())
-    known = blocks.drop_nulls().select(pl.len().alias("all"), pl.col("hash_ids").n_unique())
-    every, distinct = known.collect(engine="streaming").row(0)
-    return 1 - distinct / every if every else 0.0
+    counts = blocks.drop_nulls().select(pl.len().alias("all"), pl.col("hash_ids").n_unique())
+    total, distinct = counts.collect(engine="streaming").row(0)
+    return 1 - distinct / total if total else 0.0
 
 
 def _repeated_in_sessions(requests: pl.LazyFrame) -> float:
@@ -86,6 +83,7 @@ def _repeated_in_sessions(requests: pl.LazyFrame) -> float:
     if session is None:
         return 0.0
     tokens = requests.select("input_tokens").collect()["input_tokens"].to_numpy().astype(np.int64)
-    before = previous_turns(session)
-    earlier = np.where(before >= 0, tokens[before], 0)
-    return float(np.where(earlier <= tokens, earlier, 0).sum() / max(1, tokens.sum()))
+    before = previous_turns(session)  # index of the session's previous request; negative: none
+    previous_tokens = np.where(before >= 0, tokens[before], 0)
+    repeated = np.where(previous_tokens <= tokens, previous_tokens, 0)
+    return float(repeated.sum() / max(1, tokens.sum()))

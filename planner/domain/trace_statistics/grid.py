@@ -146,6 +146,7 @@ def merge_bins(columns: Sequence[DemandColumns]) -> Sequence[DemandColumns]:
     A merged bin with a gap is a gap. Before and after its own bins, a series counts as 0.
     """
     start_s, bin_s, first_bins, bins = _common_bins(columns)
+    # Number of bins to merge into one.
     factor = ceil(bins * len(columns) / MAX_DEMAND_CELLS)
     if factor == 1:
         return columns
@@ -156,7 +157,7 @@ def merge_bins(columns: Sequence[DemandColumns]) -> Sequence[DemandColumns]:
     for first_bin, series in zip(first_bins, columns, strict=True):
         # Fill the first and the last merged bin with zeros.
         before = first_bin % factor
-        after = -(before + len(series.requests)) % factor
+        after = -(before + len(series.requests)) % factor  # up to a multiple of ``factor``
         sums = {}
         for field in AMOUNTS:
             values = getattr(series, field)

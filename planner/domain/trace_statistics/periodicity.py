@@ -70,7 +70,7 @@ def rhythm(values: FloatArray, start_s: float, bin_s: float, clock: str) -> Rhyt
     compared_s, day, week = day_and_week(values, bin_s)
     amount, seconds = _by_hour_of_week(values, start_s, bin_s, clock)
     by_hour = _rates(amount.sum(axis=0), seconds.sum(axis=0))
-    known_hours = [(rate, h) for h, rate in enumerate(by_hour) if rate is not None]
+    known_hours = [(rate, hour) for hour, rate in enumerate(by_hour) if rate is not None]
     high = low = peak_hour = trough_hour = None
     if len(known_hours) == 24:
         (high, peak_hour), (low, trough_hour) = max(known_hours), min(known_hours)
@@ -113,8 +113,10 @@ def _weekend_to_weekday(amount: FloatArray, seconds: FloatArray) -> float | None
 
 def _rates(amount: FloatArray, seconds: FloatArray) -> tuple[float | None, ...]:
     """Return ``amount`` per second of ``seconds``, item by item; None for no seconds."""
-    pairs = zip(np.atleast_1d(amount).tolist(), np.atleast_1d(seconds).tolist(), strict=True)
-    return tuple(total / time if time else None for total, time in pairs)
+    amounts, times_s = np.atleast_1d(amount).tolist(), np.atleast_1d(seconds).tolist()
+    return tuple(
+        total / time_s if time_s else None for total, time_s in zip(amounts, times_s, strict=True)
+    )
 
 
 def burstiness(values: FloatArray, bin_s: float) -> list[Burstiness]:
@@ -123,7 +125,8 @@ def burstiness(values: FloatArray, bin_s: float) -> list[Burstiness]:
     Widths that are not a whole number of bins, or have too few bins, are left out.
     """
     rows = []
-    for width_s in (bin_s, *(scale for scale in SCALES_S if scale > bin_s)):
+    wider_s = [scale_s for scale_s in SCALES_S if scale_s > bin_s]
+    for width_s in (bin_s, *wider_s):
         factor = round(width_s / bin_s)
         if abs(factor * bin_s - width_s) > 1e-6 * width_s:
             continue
@@ -157,10 +160,11 @@ def _variance_over_mean(sums: FloatArray, bins: int) -> float | None:
     """
     if bins < LEAST_BINS or len(sums) < bins:
         return None
-    spans = sums[: len(sums) // bins * bins].reshape(-1, bins)
-    spans = spans[~np.isnan(spans).any(axis=1)]
-    means = float(spans.mean(axis=1).sum()) if len(spans) else 0.0
-    return float(spans.var(axis=1, ddof=1).sum()) / means if means else None
+    spans = sums[: len(sums) // bins * bins].reshape(-1, bins)  # [span, bin]
+    spans = spans[~np.isnan(spans).any(axis=1)]  # without gaps
+    sum_of_means = float(spans.mean(axis=1).sum()) if len(spans) else 0.0
+    sum_of_variances = float(spans.var(axis=1, ddof=1).sum())
+    return sum_of_variances / sum_of_means if sum_of_means else None
 
 
 def fine_counts(store: Path, span_s: float) -> tuple[FloatArray, float]:
@@ -170,7 +174,7 @@ def fine_counts(store: Path, span_s: float) -> tuple[FloatArray, float]:
     is the narrowest of ``SCALES_S`` with few enough bins for ``span_s``, the length of the trace.
     """
     report, scan = scan_requests(store)
-    # Three requests in 54 years say nothing about seconds.
+    # Few requests over a long time say nothing about seconds, so bins are limited by requests, too.
     max_bins = min(MAX_FINE, max(ENOUGH_FINE, SPARSE * (report.requests or 0)))
     width = next((scale for scale in SCALES_S if span_s / scale <= max_bins), SCALES_S[-1])
     table = (

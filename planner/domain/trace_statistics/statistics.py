@@ -128,14 +128,14 @@ def _all_lost_bins(grid: Grid, total_outages: tuple[Outage, ...]) -> list[LostBi
     requests come first.
     """
     in_total = outage_mask(total_outages, grid.bins)
-    single: list[LostBins] = []
+    of_series: list[LostBins] = []
     if len(grid.names) > 1:
         amounts = np.where(in_total | ~grid.present, np.nan, grid.amounts[grid.unit])
         for row in np.flatnonzero(may_have_outages(amounts)):
             outages = find_outages(amounts[row], grid.bin_s)
-            single += [_lost_bins_of(grid, grid.names[row], outage) for outage in outages]
-    single.sort(key=lambda outage: -outage.missing)
-    return [_lost_bins_of(grid, "all", outage) for outage in total_outages] + single
+            of_series += [_lost_bins_of(grid, grid.names[row], outage) for outage in outages]
+    of_series.sort(key=lambda outage: -outage.missing)
+    return [_lost_bins_of(grid, "all", outage) for outage in total_outages] + of_series
 
 
 def _lost_bins_of(grid: Grid, series: str, outage: Outage) -> LostBins:
@@ -296,9 +296,10 @@ def _sums_per_day(values: FloatArray | BoolArray, day_of_bin: IntArray) -> Float
 
 def _covering_series(grid: Grid, day_of_bin: IntArray) -> IntArray:
     """Return the number of series that cover most of each day, ``[days]``."""
-    first_bins = np.searchsorted(day_of_bin, np.arange(day_of_bin[-1] + 1))
+    first_bins = np.searchsorted(day_of_bin, np.arange(day_of_bin[-1] + 1))  # of each day
     present_bins = np.add.reduceat(grid.present, first_bins, axis=1, dtype=np.int64)
-    return np.asarray((present_bins * grid.bin_s / DAY_S >= COVERED).sum(axis=0))
+    present_share = present_bins * grid.bin_s / DAY_S  # [series, day]
+    return np.asarray((present_share >= COVERED).sum(axis=0))
 
 
 def _rank_of_day(amount: float | None, amounts: FloatArray) -> tuple[int | None, float | None]:
@@ -381,16 +382,16 @@ def _by_label(
 
     ``count[i]`` requests of series number ``series[i]`` have ``tokens[i]`` tokens each.
     """
-    names, label_of = np.unique(label_of_series, return_inverse=True)
-    label = label_of[series]  # of each row
-    largest = np.argsort(-np.bincount(label, count), kind="stable")[:LISTED]
+    names, label_index_of_series = np.unique(label_of_series, return_inverse=True)
+    label_of_row = label_index_of_series[series]
+    largest_first = np.argsort(-np.bincount(label_of_row, count), kind="stable")
     lengths = []
-    for i in largest.tolist():
-        rows = label == i
-        distinct, index = np.unique(tokens[rows], return_inverse=True)
+    for label in largest_first[:LISTED].tolist():
+        rows = label_of_row == label
+        distinct_tokens, index = np.unique(tokens[rows], return_inverse=True)
         requests = np.bincount(index, count[rows]).astype(np.float64)
-        name = str(names[i])
-        lengths.append(length_distribution(field, by, name, distinct.astype(float), requests))
+        name, distinct_tokens = str(names[label]), distinct_tokens.astype(float)
+        lengths.append(length_distribution(field, by, name, distinct_tokens, requests))
     return lengths
 
 
@@ -407,7 +408,9 @@ def length_distribution(
     variance = float(np.average((tokens - mean) ** 2, weights=count))
     needed = np.array([0.5, 0.95, 0.99, *LEVELS]) * total  # requests
     needed = np.ceil(needed - 1e-9).clip(1)  # 1e-9: against rounding errors
-    p50, p95, p99, *quantiles = tokens[np.searchsorted(np.cumsum(count), needed)].tolist()
+    # The first length up to which there are enough requests.
+    index = np.searchsorted(np.cumsum(count), needed)
+    p50, p95, p99, *quantiles = tokens[index].tolist()
     return Lengths(
         field, by, label, total, mean, cv=variance**0.5 / mean if mean else None,
         p50=p50, p95=p95, p99=p99, most=float(tokens[-1]), quantiles=tuple(quantiles),
@@ -423,11 +426,13 @@ def mean_lengths(grid: Grid) -> list[Lengths]:
         return []
     means = []
     for field in LENGTH_FIELDS.values():
-        if field in grid.amounts:
-            means += [
-                _mean(grid, field, by, label, rows) for by, label, rows in grid.groups(LISTED)
-            ]
-    return [mean for mean in means if mean is not None]
+        if field not in grid.amounts:
+            continue
+        for by, label, rows in grid.groups(LISTED):
+            mean = _mean(grid, field, by, label, rows)
+            if mean is not None:
+                means.append(mean)
+    return means
 
 
 def _mean(grid: Grid, field: str, by: str, label: str, rows: np.ndarray) -> Lengths | None:

@@ -28,7 +28,7 @@ def volumes(grid: Grid, lost: BoolArray, utility: Utility) -> list[Volume]:
     """Return the traffic of the whole trace, then of the largest ``LISTED`` labels of each kind.
 
     Sums are those of the file. Rates leave out the bins that are ``lost [bins]``: not real demand.
-    ``utility`` is the result of ``utilities``.
+    ``utility`` has (sum of utility, number of requests with one) by (kind, label).
     """
     series_sums = {field: np.nansum(values, axis=1) for field, values in grid.amounts.items()}
     return [
@@ -92,8 +92,11 @@ def cells(grid: Grid) -> list[Cell]:
     for model, region, tier, amount in zip(models, regions, tiers, amounts, strict=True):
         by_cell[model, region, tier] += amount
     total = sum(amounts)
-    largest = sorted(by_cell.items(), key=lambda item: -item[1])[:MAX_CELLS]
-    return [Cell(*cell, amount, amount / total if total else 0.0) for cell, amount in largest]
+    largest = sorted(by_cell, key=lambda cell: -by_cell[cell])[:MAX_CELLS]
+    return [
+        Cell(*cell, amount=by_cell[cell], share=by_cell[cell] / total if total else 0.0)
+        for cell in largest
+    ]
 
 
 def imbalance(grid: Grid, by: str) -> Imbalance | None:
@@ -137,8 +140,9 @@ def utilities(store: Path, by: Sequence[str]) -> Utility:
 def chart_rates(grid: Grid, lost: BoolArray) -> pl.DataFrame:
     """Return a table of amounts over time: of the total, the largest labels, and the others.
 
-    Its columns are as in ``Characterisation.rates``. Bins are merged into as many intervals as a
-    chart can show. Bins that are ``lost [bins]`` are gaps.
+    There is a row per label and interval: by (kind), label, place (rank by amount), start_s,
+    seconds, and the amounts. Bins are merged into as many intervals as a chart can show. Bins that
+    are ``lost [bins]`` are gaps.
     """
     starts = np.arange(0, grid.bins, _bins_per_interval(grid.bins, grid.bin_s))
     width = np.diff(np.append(starts, grid.bins))
@@ -170,15 +174,15 @@ def _interval_sums(values: FloatArray, starts: IntArray, width: IntArray) -> Flo
 
 def _bins_per_interval(bins: int, bin_s: float) -> int:
     """Return how many bins to merge, so that a chart has at most ``CHART_BINS`` intervals."""
-    least = max(1, ceil(bins / CHART_BINS))
+    fewest = max(1, ceil(bins / CHART_BINS))
     # A day should have whole intervals, or an interval whole days: other widths would draw waves
     # that are not in the data.
-    per_day = round(DAY_S / bin_s)
-    if least == 1 or abs(per_day * bin_s - DAY_S) > 1e-6 * DAY_S:
-        return least
-    if least > per_day:
-        return ceil(least / per_day) * per_day
-    return next(count for count in range(least, per_day + 1) if per_day % count == 0)
+    bins_per_day = round(DAY_S / bin_s)
+    if fewest == 1 or abs(bins_per_day * bin_s - DAY_S) > 1e-6 * DAY_S:
+        return fewest
+    if fewest > bins_per_day:
+        return ceil(fewest / bins_per_day) * bins_per_day
+    return next(count for count in range(fewest, bins_per_day + 1) if bins_per_day % count == 0)
 
 
 def _chart_lines(grid: Grid, by: str) -> list[tuple[str, np.ndarray]]:
@@ -188,9 +192,9 @@ def _chart_lines(grid: Grid, by: str) -> list[tuple[str, np.ndarray]]:
     """
     if by == "all":
         return [("all", np.arange(len(grid.names)))]
-    names, codes = grid.codes(by)
-    single = len(names) if len(names) <= LINES else LINES - 1
-    lines = [(name, np.flatnonzero(codes == code)) for code, name in enumerate(names[:single])]
-    if single < len(names):
-        lines.append((f"{len(names) - single} {OTHERS}", np.flatnonzero(codes >= single)))
+    names, codes = grid.codes(by)  # largest labels first
+    shown = len(names) if len(names) <= LINES else LINES - 1  # labels with a line of their own
+    lines = [(name, np.flatnonzero(codes == code)) for code, name in enumerate(names[:shown])]
+    if shown < len(names):
+        lines.append((f"{len(names) - shown} {OTHERS}", np.flatnonzero(codes >= shown)))
     return lines

@@ -138,12 +138,15 @@ class BinnedSource:
         ``edge_s`` is in epoch s. ``template`` has the scenario's names of models, regions and
         tiers. A bin is a gap (NaN) if any of the source's shorter bins within it is missing.
         """
-        pairs = np.argwhere(self.weights > 0)  # pairs of region and tier
-        weight = self.weights[tuple(pairs.T)][:, None]
+        region, tier = np.nonzero(self.weights > 0)  # indices of the pairs with traffic
+        weight = self.weights[region, tier][:, None]
         model = template.models[self.model]
         requests, (input_tokens, output_tokens) = self.requests(), self.tokens()
         return Demand(
-            keys=tuple(SeriesKey(model, template.regions[r], template.tiers[t]) for r, t in pairs),
+            keys=tuple(
+                SeriesKey(model, template.regions[r], template.tiers[t])
+                for r, t in zip(region, tier, strict=True)
+            ),
             start_s=edge_s,
             bin_s=bin_s,
             requests=weight * self._in_wider_bins(requests, edge_s, bin_s, bins),
@@ -159,12 +162,13 @@ class BinnedSource:
         A wider bin with a missing value is NaN.
         """
         columns = self.columns
-        first = (columns.start_s - edge_s) / bin_s
-        bin_of = np.floor(first + np.arange(len(values)) * columns.bin_s / bin_s + 1e-9)
-        inside = (bin_of >= 0) & (bin_of < bins)
-        wider_bin, values = bin_of[inside].astype(np.int64), values[inside]
+        # The wider bin of each value. 1e-9 is more than the rounding error.
+        offset = (columns.start_s - edge_s) / bin_s
+        wider_bin = np.floor(offset + np.arange(len(values)) * columns.bin_s / bin_s + 1e-9)
+        inside = (wider_bin >= 0) & (wider_bin < bins)
+        wider_bin, values = wider_bin[inside].astype(np.int64), values[inside]
         total = np.bincount(wider_bin, np.nan_to_num(values), minlength=bins)
-        known = np.bincount(wider_bin, ~np.isnan(values), minlength=bins)
+        known = np.bincount(wider_bin, ~np.isnan(values), minlength=bins)  # number of values
         return np.where(known >= round(bin_s / columns.bin_s), total, np.nan)
 
     def expected_requests(self, start_s: float, end_s: float) -> float:
@@ -310,8 +314,9 @@ def with_shorter_bins(columns: DemandColumns, bin_s: float) -> DemandColumns:
     counted = [values for values in amounts.values() if not np.isnan(values).all()]
     divider = counted[0] if counted else columns.requests
     shares = _shares_of_parts(divider, parts)
-    cut = {name: (values[:, None] * shares).ravel() for name, values in amounts.items()}
-    return replace(columns, bin_s=columns.bin_s / parts, **cut)
+    # Each bin times its shares, [bins, parts], in order of time.
+    shorter = {name: (values[:, None] * shares).ravel() for name, values in amounts.items()}
+    return replace(columns, bin_s=columns.bin_s / parts, **shorter)
 
 
 def _mean_per_request(tokens: FloatArray, requests: FloatArray) -> float:
@@ -328,8 +333,10 @@ def _shares_of_parts(totals: FloatArray, parts: int) -> FloatArray:
     NaN is a gap, whose shares are equal. If all totals are whole numbers, so are their parts.
     """
     known = np.nan_to_num(totals)[:, None]
-    before, after = np.r_[totals[:1], totals[:-1]], np.r_[totals[1:], totals[-1:]]
-    s = np.arange(parts + 1) / parts  # edges of the parts, in bins
+    # The neighbours of each bin; the first and the last bin are their own.
+    before = np.concatenate([totals[:1], totals[:-1]])
+    after = np.concatenate([totals[1:], totals[-1:]])
+    s = np.arange(parts + 1) / parts  # edges of the parts, as a share of the bin
     # Cubic Hermite piece: the count since the bin's begin, from 0 to the total, with these slopes.
     since_begin = (
         known * (3 * s**2 - 2 * s**3)
@@ -344,13 +351,9 @@ def _shares_of_parts(totals: FloatArray, parts: int) -> FloatArray:
 def _slope_to(neighbour: FloatArray, known: FloatArray) -> FloatArray:
     """Return the slope at the edge between each bin and its ``neighbour [bins]``, ``[bins, 1]``.
 
-    ``known [bins, 1]`` are the amounts, 0 in a gap. The first and last bin, and one beside a gap,
-    continue at their own rate.
+    ``known [bins, 1]`` are the amounts, 0 in a gap. A bin beside a gap continues at its own rate.
     """
     neighbour = neighbour[:, None]
-    return _harmonic_mean(known, np.where(np.isnan(neighbour), known, neighbour))
-
-
-def _harmonic_mean(one: FloatArray, other: FloatArray) -> FloatArray:
-    """Return the harmonic mean of two amounts >= 0, element by element; 0 if one of them is 0."""
-    return 2 * ratio(one * other, one + other, 0.0)
+    neighbour = np.where(np.isnan(neighbour), known, neighbour)
+    # The harmonic mean of both amounts; 0 if one of them is 0.
+    return 2 * ratio(known * neighbour, known + neighbour, 0.0)

@@ -26,30 +26,34 @@ def with_times_requests(
     if not len(trace):
         return trace
     groups = Groups.of(trace.session, len(trace))
-    begins_s = trace.arrival_s[groups.begins]
-    drawn = np.flatnonzero(rng.random(len(begins_s)) < factor % 1.0)
+    begins_s = trace.arrival_s[groups.first_requests]
+    drawn_groups = np.flatnonzero(rng.random(len(begins_s)) < factor % 1.0)
     if factor < 1.0:
-        return _copy_groups(trace, groups, drawn, begins_s[drawn])
+        return _copy_groups(trace, groups, drawn_groups, begins_s[drawn_groups])
     # A factor of 2.3 adds one copy of all groups, and one of the 30% that were drawn.
-    to_copy = [*[np.arange(len(begins_s))] * (int(factor) - 1), drawn]
+    all_groups, full_copies = np.arange(len(begins_s)), int(factor) - 1
     parts = [trace]
-    for picked in to_copy:
-        if len(picked):
-            moved_s = rng.uniform(-within_s / 2, within_s / 2, len(picked))
-            parts.append(_copy_groups(trace, groups, picked, begins_s[picked] + moved_s))
+    for copied in [*[all_groups] * full_copies, drawn_groups]:
+        if len(copied):
+            moved_s = rng.uniform(-within_s / 2, within_s / 2, len(copied))
+            parts.append(_copy_groups(trace, groups, copied, begins_s[copied] + moved_s))
     return merge(parts, trace.provenance)
 
 
-def _copy_groups(trace: Trace, groups: Groups, picked: IntArray, begin_s: FloatArray) -> Trace:
-    """Return copies of the groups (sessions) number ``picked`` that begin at ``begin_s``."""
-    first, last = trace.arrival_s[[0, -1]].tolist()
+def _copy_groups(trace: Trace, groups: Groups, copied: IntArray, begin_s: FloatArray) -> Trace:
+    """Return copies of the groups (sessions) number ``copied``, without the other requests.
+
+    A copy begins at ``begin_s [copies]``, in seconds after the start of the trace. Requests after
+    the last one of ``trace`` are dropped.
+    """
+    first_s, last_s = trace.arrival_s[[0, -1]].tolist()
     # Reflected at the ends, since clipped times would pile up there to a burst.
-    begin_s = np.where(begin_s < first, 2 * first - begin_s, begin_s)
-    begin_s = np.where(begin_s > last, 2 * last - begin_s, begin_s)
-    begin_s = np.clip(begin_s, first, last)
-    arrival, rows, session = groups.copies(trace.arrival_s, picked, begin_s)
+    begin_s = np.where(begin_s < first_s, 2 * first_s - begin_s, begin_s)
+    begin_s = np.where(begin_s > last_s, 2 * last_s - begin_s, begin_s)
+    begin_s = np.clip(begin_s, first_s, last_s)
+    arrival, rows, session = groups.copies(trace.arrival_s, copied, begin_s)
     order = np.argsort(arrival, kind="stable")
-    order = order[arrival[order] <= last]
+    order = order[arrival[order] <= last_s]
     new_ids = None if trace.session is None else session[order]
     return trace.select_with_arrivals(rows[order], arrival[order], new_ids)
 
@@ -62,9 +66,8 @@ def busier(
     ``trace`` is that of ``window``: its arrivals count from the window's start.
     """
     rng = generator(seed, Stream.STRAYS)
-    inside = (trace.arrival_s >= start_s - window.start_s) & (
-        trace.arrival_s < end_s - window.start_s
-    )
+    from_s, to_s = start_s - window.start_s, end_s - window.start_s
+    inside = (trace.arrival_s >= from_s) & (trace.arrival_s < to_s)
     changed = with_times_requests(trace.rows(inside), factor, window.bin_s, rng)
     return merge([trace.rows(~inside), changed], trace.provenance) if len(changed) else trace
 
@@ -74,9 +77,10 @@ def longer_outputs(trace: Trace, factor: float, from_s: float) -> Trace:
 
     These arrive ``from_s`` seconds after the start of the trace, or later.
     """
-    late = trace.arrival_s >= from_s
-    grown = np.rint(factor * trace.output_tokens).astype(trace.output_tokens.dtype)
-    return replace(trace, output_tokens=np.where(late, np.maximum(grown, 1), trace.output_tokens))
+    is_longer = trace.arrival_s >= from_s
+    longer = np.rint(factor * trace.output_tokens).astype(trace.output_tokens.dtype)
+    output_tokens = np.where(is_longer, np.maximum(longer, 1), trace.output_tokens)
+    return replace(trace, output_tokens=output_tokens)
 
 
 def scale_demand(

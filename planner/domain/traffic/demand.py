@@ -55,13 +55,13 @@ class Demand:
 
     def gaps(self, start_s: float, end_s: float) -> int:
         """Count the bins within ``[start_s, end_s)`` in which at least one key was not observed."""
-        return int(np.isnan(self.requests[:, self.inside(start_s, end_s)]).any(axis=0).sum())
+        is_gap = np.isnan(self.requests[:, self.inside(start_s, end_s)])
+        return int(is_gap.any(axis=0).sum())
 
     def series(self, index: int, unit: str = REQUESTS) -> DemandSeries:
         """Return the demand of key number ``index`` in ``unit``, from its first observed bin on."""
-        return _series_from_first_bin(
-            self, self.keys[index], getattr(self, unit)[index], unit, [index]
-        )
+        values = getattr(self, unit)[index]
+        return _series_from_first_bin(self, self.keys[index], values, unit, [index])
 
     def total(
         self, key: SeriesKey, unit: str, belongs: Callable[[SeriesKey], bool]
@@ -70,7 +70,7 @@ class Demand:
 
         The series is named ``key``. A gap in one of the keys is a gap in the sum.
         """
-        rows = [i for i, k in enumerate(self.keys) if belongs(k)]
+        rows = [i for i, row_key in enumerate(self.keys) if belongs(row_key)]
         values = getattr(self, unit)[rows].sum(axis=0) if rows else np.zeros(self.bins)
         return _series_from_first_bin(self, key, values, unit, rows)
 
@@ -131,7 +131,8 @@ def _sums_per_bin(trace: Trace, bin_s: float, start_s: float, bins: int) -> Floa
     """
     shape = (len(trace.models), len(trace.regions), len(trace.tiers), bins)
     size = int(np.prod(shape))
-    requests, input_tokens, output_tokens = sums = np.zeros((3, size))
+    sums = np.zeros((3, size))
+    requests, input_tokens, output_tokens = sums  # views of its rows
     # In pieces, so that a large trace needs no temporary arrays of its full length.
     for piece in row_slices(len(trace)):
         since_start_s = trace.arrival_s[piece] + (trace.start_s - start_s)

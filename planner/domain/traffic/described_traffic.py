@@ -27,7 +27,8 @@ def shape_of(launch: Launch) -> DayShape:
         return shapes()[launch.day]
     mean = sum(launch.day) / 24
     by_hour = tuple(rate / mean for rate in launch.day)
-    return DayShape("own", "24 custom numbers", by_hour, 1.0, Provenance("assumed", "scenario"))
+    provenance = Provenance("assumed", "scenario")
+    return DayShape("own", "24 custom numbers", by_hour, weekend=1.0, provenance=provenance)
 
 
 def weekend_of(launch: Launch) -> float:
@@ -50,7 +51,7 @@ def expected_counts(
     """
     local_s = start_s + HOUR_S * launch.utc_offset_h
     first_hour = floor(local_s / HOUR_S)
-    hours = first_hour + np.arange(ceil((local_s + bins * bin_s) / HOUR_S) - first_hour)
+    hours = np.arange(first_hour, ceil((local_s + bins * bin_s) / HOUR_S))
     first_weekday = EPOCH_WEEKDAY if clock == UTC_CLOCK else 0  # of time 0; 0 is Monday
     rate = _hourly_rates(launch, hours, first_weekday)
     # Requests up to each hour; the counts are the differences at the edges of bins.
@@ -79,10 +80,11 @@ def draw_counts(
     """
     if not launch.variation:
         return expected
-    per_hour = max(1, round(HOUR_S / bin_s))
-    shape = launch.variation**-2
-    factors = rng.gamma(shape, 1 / shape, ceil(len(expected) / per_hour))
-    return rng.poisson(expected * np.repeat(factors, per_hour)[: len(expected)]).astype(np.float64)
+    bins_per_hour = max(1, round(HOUR_S / bin_s))
+    shape = launch.variation**-2  # of the gamma distribution
+    factor_of_hour = rng.gamma(shape, 1 / shape, ceil(len(expected) / bins_per_hour))
+    factors = np.repeat(factor_of_hour, bins_per_hour)[: len(expected)]
+    return rng.poisson(expected * factors).astype(np.float64)
 
 
 def described_bins(
@@ -105,7 +107,8 @@ def described_bins(
     if span is None:
         start_s, end_s = _span_before(launch, where, width)
     else:
-        start_s, end_s = floor(span[0] / width) * width, ceil(span[1] / width) * width
+        first_s, last_s = span
+        start_s, end_s = floor(first_s / width) * width, ceil(last_s / width) * width
     bins = round((end_s - start_s) / width)
     expected = expected_counts(launch, start_s, width, bins, clock)
     counts = draw_counts(launch, expected, width, rng)

@@ -42,7 +42,7 @@ def draw_days(traffic: Traffic, window: Window, method: str, paths: int, seed: i
     They begin at the first decision on the window, which may be before its start.
     """
     requests = demand_paths(traffic, window, method, paths, seed)
-    return DrawnDays(float(window.origins_s[0]), requests)
+    return DrawnDays(window.first_decision_s, requests)
 
 
 def busiest_hours(demand: Demand, window: Window, days: DrawnDays) -> FloatArray:
@@ -56,11 +56,10 @@ def busiest_hours(demand: Demand, window: Window, days: DrawnDays) -> FloatArray
     in_window = days.requests[:, :, bins_before:]
     # Tokens [path, bin] of all keys together.
     path_tokens = np.einsum("k,pkb->pb", ratio(tokens, requests, 1.0), in_window)
-    per_hour = max(1, round(HOUR_S / window.bin_s))  # bins
-    per_hour = min(per_hour, path_tokens.shape[1])
+    bins_per_hour = min(max(1, round(HOUR_S / window.bin_s)), path_tokens.shape[1])
     # The sum of each hour is the difference of two cumulative sums.
     total = np.cumsum(np.pad(path_tokens, ((0, 0), (1, 0))), axis=1)
-    tokens_of_hours = total[:, per_hour:] - total[:, :-per_hour]
+    tokens_of_hours = total[:, bins_per_hour:] - total[:, :-bins_per_hour]
     return np.asarray(tokens_of_hours.max(axis=1))
 
 
@@ -182,12 +181,12 @@ def _resample_requests(
     """
     bins, arrived = len(counts), pattern.arrival_s[rows]
     session = None if pattern.session is None else pattern.session[rows]
-    groups = Groups.of(session, len(rows))  # a group is a session, or a single request without one
-    begin_bin = bin_of[groups.begins]
-    in_bin = np.bincount(begin_bin, minlength=bins)  # groups
-    to_draw = counts if session is None else _groups_to_draw(counts, bin_of, in_bin, rng)
-    drawn, is_repeat = _draw_groups(begin_bin, in_bin, to_draw, rng)
-    begin_s = arrived[groups.begins[drawn]]
+    groups = Groups.of(session, len(rows))  # sessions, and single requests without one
+    begin_bin = bin_of[groups.first_requests]
+    groups_in_bin = np.bincount(begin_bin, minlength=bins)
+    to_draw = counts if session is None else _groups_to_draw(counts, bin_of, groups_in_bin, rng)
+    drawn, is_repeat = _draw_groups(begin_bin, groups_in_bin, to_draw, rng)
+    begin_s = arrived[groups.first_requests[drawn]]
     begin_s = _move_repeats(begin_s, is_repeat, begin_bin[drawn], window.bin_s, rng)
     arrival_s, original, new_session = groups.copies(arrived, drawn, begin_s)
     in_order = np.argsort(arrival_s, kind="stable")
@@ -199,14 +198,15 @@ def _resample_requests(
 
 
 def _groups_to_draw(
-    counts: IntArray, bin_of: IntArray, in_bin: IntArray, rng: np.random.Generator
+    counts: IntArray, bin_of: IntArray, sessions_in_bin: IntArray, rng: np.random.Generator
 ) -> IntArray:
     """Return how many sessions to draw for ``counts`` requests, ``[bins]``, rounded at random.
 
-    ``bin_of`` is the bin of each request, and ``in_bin [bins]`` counts the sessions.
+    ``bin_of`` is the bin of each request, and ``sessions_in_bin [bins]`` counts the sessions.
     """
-    share = ratio(counts, np.bincount(bin_of, minlength=len(counts)), 0.0)
-    return np.floor(in_bin * share + rng.random(len(counts))).astype(np.int64)
+    requests_in_bin = np.bincount(bin_of, minlength=len(counts))
+    expected = sessions_in_bin * ratio(counts, requests_in_bin, 0.0)
+    return np.floor(expected + rng.random(len(counts))).astype(np.int64)
 
 
 def _move_repeats(
@@ -227,19 +227,19 @@ def _move_repeats(
 
 
 def _draw_groups(
-    bin_of: IntArray, in_bin: IntArray, to_draw: IntArray, rng: np.random.Generator
+    bin_of: IntArray, groups_in_bin: IntArray, to_draw: IntArray, rng: np.random.Generator
 ) -> tuple[IntArray, BoolArray]:
     """Return the indices of ``to_draw [bins]`` groups, and which of them are repeats.
 
-    ``bin_of`` is the bin of each group, and ``in_bin [bins]`` counts the groups. All groups of a
-    bin are drawn equally often. To reach ``to_draw``, some are chosen at random once more.
+    ``bin_of`` is the bin of each group, and ``groups_in_bin [bins]`` counts the groups. All groups
+    of a bin are drawn equally often. To reach ``to_draw``, some are drawn at random once more.
     """
     # The groups bin by bin, in random order within a bin.
     shuffled = np.lexsort((rng.random(len(bin_of)), bin_of))
-    first_in_bin = np.cumsum(in_bin) - in_bin
-    position_in_bin = np.arange(len(bin_of)) - np.repeat(first_in_bin, in_bin)
+    first_in_bin = np.cumsum(groups_in_bin) - groups_in_bin
+    position_in_bin = np.arange(len(bin_of)) - np.repeat(first_in_bin, groups_in_bin)
     # How often to draw each group: all of a bin equally often, and the first ones once more.
-    available = in_bin[bin_of[shuffled]]
+    available = groups_in_bin[bin_of[shuffled]]
     needed = to_draw[bin_of[shuffled]]
     copies = needed // available + (position_in_bin < needed % available)
     drawn = np.repeat(shuffled, copies)
@@ -257,7 +257,7 @@ def demand_paths(
     The scenario's growth is included. Traffic that the scenario describes replaces the mean of the
     forecast.
     """
-    known_s = float(window.origins_s[0])
+    known_s = window.first_decision_s
     bins = round(window.duration_s / window.bin_s)
     lead = lead_bins(window)
     demand = traffic.demand
@@ -269,7 +269,7 @@ def demand_paths(
         if described is not None:
             deviation = ratio(paths[:, i, lead:], forecast.mean[i, lead:], 1.0)
             paths[:, i, lead:] = described * deviation
-    paths[:, :, lead:] *= window.grown
+    paths[:, :, lead:] *= window.growth_factors
     return np.asarray(paths, np.float64)
 
 

@@ -4,8 +4,8 @@ The choice uses rolling forecasts only. It simulates nothing and uses no data of
 
 Each earlier period is forecast from the data known at its own decision. A plan at a percentile has
 capacity for the largest bin of that percentile in the period. In a bin with more demand, all demand
-counts as late. A *height* is what a plan provides for: a percentile of the forecast, times a
-factor.
+counts as late. A *planning level* is what a plan provides for: a percentile of the forecast, times
+a factor.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from forecasting.forecast import Forecast, interpolate_quantiles
 from forecasting.selection import forecaster
 from planner.domain.progress import Progress
 from planner.domain.serialise import moment
-from planner.domain.traffic.forecasts import Height, RollingArguments, lead_bins
+from planner.domain.traffic.forecasts import PlanningLevel, RollingArguments, lead_bins
 from planner.domain.traffic.groups import Group, Placed, groups_of, series_of
 from planner.domain.traffic.traffic import Traffic
 from planner.domain.traffic.window import DAY_S, Window
@@ -38,7 +38,10 @@ LEVELS = np.round(np.linspace(0.5, 0.95, 10), 2)
 # Factors on the highest quantile, for forecasts that were too low in the past.
 TIMES = 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.75, 2.0
 TOP = float(LEVELS[-1])
-HEIGHTS = (*(Height(float(level)) for level in LEVELS), *(Height(TOP, times) for times in TIMES))
+PLANNING_LEVELS = (
+    *(PlanningLevel(float(level)) for level in LEVELS),
+    *(PlanningLevel(TOP, factor) for factor in TIMES),
+)
 # At most DAYS days or DECISIONS decisions are evaluated, whichever is longer. A week has every
 # weekday once. The errors of one decision are correlated, so a decision for a whole week says
 # little about the next week.
@@ -72,9 +75,9 @@ class PlannedQuantile:
     load_factor: float = 1.0  # further factor: the tuned value of the recommended policy
 
     @property
-    def height(self) -> Height:
-        """Return the percentile with its factor, but without the load factor."""
-        return Height(self.quantile, self.times)
+    def planning_level(self) -> PlanningLevel:
+        """Return the quantile and the factor to plan for, without the load factor."""
+        return PlanningLevel(self.quantile, self.times)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,36 +87,40 @@ class PastPeriods:
     Both are in input tokens per bin. NaN marks bins that were not observed.
     """
 
-    capacity: FloatArray  # [height, period] capacity of a plan at each of HEIGHTS
+    capacity: FloatArray  # [planning level, period] capacity of a plan at each of PLANNING_LEVELS
     actual: FloatArray  # [period, bin] actual demand
-    usd: float = 0.0  # dollars for one period of a capacity of one token per bin
-    requests: float = 1.0  # requests per token
+    usd_per_token: float = 0.0  # dollars for one period of a capacity of one token per bin
+    requests_per_token: float = 1.0
 
     @property
-    def late(self) -> FloatArray:
-        """Return the demand in bins where it exceeded the capacity, for each of ``HEIGHTS``."""
+    def late_tokens(self) -> FloatArray:
+        """Return the demand in bins where it exceeded the capacity, ``[planning level]``."""
+        # Compare every bin with the capacity of its period, [planning level, period, bin].
         exceeds = self.actual[None] > self.capacity[:, :, None] * (1 + 1e-9)
         return np.asarray(np.where(exceeds, self.actual, 0.0).sum(axis=(1, 2)), np.float64)
 
 
 def share_covered(pasts: Sequence[PastPeriods]) -> FloatArray:
-    """Return the share of past demand that plans at each of ``HEIGHTS`` would have covered.
+    """Return the share of past demand that plans at each of ``PLANNING_LEVELS`` would have covered.
 
     The demand of all series is summed. Without demand, the share is 1.
     """
     demand = sum(float(np.nansum(past.actual)) for past in pasts)
-    late = np.sum([past.late for past in pasts], axis=0)  # demand above the planned capacity
-    return np.asarray(1.0 - late / demand if demand > 0 else np.ones_like(late), np.float64)
+    late = np.sum([past.late_tokens for past in pasts], axis=0)
+    if not demand > 0:
+        return np.ones(len(late))
+    return np.asarray(1.0 - late / demand, np.float64)
 
 
-def cost_by_height(pasts: Sequence[PastPeriods], late_usd: float) -> FloatArray:
-    """Return the cost of plans at each of ``HEIGHTS`` in the past periods, in dollars.
+def cost_by_level(pasts: Sequence[PastPeriods], late_usd: float) -> FloatArray:
+    """Return the cost of plans at each of ``PLANNING_LEVELS`` in the past periods, in dollars.
 
     It is the newsvendor cost: that of the capacity, plus ``late_usd`` for each late request.
     """
-    cost = np.zeros(len(HEIGHTS))
+    cost = np.zeros(len(PLANNING_LEVELS))
     for past in pasts:
-        cost += past.usd * past.capacity.sum(axis=1) + late_usd * past.requests * past.late
+        late_requests = past.requests_per_token * past.late_tokens
+        cost += past.usd_per_token * past.capacity.sum(axis=1) + late_usd * late_requests
     return cost
 
 
@@ -132,35 +139,37 @@ class Quantiles:
     tiers_planned_separately: bool
     # [model, region] dollars per hour of capacity for one input token per second
     usd_per_tps: FloatArray | None = None
-    _found: dict[bool, tuple[PlannedQuantile, ...]] = field(default_factory=dict, init=False)
+    # Chosen so far, by ``at_once``.
+    _chosen: dict[bool, tuple[PlannedQuantile, ...]] = field(default_factory=dict, init=False)
 
     def planned_quantiles(
         self, *, at_once: bool, progress: Progress
     ) -> tuple[PlannedQuantile, ...]:
         """Return the planned percentile of each group of tiers, in the order of ``groups_of``.
 
-        ``at_once``: one decision plans the whole window, so its forecasts reach further ahead.
+        It is chosen at the first call and reused. ``at_once``: one decision plans the whole window,
+        so its forecasts reach further ahead.
         """
-        if at_once not in self._found:
-            groups = groups_of(self.hardware, apart=self.tiers_planned_separately)
-            self._found[at_once] = tuple(
-                self._planned_of(group, at_once, progress) for group in groups
+        if at_once not in self._chosen:
+            groups = groups_of(self.hardware, one_per_tier=self.tiers_planned_separately)
+            self._chosen[at_once] = tuple(
+                self._quantile_of_group(group, at_once, progress) for group in groups
             )
-        return self._found[at_once]
+        return self._chosen[at_once]
 
     @property
-    def found(self) -> tuple[tuple[bool, PlannedQuantile], ...]:
+    def chosen_so_far(self) -> tuple[tuple[bool, PlannedQuantile], ...]:
         """Return (at_once, percentile) of each percentile chosen so far.
 
         If no plan has needed one, return those that the scenario states, with False.
         """
-        found = [(at_once, row) for at_once, rows in self._found.items() for row in rows]
-        if not found:
-            for group in groups_of(self.hardware, apart=self.tiers_planned_separately):
+        chosen = [(at_once, row) for at_once, rows in self._chosen.items() for row in rows]
+        if not chosen:
+            for group in groups_of(self.hardware, one_per_tier=self.tiers_planned_separately):
                 stated = self._scenario_quantile(group)
                 if stated is not None:
-                    found.append((False, stated))
-        return tuple(found)
+                    chosen.append((False, stated))
+        return tuple(chosen)
 
     def _scenario_quantile(self, group: Group) -> PlannedQuantile | None:
         """Return the percentile that the scenario sets for a group of tiers, or None."""
@@ -174,7 +183,9 @@ class Quantiles:
             group.name, level, times=1.0, basis=STATED, why="Set by the scenario."
         )
 
-    def _planned_of(self, group: Group, at_once: bool, progress: Progress) -> PlannedQuantile:
+    def _quantile_of_group(
+        self, group: Group, at_once: bool, progress: Progress
+    ) -> PlannedQuantile:
         """Return a group's percentile: the scenario's, else the one chosen on past periods.
 
         With too little history, it follows from the SLO target. ``at_once``: all periods are
@@ -194,13 +205,13 @@ class Quantiles:
         chosen = _choose_percentile(group, pasts, self.forecast.late_usd, len(origins), days)
         return replace(chosen, start=moment(start), end=moment(end))
 
-    def begin(self, *, at_once: bool) -> None:
+    def begin_forecasts(self, *, at_once: bool) -> None:
         """Begin the forecasts for ``planned_quantiles`` in a second process, if there is one.
 
         ``at_once``: all periods are planned at the first decision.
         """
         origins = past_origins(self.window, self.traffic.demand.start_s, at_once=at_once)
-        for group in groups_of(self.hardware, apart=self.tiers_planned_separately):
+        for group in groups_of(self.hardware, one_per_tier=self.tiers_planned_separately):
             if self._scenario_quantile(group) is None and len(origins):
                 for _, demand in largest_series(self.traffic, group):
                     begin(
@@ -231,8 +242,8 @@ class Quantiles:
             usd_per_tps_hour = 0.0 if self.usd_per_tps is None else float(self.usd_per_tps[place])
             # Capacity for one more token in each bin of a period, in dollars.
             usd_per_token = usd_per_tps_hour * hours / self.window.bin_s
-            per_token = float(np.nansum(requests[place].values) / np.nansum(demand.values))
-            pasts.append(PastPeriods(capacity, actual, usd_per_token, per_token))
+            requests_per_token = np.nansum(requests[place].values) / np.nansum(demand.values)
+            pasts.append(PastPeriods(capacity, actual, usd_per_token, float(requests_per_token)))
         return pasts
 
 
@@ -258,35 +269,34 @@ def _choose_percentile(
 ) -> PlannedQuantile:
     """Return the percentile, and the factor on it, that would have been best in past periods.
 
-    If late requests have a price (``late_usd``, dollars each), it is the cheapest of ``HEIGHTS``.
-    Otherwise it is the lowest that covers enough demand, or the highest if none does. ``decisions``
-    is the number of past decisions. ``days`` names their time in the reason.
+    It is one of ``PLANNING_LEVELS``: the cheapest, if late requests have a price (``late_usd``,
+    dollars each). Otherwise it is the lowest that covers enough demand, or the highest if none
+    does. ``decisions`` is the number of past decisions. ``days`` names their time in the reason.
     """
-    shares, needed = share_covered(pasts), coverage_needed(group.wanted, decisions)
-    enough = np.flatnonzero(shares >= needed - 1e-12)
-    required = f" Required: {needed:.1%} (target {group.wanted:.1%} plus a margin)."
+    shares, needed = share_covered(pasts), coverage_needed(group.target, decisions)
+    enough = np.flatnonzero(shares >= needed - 1e-12)  # indices of levels that cover enough
+    required = f" Required: {needed:.1%} (target {group.target:.1%} plus a margin)."
     if late_usd is not None:
-        chosen = int(np.argmin(cost_by_height(pasts, late_usd)))
+        chosen = int(np.argmin(cost_by_level(pasts, late_usd)))
         why = f"Least cost of replicas and of late requests at ${late_usd:g} each."
         required = ""
     elif not enough.size:
-        chosen = len(HEIGHTS) - 1
+        chosen = len(PLANNING_LEVELS) - 1
         why = "Highest percentile tried, but too low."
         required += " Choose another forecast.method, or raise load_factor."
-    elif HEIGHTS[enough[0]].times > 1.0:
-        chosen = int(enough[0])
-        why = "Smallest factor on the highest percentile that covers demand often enough."
     else:
         chosen = int(enough[0])
         why = "Lowest percentile that covers demand often enough."
-    height, covered = HEIGHTS[chosen], float(shares[chosen])
+        if PLANNING_LEVELS[chosen].factor > 1.0:
+            why = "Smallest factor on the highest percentile that covers demand often enough."
+    planning_level, covered = PLANNING_LEVELS[chosen], float(shares[chosen])
     return PlannedQuantile(
         tier=group.name,
-        quantile=height.level,
-        times=height.times,
+        quantile=planning_level.quantile,
+        times=planning_level.factor,
         basis=CHOSEN,
         why=f"{why} Demand covered in backtests: {covered:.1%} ({days}).{required}",
-        wanted=group.wanted,
+        wanted=group.target,
         covered=covered,
         periods=max(len(past.actual) for past in pasts),
         usd_per_late_request=late_usd,
@@ -295,19 +305,19 @@ def _choose_percentile(
 
 def _percentile_of_target(group: Group) -> PlannedQuantile:
     """Return the percentile for a short history: the SLO target of the tiers, within ``LEVELS``."""
-    level = float(np.clip(group.wanted, LEVELS[0], LEVELS[-1]))
+    level = float(np.clip(group.target, LEVELS[0], LEVELS[-1]))
     reason = (
         "Too little history to choose the forecast percentile automatically. Used: the tier's "
         f"target, at most {LEVELS[-1]:g}."
     )
     return PlannedQuantile(
-        group.name, level, times=1.0, basis=ASSUMED, why=reason, wanted=group.wanted
+        group.name, level, times=1.0, basis=ASSUMED, why=reason, wanted=group.target
     )
 
 
 def _bins_per_decision(window: Window, at_once: bool) -> int:
     """Return how many bins one decision plans: those of a period; with ``at_once``, all bins."""
-    one_decision = at_once or window.ahead
+    one_decision = at_once or window.after_traffic
     return round(window.duration_s / window.bin_s) if one_decision else window.bins_per_period
 
 
@@ -319,7 +329,7 @@ def past_origins(window: Window, begins_s: float, *, at_once: bool) -> FloatArra
     data, which begins at ``begins_s``. With fewer than ``LEAST`` periods, the result is empty. With
     ``at_once``, one decision plans the whole window.
     """
-    known_until_s, bin_s = float(window.origins_s[0]), window.bin_s
+    known_until_s, bin_s = window.first_decision_s, window.bin_s
     planned, lead = _bins_per_decision(window, at_once), lead_bins(window)  # bins
     planned_s = planned * bin_s
     longest_s = max(DAYS * DAY_S, DECISIONS * planned_s)
@@ -335,10 +345,10 @@ def past_origins(window: Window, begins_s: float, *, at_once: bool) -> FloatArra
 def past_capacity_and_demand(
     series: DemandSeries, window: Window, method: str, origins: FloatArray, *, at_once: bool
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the capacity of past plans ``[height, period]``, and past demand ``[period, bin]``.
+    """Return the capacity of past plans ``[planning level, period]``, and demand ``[period, bin]``.
 
-    There is a plan for each of ``HEIGHTS``. Its capacity in a period is the largest bin of the
-    forecast at that height. The periods are those that the decisions at ``origins`` (epoch s)
+    There is a plan for each of ``PLANNING_LEVELS``. Its capacity in a period is the largest bin of
+    the forecast at that level. The periods are those that the decisions at ``origins`` (epoch s)
     planned. With ``at_once``, one decision plans the whole window. Raises SeriesTooShort if
     ``method`` cannot be fitted to the data known at a decision.
     """
@@ -365,9 +375,9 @@ def past_forecast_arguments(
     With ``at_once``, one decision plans the whole window.
     """
     lead, per_period = lead_bins(window), window.bins_per_period
-    series = series.since_launch(float(window.origins_s[0]))
+    series = series.since_launch(window.first_decision_s)
     # Cut at the first decision of the window: nothing later may influence the choice.
-    known_series = series.window(series.start_s, float(window.origins_s[0]))
+    known_series = series.window(series.start_s, window.first_decision_s)
     model = forecaster(method, horizon_bins=per_period, lead_bins=lead)
     steps = lead + _bins_per_decision(window, at_once)
     return RollingArguments(known_series, model, origins.tolist(), steps)

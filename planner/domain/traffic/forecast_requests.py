@@ -35,9 +35,9 @@ def requests_ahead(
     """Draw the requests of a window from the mean forecast, and return them with notes.
 
     The mean is forecast for every model x region x tier. For traffic that the scenario describes,
-    it is the described rate. It is multiplied by the growth ``window.grown``. Lengths are drawn
-    from the model's own requests, and arrivals have the burstiness of its traffic. With ``cells``
-    above 1, only the requests of one of that many equal cells (shards) of the fleet are drawn.
+    it is the described rate. It is multiplied by ``window.growth_factors``. Lengths are drawn from
+    the model's own requests, and arrivals have the burstiness of its traffic. With ``cells`` above
+    1, only the requests of one of that many equal cells (shards) of the fleet are drawn.
 
     A series that is too short for ``method`` uses the last-value forecast, with a note. Raise
     ScenarioError if more than ``MAX_DRAWN`` requests are expected.
@@ -50,7 +50,7 @@ def requests_ahead(
         mean = traffic.described_demand(key, {key.tier}, REQUESTS, window)
         if mean is None:
             mean = _mean_ahead(traffic.demand, i, window, method, notes)
-        mean = mean * window.grown / cells
+        mean = mean * window.growth_factors / cells
         expected += float(mean.sum())
         check_requests(expected, "horizon.duration_s", "horizon.duration_s or scale", MAX_DRAWN)
         pieces.append(_requests_around(traffic, traffic.codes(key), mean, window, rng))
@@ -113,13 +113,16 @@ def _arrivals(
     mean: FloatArray, bin_s: float, burstiness: Burstiness, rng: np.random.Generator
 ) -> FloatArray:
     """Return arrival times in seconds, with ``mean [bins]`` requests per bin on average."""
-    # Arrivals of rate 1 are drawn up to the expected total. The arrival at u moves to the time by
-    # which u requests are expected (time change of a point process).
     expected = np.concatenate([[0.0], np.cumsum(mean)])  # requests up to each edge of bins
     total = float(expected[-1])
-    unit_rate, count = np.zeros(0), int(total + ENOUGH * (total + 1.0) ** 0.5)
-    while total > 0 and (not len(unit_rate) or unit_rate[-1] < total):
-        unit_rate = unit_arrivals(count, burstiness, rng)
+    if not total > 0:
+        return np.zeros(0)
+    # Arrivals of rate 1 are drawn up to the expected total. The arrival at u moves to the time by
+    # which u requests are expected (time change of a point process).
+    count = int(total + ENOUGH * (total + 1.0) ** 0.5)
+    unit_rate = unit_arrivals(count, burstiness, rng)
+    while unit_rate[-1] < total:
         count = 2 * count
+        unit_rate = unit_arrivals(count, burstiness, rng)
     edges = np.arange(len(expected)) * bin_s
     return np.asarray(np.interp(unit_rate[unit_rate < total], expected, edges), np.float64)

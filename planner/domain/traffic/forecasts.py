@@ -24,21 +24,21 @@ DESCRIBED = "described"  # method of a series that the scenario describes
 
 
 @dataclass(frozen=True, slots=True)
-class Height:
+class PlanningLevel:
     """The demand to plan for: a quantile of the forecast (None: its mean) times a factor.
 
     ``str()`` describes it, as in "1.2 times P95".
     """
 
-    level: float | None = None
-    times: float = 1.0
+    quantile: float | None = None
+    factor: float = 1.0
 
     def __str__(self) -> str:
-        level_words = "the mean" if self.level is None else f"P{100 * self.level:.3g}"
-        return level_words if self.times == 1.0 else f"{self.times:.3g} times {level_words}"
+        words = "the mean" if self.quantile is None else f"P{100 * self.quantile:.3g}"
+        return words if self.factor == 1.0 else f"{self.factor:.3g} times {words}"
 
 
-MEAN = Height()
+MEAN = PlanningLevel()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,10 +57,10 @@ class SeriesForecast:
     bin_s: float
     actual: FloatArray
     mean: FloatArray
-    planned: FloatArray  # at ``height``
+    planned: FloatArray  # demand to plan for, at ``planning_level``
     low: FloatArray  # 10%
     high: FloatArray  # 90%
-    height: Height  # what is planned for: a quantile or the mean, times a factor
+    planning_level: PlanningLevel
     errors: dict[str, float | None]  # wape, peak_wape, mase, coverage80, bias over the window
     past: PastPeaks | None  # peaks before the last decision; None if unknown
     levels: tuple[float, ...]  # levels of ``quantiles``
@@ -69,7 +69,7 @@ class SeriesForecast:
 
 
 def forecast_window(
-    groups: Sequence[tuple[Group, Height]],
+    groups: Sequence[tuple[Group, PlanningLevel]],
     traffic: Traffic,
     window: Window,
     *,
@@ -79,22 +79,22 @@ def forecast_window(
 ) -> tuple[SeriesForecast, ...]:
     """Return the forecast of every model and region, for each group of tiers.
 
-    Each group comes with its height: the quantile and factor to plan for. Each period uses only
-    bins before its decision (``Window.origins_s``); with ``at_once``, before the first decision.
-    Only the method "perfect" uses the actual demand.
+    Each group comes with its planning level: the quantile and factor to plan for. Each period uses
+    only bins before its decision (``Window.origins_s``); with ``at_once``, before the first
+    decision. Only the method "perfect" uses the actual demand.
     """
     series = [
-        (demand, group.tiers, height)
-        for group, height in groups
+        (demand, group.tiers, planning_level)
+        for group, planning_level in groups
         for _, demand in series_of(traffic, group)
     ]
     forecasts = []
-    for i, (demand, tiers, height) in enumerate(series):
+    for i, (demand, tiers, planning_level) in enumerate(series):
         key = demand.key
         progress(i / len(series), f"Forecasting {key.model} in {key.region}")
         described = traffic.described_demand(key, tiers, demand.unit, window)
         rolled = roll_forecast(demand, window, method, at_once=at_once, described=described)
-        forecasts.append(rolled.at_height(height))
+        forecasts.append(rolled.at_level(planning_level))
     return tuple(forecasts)
 
 
@@ -102,18 +102,18 @@ def forecast_window(
 class RolledForecast:
     """The forecasts of a series, one per decision of a window, at all quantiles.
 
-    ``pieces`` has one forecast per decision. Its first ``first`` bins are the decision's lead time.
-    The others are the periods that the decision plans.
+    ``pieces`` has one forecast per decision. Its first ``lead_bins`` bins are the decision's lead
+    time. The others are the periods that the decision plans.
     """
 
     series: DemandSeries
     window: Window
     pieces: tuple[Forecast, ...]
-    first: int
+    lead_bins: int
     actual: FloatArray  # [bins of the window]
     described: FloatArray | None = None  # [bins] mean given by the scenario; None: forecast it
 
-    def level(self, level: float | None) -> FloatArray:
+    def quantile_or_mean(self, level: float | None) -> FloatArray:
         """Return the forecast's quantile ``level``, or its mean if None, ``[bins of the window]``.
 
         It includes the scenario's growth. If the scenario describes the traffic, the description is
@@ -122,16 +122,17 @@ class RolledForecast:
         values = self._join_pieces(level)
         if self.described is not None:
             values = self.described * ratio(values, self._join_pieces(None), 1.0)
-        return np.asarray(values * self.window.grown, np.float64)
+        return np.asarray(values * self.window.growth_factors, np.float64)
 
     def _join_pieces(self, level: float | None) -> FloatArray:
         """Return a quantile (None: the mean) of all pieces, ``[bins of the window]``."""
         values = [piece.mean if level is None else piece.quantile(level) for piece in self.pieces]
-        return np.concatenate([value[self.first :] for value in values])
+        return np.concatenate([value[self.lead_bins :] for value in values])
 
-    def at_height(self, height: Height) -> SeriesForecast:
-        """Return the forecast with its past errors, and its planned demand at ``height``."""
-        mean, low, high = self.level(None), self.level(QUANTILES[0]), self.level(QUANTILES[1])
+    def at_level(self, planning_level: PlanningLevel) -> SeriesForecast:
+        """Return the forecast with its past errors, and its demand to plan for."""
+        mean = self.quantile_or_mean(None)
+        low, high = (self.quantile_or_mean(level) for level in QUANTILES)
         first, last = self.pieces[0], self.pieces[-1]
         method, order, compared = first.method, first.order, last.compared
         if self.described is not None:
@@ -145,20 +146,21 @@ class RolledForecast:
             bin_s=self.window.bin_s,
             actual=self.actual,
             mean=mean,
-            planned=self.planned_demand(height),
+            planned=self.planned_demand(planning_level),
             low=low,
             high=high,
-            height=height,
+            planning_level=planning_level,
             errors=_errors(self.series, self.window, self.actual, mean, low, high),
             past=last.past,
             levels=first.levels,
-            quantiles=np.stack([self.level(level) for level in first.levels]),
+            quantiles=np.stack([self.quantile_or_mean(level) for level in first.levels]),
             compared=compared,
         )
 
-    def planned_demand(self, height: Height) -> FloatArray:
+    def planned_demand(self, planning_level: PlanningLevel) -> FloatArray:
         """Return the demand to plan for: a quantile times a factor, ``[bins of the window]``."""
-        return np.asarray(height.times * self.level(height.level), np.float64)
+        demand = self.quantile_or_mean(planning_level.quantile)
+        return np.asarray(planning_level.factor * demand, np.float64)
 
 
 def roll_forecast(
@@ -174,7 +176,7 @@ def roll_forecast(
     With ``at_once``, the first decision forecasts all periods. ``described [bins of the window]``
     is the mean that the scenario describes; None: the mean is forecast.
     """
-    series = series.since_launch(float(window.origins_s[0]))
+    series = series.since_launch(window.first_decision_s)
     bins, bin_s = round(window.duration_s / window.bin_s), window.bin_s
     pieces = result_of(
         rolling_forecasts, *window_forecast_arguments(series, window, method, at_once=at_once)
@@ -188,7 +190,11 @@ def roll_forecast(
 
 def lead_bins(window: Window) -> int:
     """Return the number of bins from a decision to the first period that it plans."""
-    return 0 if window.ahead else round((window.start_s - window.origins_s[0]) / window.bin_s)
+    return (
+        0
+        if window.after_traffic
+        else round((window.start_s - window.first_decision_s) / window.bin_s)
+    )
 
 
 class RollingArguments(NamedTuple):
@@ -207,10 +213,10 @@ def window_forecast_arguments(
 
     With ``at_once``, the first decision plans the whole window.
     """
-    series, lead = series.since_launch(float(window.origins_s[0])), lead_bins(window)
+    series, lead = series.since_launch(window.first_decision_s), lead_bins(window)
     model = forecaster(method, horizon_bins=window.bins_per_period, lead_bins=lead, truth=series)
     origins, bins = window.origins_s.tolist(), window.bins_per_period
-    if at_once or window.ahead:
+    if at_once or window.after_traffic:
         origins, bins = origins[:1], round(window.duration_s / window.bin_s)
     return RollingArguments(series, model, origins, lead + bins)
 

@@ -17,12 +17,12 @@ Placed = tuple[tuple[int, int], DemandSeries]  # indices of model and region, an
 class Group:
     """Interactive tiers that are forecast and planned together.
 
-    ``wanted`` is the highest SLO attainment target of the tiers.
+    ``target`` is the highest SLO attainment target of the tiers.
     """
 
     name: str
     tiers: frozenset[str]
-    wanted: float
+    target: float
 
 
 def interactive(hardware: Hardware) -> set[str]:
@@ -35,13 +35,13 @@ def deferrable(hardware: Hardware) -> set[str]:
     return {tier.name for tier in hardware.tiers if tier.deferrable}
 
 
-def groups_of(hardware: Hardware, *, apart: bool) -> tuple[Group, ...]:
-    """Return one group of all interactive tiers; with ``apart``, one group per interactive tier.
+def groups_of(hardware: Hardware, *, one_per_tier: bool) -> tuple[Group, ...]:
+    """Return one group of all interactive tiers; with ``one_per_tier``, one group per tier.
 
     Without interactive tiers there is no group.
     """
     tiers = [tier for tier in hardware.tiers if not tier.deferrable]
-    if apart:
+    if one_per_tier:
         return tuple(Group(tier.name, frozenset((tier.name,)), tier.attainment) for tier in tiers)
     if not tiers:
         return ()

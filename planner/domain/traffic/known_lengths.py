@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.domain.random_streams import Stream, generator
-from planner.domain.traffic.binned_source import BinnedSource
 from planner.domain.traffic.lengths import SAMPLE, DrawnLengths, Lengths, LengthSample, mix_lengths
 from planner.domain.traffic.sources import StoredTrace
 from planner.domain.traffic.traffic import Traffic, build_traffic
@@ -33,8 +32,8 @@ MOST_DRAWN = 5_000_000  # arrivals drawn from counts, to see their pattern
 class KnownLengths:
     """The samples of request lengths that the decisions of a window can use.
 
-    ``samples[at[period]][model]`` are the lengths of a model as known at the decision for a period.
-    The first sample belongs to the first decision.
+    ``samples[sample_of_period[p]][m]`` are the lengths of model ``m`` as known at the decision for
+    period ``p``. The first sample belongs to the first decision.
     """
 
     samples: tuple[tuple[Lengths, ...], ...]
@@ -53,19 +52,21 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
     A model without requests before the first decision has the lengths of all the traffic, and a
     note says so.
     """
-    rng, first_decision_s = generator(seed, Stream.KNOWN), float(window.origins_s[0])
+    rng, first_decision_s = generator(seed, Stream.KNOWN), window.first_decision_s
     samples, sample_of_period = _samples_by_model(traffic, window, rng)
-    lengths, shared = [], []
+    lengths: list[tuple[Lengths, ...]] = []  # by set of samples, then by model
+    shared: list[tuple[SharedPrompts | None, ...]] = []
     for by_model in samples:
         lengths.append(tuple(sample.lengths for sample in by_model))
         prompts = [_known_prompts(traffic, m, window, s) for m, s in enumerate(by_model)]
         shared.append(tuple(prompts))
-    notes = [
-        f"No request of {model} is known before the first decision. Its lengths are those of all "
-        "traffic, including the window."
-        for m, model in enumerate(traffic.models)
-        if lengths[0][m] is traffic.lengths[m]
-    ]
+    notes = []
+    for model, first, of_all in zip(traffic.models, lengths[0], traffic.lengths, strict=True):
+        if first is of_all:
+            notes.append(
+                f"No request of {model} is known before the first decision. Its lengths are those "
+                "of all traffic, including the window."
+            )
     return KnownLengths(
         samples=tuple(lengths),
         sample_of_period=sample_of_period,
@@ -79,19 +80,23 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
 def _samples_by_model(
     traffic: Traffic, window: Window, rng: np.random.Generator
 ) -> tuple[list[list[LengthSample]], IntArray]:
-    """Return distinct sets of samples, one sample per model, and the set of each period."""
-    samples_of, index_of_period = [], []  # of each model: its samples, and the one of each period
+    """Return (sets, set of each period): the samples ``[set][model]`` that periods use.
+
+    A set has one sample of each model. No two sets are equal.
+    """
+    samples_by_model, sample_of_period = [], []
     for m in range(len(traffic.models)):
-        model_samples, at_period = _samples_of_model(traffic, m, window, rng)
-        samples_of.append(model_samples)
-        index_of_period.append(at_period)
-    # Each column has the index of each model's sample in a period.
-    columns = [tuple(column) for column in np.stack(index_of_period, axis=1).tolist()]
-    distinct = list(dict.fromkeys(columns))
+        model_samples, model_sample_of_period = _samples_of_model(traffic, m, window, rng)
+        samples_by_model.append(model_samples)
+        sample_of_period.append(model_sample_of_period)
+    # For each period, the index of every model's sample.
+    combinations = [tuple(indices) for indices in np.stack(sample_of_period, axis=1).tolist()]
+    distinct = list(dict.fromkeys(combinations))
     sets = [
-        [samples[i] for samples, i in zip(samples_of, column, strict=True)] for column in distinct
+        [samples[i] for samples, i in zip(samples_by_model, indices, strict=True)]
+        for indices in distinct
     ]
-    return sets, np.array([distinct.index(column) for column in columns], np.int64)
+    return sets, np.array([distinct.index(indices) for indices in combinations], np.int64)
 
 
 def traffic_with_known_lengths(traffic: Traffic, known: KnownLengths) -> Traffic:
@@ -136,8 +141,9 @@ def _known_prompts(
     if not isinstance(trace.blocks, PrefixBlocks):
         return sample.shared_prompts
     of_model = np.flatnonzero(trace.model == m)
-    before = of_model[trace.arrival_s[of_model] + trace.start_s < float(window.origins_s[0])]
-    rows = (before if len(before) else of_model)[-SAMPLE:]
+    is_before = trace.arrival_s[of_model] + trace.start_s < window.first_decision_s
+    rows = of_model[is_before] if is_before.any() else of_model
+    rows = rows[-SAMPLE:]
     if not len(rows):
         return None
     blocks = trace.blocks.rows(rows)
@@ -167,16 +173,16 @@ def _samples_of_model(
     the current sample (``lengths_differ``), its period uses an earlier similar sample, or else a
     new one.
     """
-    samples = [_first_sample(traffic, m, float(window.origins_s[0]), rng)]
-    sample_of = []
-    current, decided_s = 0, -np.inf
-    for origin in window.origins_s.tolist():
-        if origin != decided_s:  # else ahead of the trace: nothing new is known
-            recent = observed_lengths(traffic, m, origin - window.period_s, origin, rng)
+    samples = [_first_sample(traffic, m, window.first_decision_s, rng)]
+    sample_of_period = []
+    current, last_decision_s = 0, -np.inf
+    for decision_s in window.origins_s.tolist():
+        if decision_s != last_decision_s:  # else ahead of the trace: nothing new is known
+            recent = observed_lengths(traffic, m, decision_s - window.period_s, decision_s, rng)
             current = _index_of_similar(samples, current, recent)
-        decided_s = origin
-        sample_of.append(current)
-    return samples, np.array(sample_of, np.int64)
+        last_decision_s = decision_s
+        sample_of_period.append(current)
+    return samples, np.array(sample_of_period, np.int64)
 
 
 def _first_sample(
@@ -262,17 +268,24 @@ def arrival_patterns(traffic: Traffic, before_s: float, seed: int) -> tuple[Burs
 def _pattern_of_model(
     traffic: Traffic, m: int, before_s: float, rng: np.random.Generator
 ) -> Burstiness:
-    """Return the arrival pattern of model ``m``; see ``arrival_patterns``."""
+    """Return the arrival pattern of model ``m``'s interactive requests before ``before_s``.
+
+    It is that of the day before, of all requests before, or of all traffic: the first of these with
+    ENOUGH arrivals, else the longest with a pattern. It is POISSON if none has one.
+    """
     if not _shows_bursts(traffic, m):
         return POISSON
     begin_s, end_s = traffic.demand.start_s, traffic.demand.end_s
-    pattern: ArrivalPattern | None = None  # of the longest time so far
-    # Stop at the first span with enough arrivals: the day before, all before, all of the traffic.
-    for start, end in ((before_s - DAY_S, before_s), (begin_s, before_s), (begin_s, end_s)):
-        arrival, series = _arrivals(traffic, m, max(start, begin_s), min(end, end_s), rng)
-        in_span = pattern_of(arrival, series, traffic.demand.bin_s, begin_s)
-        pattern = in_span or pattern
-        if in_span is not None and len(in_span.place) >= ENOUGH:
+    pattern: ArrivalPattern | None = None
+    day_before, all_before = (before_s - DAY_S, before_s), (begin_s, before_s)
+    # Use the first span with enough arrivals, or else the longest with a pattern.
+    for start, end in (day_before, all_before, (begin_s, end_s)):
+        arrival, regions = _arrivals(traffic, m, max(start, begin_s), min(end, end_s), rng)
+        pattern_in_span = pattern_of(arrival, regions, traffic.demand.bin_s, begin_s)
+        if pattern_in_span is None:
+            continue
+        pattern = pattern_in_span
+        if len(pattern.place) >= ENOUGH:
             break
     return POISSON if pattern is None else pattern
 
@@ -303,20 +316,16 @@ def _arrivals(
     selected = (trace.model[rows] == m) & np.isin(trace.tier[rows], interactive)
     arrivals = [trace.arrival_s[rows][selected] + trace.start_s]
     regions = [trace.region[rows][selected].astype(np.int64)]
-    for source in traffic.binned if start_s < end_s else ():
-        if source.model != m:
+    for source in traffic.binned:
+        if source.model != m or start_s >= end_s:
             continue
-        from_s = _drawn_from_s(source, start_s, end_s)
+        # Draw at most about MOST_DRAWN requests: the last ones.
+        expected = source.expected_requests(start_s, end_s)
+        share = min(1.0, MOST_DRAWN / max(expected, 1.0))
+        from_s = max(start_s, end_s - (end_s - start_s) * share)
         for region, tier, arrival in source.arrivals(from_s, end_s, rng):
             if tier in interactive:
                 inside = arrival[(arrival >= from_s) & (arrival < end_s)]
                 arrivals.append(inside)
                 regions.append(np.full(len(inside), region, np.int64))
     return np.concatenate(arrivals), np.concatenate(regions)
-
-
-def _drawn_from_s(source: BinnedSource, start_s: float, end_s: float) -> float:
-    """Return the begin of the last ``MOST_DRAWN`` requests, about, in ``[start_s, end_s)``."""
-    expected = source.expected_requests(start_s, end_s)
-    share = min(1.0, MOST_DRAWN / max(expected, 1.0))
-    return max(start_s, end_s - (end_s - start_s) * share)

@@ -40,12 +40,14 @@ class LengthSample:
     @property
     def cached_tokens(self) -> Int32Array:
         """Return the cached tokens, ``[requests]``; 0 if they are not counted."""
-        return np.zeros_like(self.lengths[0]) if self.cached is None else self.cached.tokens
+        isl, _ = self.lengths
+        return np.zeros_like(isl) if self.cached is None else self.cached.tokens
 
     @property
     def prefill(self) -> Int32Array:
         """Return the input tokens without the cached ones, ``[requests]``."""
-        return self.lengths[0] - self.cached_tokens
+        isl, _ = self.lengths
+        return isl - self.cached_tokens
 
 
 def mix_lengths(
@@ -62,7 +64,10 @@ def mix_lengths(
     if not total:
         return LengthSample((np.ones(1, np.int32), np.ones(1, np.int32)), 0.0)
     log_size, *sizes = np.ceil(SAMPLE * volumes / total).astype(int).tolist()
-    parts = [_sample_of_log(trace, rows, log_size, rng)]
+    picked = rng.choice(rows, size=log_size) if len(rows) else rows
+    cached = trace.blocks.rows(picked) if isinstance(trace.blocks, CachedTokens) else None
+    lengths = trace.input_tokens[picked], trace.output_tokens[picked]
+    parts = [LengthSample(lengths, float(len(rows)), cached)]
     for source, size in zip(counted, sizes, strict=True):
         isl, osl = source.lengths.sample(size, rng)
         cached = cached_part(isl, source.cached_share) if source.cached_share else None
@@ -72,22 +77,12 @@ def mix_lengths(
 
 def _joined(parts: Sequence[LengthSample], requests: float) -> LengthSample:
     """Return one sample of all ``parts`` that stands for a number of requests."""
-    isl = np.concatenate([part.lengths[0] for part in parts])
-    osl = np.concatenate([part.lengths[1] for part in parts])
+    isl_of_parts, osl_of_parts = zip(*(part.lengths for part in parts), strict=True)
+    isl, osl = np.concatenate(isl_of_parts), np.concatenate(osl_of_parts)
     if all(part.cached is None for part in parts):
         return LengthSample((isl, osl), requests)
     tokens = np.concatenate([part.cached_tokens for part in parts])
     return LengthSample((isl, osl), requests, CachedTokens(tokens))
-
-
-def _sample_of_log(
-    trace: Trace, rows: IntArray, size: int, rng: np.random.Generator
-) -> LengthSample:
-    """Return the lengths of ``size`` requests, drawn from the requests ``rows`` of a log."""
-    picked = rng.choice(rows, size=size) if len(rows) else rows
-    lengths = trace.input_tokens[picked], trace.output_tokens[picked]
-    cached = trace.blocks.rows(picked) if isinstance(trace.blocks, CachedTokens) else None
-    return LengthSample(lengths, float(len(rows)), cached)
 
 
 def cached_part(isl: Int32Array, share: float) -> CachedTokens:

@@ -97,14 +97,14 @@ def _cut_to_shown_steps(series: DemandSeries, forecasts: Sequence[Forecast]) -> 
     steps = min(forecasts[0].steps, MOST_STEPS)
     last_s = float(origins_s[-1]) + steps * series.bin_s
     observed = series.window(float(origins_s[0]) - SEEN_S, last_s)
-    low, high = [[piece.quantile(level) for piece in forecasts] for level in QUANTILES]
+    low_level, high_level = QUANTILES
     return PastForecasts(
         key=series.key,
         bin_s=series.bin_s,
         origins_s=origins_s,
-        mean=np.stack([piece.mean for piece in forecasts])[:, :steps],
-        low=np.stack(low)[:, :steps],
-        high=np.stack(high)[:, :steps],
+        mean=np.stack([forecast.mean for forecast in forecasts])[:, :steps],
+        low=np.stack([forecast.quantile(low_level) for forecast in forecasts])[:, :steps],
+        high=np.stack([forecast.quantile(high_level) for forecast in forecasts])[:, :steps],
         history_s=observed.start_s,
         history=observed.values,
         unit=series.unit,
@@ -118,13 +118,13 @@ def origins(window: Window) -> FloatArray:
     lie before it.
     """
     moments = window.origins_s
-    if window.ahead:
+    if window.after_traffic:
         periods = len(window.period_starts_s)
         moments = np.asarray(
             window.start_s - window.period_s * np.arange(periods)[::-1], np.float64
         )
-    step = int(np.ceil(len(moments) / MOST_ORIGINS))
-    return np.asarray(moments[::step], np.float64)
+    every = int(np.ceil(len(moments) / MOST_ORIGINS))
+    return np.asarray(moments[::every], np.float64)
 
 
 def _forecast_from_past(series: DemandSeries, window: Window, method: str) -> PastForecasts:
@@ -133,7 +133,7 @@ def _forecast_from_past(series: DemandSeries, window: Window, method: str) -> Pa
     moments = moments[moments > series.start_s + window.bin_s]
     if not moments.size:
         raise SeriesTooShort(f"{series.key}: no traffic before the past decisions.")
-    lead = round((window.start_s - float(window.origins_s[0])) / window.bin_s)
+    lead = round((window.start_s - window.first_decision_s) / window.bin_s)
     # As far as a decision forecasts, or a day if that is longer: errors are shown by hour ahead.
     steps = max(lead + window.bins_per_period, min(round(DAY_S / window.bin_s), MOST_STEPS))
     model = forecaster(method, horizon_bins=window.bins_per_period, lead_bins=lead)
@@ -184,7 +184,7 @@ def _naive_errors(groups: Sequence[Group], traffic: Traffic, window: Window) -> 
     errors: dict[str, float] = {}
     for method in NAIVE:
         try:
-            naive = [roll_forecast(demand, window, method).at_height(MEAN) for demand in series]
+            naive = [roll_forecast(demand, window, method).at_level(MEAN) for demand in series]
         except SeriesTooShort:
             continue
         error = wape([(forecast.actual, forecast.mean) for forecast in naive])

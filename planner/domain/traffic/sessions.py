@@ -29,26 +29,26 @@ class Groups:
         return cls(rows, first, turns)
 
     @property
-    def begins(self) -> IntArray:
+    def first_requests(self) -> IntArray:
         """Return the index of the first request of each group, ``[groups]``."""
         return self.rows[self.first]
 
     def copies(
-        self, arrived: FloatArray, picked: IntArray, begin: FloatArray
+        self, arrived: FloatArray, copied: IntArray, begin: FloatArray
     ) -> tuple[FloatArray, IntArray, Int32Array]:
         """Return (arrivals, originals, session ids) of the requests in copies of some groups.
 
-        Group number ``picked[i]`` is copied to begin at ``begin[i]``, with the same times between
+        Group number ``copied[i]`` is copied to begin at ``begin[i]``, with the same times between
         its turns. ``arrived`` has the arrivals of all requests. An original is the index of the
         copied request. Copies of a single request have the session id -1.
         """
-        counts = self.turns[picked]
-        # Index of each copied turn: the start of its session plus its place within the session.
-        offset = self.first[picked] - (np.cumsum(counts) - counts)
-        original = self.rows[np.repeat(offset, counts) + np.arange(counts.sum())]
-        copy = np.repeat(np.arange(len(picked)), counts)
-        arrival = begin[copy] + (arrived[original] - arrived[self.begins[picked]][copy])
-        return arrival, original, np.where(counts[copy] > 1, copy, -1).astype(np.int32)
+        turns = self.turns[copied]
+        copy = np.repeat(np.arange(len(copied)), turns)  # number of the copy, for each copied turn
+        turn = np.arange(len(copy)) - np.repeat(np.cumsum(turns) - turns, turns)  # 0 is the first
+        original = self.rows[self.first[copied][copy] + turn]
+        group_begin = arrived[self.first_requests[copied]]
+        arrival = begin[copy] + (arrived[original] - group_begin[copy])
+        return arrival, original, np.where(turns[copy] > 1, copy, -1).astype(np.int32)
 
 
 def with_first_turns_code(codes: CodeArray, session: Int32Array) -> CodeArray:
@@ -56,9 +56,10 @@ def with_first_turns_code(codes: CodeArray, session: Int32Array) -> CodeArray:
 
     These are the code of the session's first turn.
     """
-    turns = session >= 0
+    is_turn = session >= 0
     # First turn of each session, and the number of the session of each turn.
-    _, first, number = np.unique(session[turns], return_index=True, return_inverse=True)
+    _, first, number = np.unique(session[is_turn], return_index=True, return_inverse=True)
+    code_of_session = codes[is_turn][first]
     codes = codes.copy()
-    codes[turns] = codes[turns][first][number]
+    codes[is_turn] = code_of_session[number]
     return codes

@@ -61,25 +61,25 @@ def measured_source(
     isl, osl = columns.input_tokens, columns.output_tokens
     if isl is None or osl is None:
         raise ValueError("arrivals and lengths must have been read")
-    kept = _scaled_requests(source, columns, where, rng, sampled=sampled)
+    scaled = _scaled_requests(source, columns, where, rng, sampled=sampled)
     one_model = {source.model: 1.0} if source.model else {}
     blocks = _prefixes_of(source, columns, isl)
-    if blocks is not None and kept.rows is not None:
-        blocks = blocks.rows(kept.rows)
-    think_s = None if kept.session is None else columns.think_s
+    if blocks is not None and scaled.rows is not None:
+        blocks = blocks.rows(scaled.rows)
+    think_s = None if scaled.session is None else columns.think_s
     return replace(
         template,
-        arrival_s=kept.arrival_s,
-        input_tokens=kept.values(isl),
+        arrival_s=scaled.arrival_s,
+        input_tokens=scaled.of_requests(isl),
         # A request without an answer counts as one of one token, which the prefill makes.
-        output_tokens=np.maximum(kept.values(osl), 1),
-        model=_codes(kept, one_model, template.models, columns, "model", where, rng),
-        region=_codes(kept, source.regions, template.regions, columns, "region", where, rng),
-        tier=_codes(kept, source.tiers, template.tiers, columns, "tier", where, rng),
+        output_tokens=np.maximum(scaled.of_requests(osl), 1),
+        model=_codes(scaled, one_model, template.models, columns, "model", where, rng),
+        region=_codes(scaled, source.regions, template.regions, columns, "region", where, rng),
+        tier=_codes(scaled, source.tiers, template.tiers, columns, "tier", where, rng),
         start_s=columns.start_s,
         blocks=blocks,
-        session=kept.session,
-        think_s=None if think_s is None else kept.values(think_s),
+        session=scaled.session,
+        think_s=None if think_s is None else scaled.of_requests(think_s),
     )
 
 
@@ -95,64 +95,68 @@ def _prefixes_of(source: Source, columns: RequestColumns, isl: Int32Array) -> Pr
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _KeptRequests:
-    """The requests of a file that a source keeps and repeats, in order of arrival."""
+class _ScaledRequests:
+    """The requests of a source, with repeats and without those left out, in order of arrival."""
 
     rows: IntArray | None  # index of each request in the file; None: all requests of the file
     arrival_s: FloatArray  # seconds after the start of the file
     session: Int32Array | None  # -1: none; None: the file has no sessions
 
-    def values(self, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the value of each kept request, from a ``column`` of the file."""
+    def of_requests(self, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the values of a ``column [requests in the file]`` for these requests."""
         return column if self.rows is None else column[self.rows]
 
 
 def _scaled_requests(
     source: Source, columns: RequestColumns, where: str, rng: np.random.Generator, *, sampled: bool
-) -> _KeptRequests:
+) -> _ScaledRequests:
     """Return the requests of the source's series, repeated or thinned out by its scale.
 
-    ``where`` and ``sampled`` are those of ``measured_source``.
+    ``where`` is the source's key, for errors. ``sampled``: the file is a sample of the traffic, so
+    repeats are spread over a bin. Raises ScenarioError if there are too many requests.
     """
     if columns.arrival_s is None:
         raise ValueError("arrivals and lengths must have been read")
-    kept = _requests_of_series(source, columns, columns.arrival_s, where)
+    unscaled = _requests_of_series(source, columns, columns.arrival_s, where)
     if source.dispersion != 1:
         raise ScenarioError(
             f"{where}.dispersion: the trace has arrival times, so its bursts are known. Leave "
             "dispersion out; it is for counts per bin."
         )
     max_requests = MAX_REQUESTS if source.scale == 1 else MAX_DRAWN
-    check_requests(len(kept.arrival_s) * source.scale, where, "scale", max_requests)
+    check_requests(len(unscaled.arrival_s) * source.scale, where, "scale", max_requests)
     if source.scale == 1:
         # Draw and discard one number per request, as a scale below 1 does. Later draws then do not
         # depend on the scale.
-        for piece in row_slices(len(kept.arrival_s)):
+        for piece in row_slices(len(unscaled.arrival_s)):
             rng.random(piece.stop - piece.start)
-        return kept
-    clock = source.scale, columns.start_s, float(columns.arrival_s[-1]), rng
-    arrival, session = kept.arrival_s, kept.session
+        return unscaled
+    arrived, session = unscaled.arrival_s, unscaled.session
+    scale, start_s, last_s = source.scale, columns.start_s, float(columns.arrival_s[-1])
     if session is None:
-        arrival, original = scaled_arrivals(arrival, *clock, sampled=sampled)
+        arrival, original = scaled_arrivals(arrived, scale, start_s, last_s, rng, sampled=sampled)
     else:
-        arrival, original, session = scaled_sessions(arrival, session, *clock, sampled=sampled)
-    return _KeptRequests(original if kept.rows is None else kept.rows[original], arrival, session)
+        arrival, original, session = scaled_sessions(
+            arrived, session, scale, start_s, last_s, rng, sampled=sampled
+        )
+    rows = original if unscaled.rows is None else unscaled.rows[original]
+    return _ScaledRequests(rows, arrival, session)
 
 
 def _requests_of_series(
     source: Source, columns: RequestColumns, arrived: FloatArray, where: str
-) -> _KeptRequests:
+) -> _ScaledRequests:
     """Return the requests of the series that ``source`` names, or all requests of the file."""
     session = columns.session
     if source.series is None:
-        return _KeptRequests(None, arrived, session)
+        return _ScaledRequests(None, arrived, session)
     code = index_of_name(columns.models, source.series, f"{where}.series", "series")
     rows = np.flatnonzero(columns.model == code)
-    return _KeptRequests(rows, arrived[rows], None if session is None else session[rows])
+    return _ScaledRequests(rows, arrived[rows], None if session is None else session[rows])
 
 
 def _codes(
-    kept: _KeptRequests,
+    scaled: _ScaledRequests,
     shares: dict[str, float],
     names: tuple[str, ...],
     columns: RequestColumns,
@@ -169,23 +173,23 @@ def _codes(
     file_codes: CodeArray | None = getattr(columns, what)
     labels: tuple[str, ...] = getattr(columns, f"{what}s")
     if shares:
-        return _draw_codes(kept, names, shares, rng)
+        return _draw_codes(scaled, names, shares, rng)
     if file_codes is not None and any(labels):
-        return _codes_by_label(kept.values(file_codes), labels, names, where, what)
+        return _codes_by_label(scaled.of_requests(file_codes), labels, names, where, what)
     if len(names) > 1:
         raise ScenarioError(f"{where}: the file does not say the {what}. Give it here.")
-    return np.zeros(len(kept.arrival_s), np.int16)
+    return np.zeros(len(scaled.arrival_s), np.int16)
 
 
 def _codes_by_label(
     file_codes: CodeArray, labels: tuple[str, ...], names: tuple[str, ...], where: str, what: str
 ) -> CodeArray:
     """Return the index in ``names`` of each request's label, from its index in ``labels``."""
-    used = count_codes(file_codes, len(labels)) > 0
+    is_used = count_codes(file_codes, len(labels)) > 0  # of each label
     # A label that no request has may be unknown to the scenario.
     index_of_label = [
         index_of_name(names, label, where, what) if in_use else 0
-        for label, in_use in zip(labels, used, strict=True)
+        for label, in_use in zip(labels, is_used, strict=True)
     ]
     if index_of_label == list(range(len(labels))):
         return file_codes  # same names in the same order: no copy is needed
@@ -310,7 +314,7 @@ def index_of_name(names: tuple[str, ...], name: str, where: str, what: str) -> i
 
 
 def _draw_codes(
-    kept: _KeptRequests,
+    scaled: _ScaledRequests,
     names: tuple[str, ...],
     shares: dict[str, float],
     rng: np.random.Generator,
@@ -319,14 +323,14 @@ def _draw_codes(
 
     All turns of a session get the same index.
     """
-    codes = np.zeros(len(kept.arrival_s), np.int16)
+    codes = np.zeros(len(scaled.arrival_s), np.int16)
     weights = np.array(list(shares.values()))
-    index_of = np.array([names.index(name) for name in shares], np.int16)
+    indices = np.array([names.index(name) for name in shares], np.int16)  # of the names with shares
     for piece in row_slices(len(codes)):
         size = piece.stop - piece.start
         drawn = rng.choice(len(shares), size=size, p=weights / weights.sum())
-        codes[piece] = index_of[drawn]
-    return codes if kept.session is None else with_first_turns_code(codes, kept.session)
+        codes[piece] = indices[drawn]
+    return codes if scaled.session is None else with_first_turns_code(codes, scaled.session)
 
 
 def scaled_arrivals(
@@ -369,11 +373,11 @@ def _repeat_span(
     seconds from ``start_s`` (epoch s). Bins have ``SAMPLE_ROWS`` requests or more on average, so
     that counts vary as those of the sample do.
     """
-    rate = len(arrived) / max(last_s, 1e-9)
-    wide_enough = (width_s for width_s in SAMPLE_BINS_S if width_s * rate >= SAMPLE_ROWS)
-    width = next(wide_enough, SAMPLE_BINS_S[-1])
-    low = np.floor((arrived + start_s) / width) * width - start_s
-    return np.maximum(low, 0.0), np.minimum(low + width, last_s)
+    rps = len(arrived) / max(last_s, 1e-9)
+    wide_enough = (width_s for width_s in SAMPLE_BINS_S if width_s * rps >= SAMPLE_ROWS)
+    bin_s = next(wide_enough, SAMPLE_BINS_S[-1])
+    bin_start_s = np.floor((arrived + start_s) / bin_s) * bin_s - start_s
+    return np.maximum(bin_start_s, 0.0), np.minimum(bin_start_s + bin_s, last_s)
 
 
 def scaled_sessions(
@@ -390,11 +394,12 @@ def scaled_sessions(
 
     These are arrivals, the index of the request that each repeats, and session ids. A session is
     kept, left out or repeated as a whole, with its times between turns. A request without a session
-    (-1) counts as a session. The other arguments are those of ``scaled_arrivals``.
+    (-1) counts as a session. Arrivals ``arrived`` are seconds from ``start_s`` (epoch s), and those
+    returned are at most ``last_s``. With ``sampled``, repeats are spread over a bin.
     """
     groups = Groups.of(session, len(arrived))
     begins_s, original_groups = scaled_arrivals(
-        arrived[groups.begins], scale, start_s, last_s, rng, sampled=sampled
+        arrived[groups.first_requests], scale, start_s, last_s, rng, sampled=sampled
     )
     arrival, original, new_session = groups.copies(arrived, original_groups, begins_s)
     arrival = np.minimum(arrival, last_s)
@@ -418,7 +423,10 @@ class Sample:
         for counts, bin_s in _counts(trace):
             hour_starts = np.arange(0, len(counts), max(1, round(HOUR_S / bin_s)))
             total += float(counts.sum())
-            busiest = max(busiest, float(np.add.reduceat(counts, hour_starts).max()))
+            by_hour = np.add.reduceat(
+                counts, hour_starts
+            )  # sums from each hour's start to the next
+            busiest = max(busiest, float(by_hour.max()))
         return cls(trace.name, trace.sample, total, busiest)
 
     @property

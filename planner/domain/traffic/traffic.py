@@ -102,8 +102,8 @@ class Traffic:
     def expected_requests(self, start_s: float, end_s: float) -> float:
         """Return the expected number of requests that arrive in ``[start_s, end_s)``."""
         binned = sum(source.expected_requests(start_s, end_s) for source in self.binned)
-        in_window = self.measured.between(start_s, end_s)
-        return int(in_window.stop - in_window.start) + binned
+        rows = self.measured.between(start_s, end_s)
+        return int(rows.stop - rows.start) + binned
 
     @property
     def all_launched(self) -> bool:
@@ -119,19 +119,19 @@ class Traffic:
         model and region of ``key`` and of some ``tiers``, by name, in ``unit`` per bin. None if
         some of this traffic comes from a trace, or if ``window`` is not after the traffic's end.
         """
-        if not window.ahead:
+        if not window.after_traffic:
             return None
-        m, r = self.place(key)
+        model, region = self.model_and_region(key)
         tier_indices = [t for t, tier in enumerate(self.tiers) if tier in tiers]
         trace = self.measured
-        measured = (trace.model == m) & (trace.region == r)
-        if (measured & np.isin(trace.tier, tier_indices)).any():
+        of_place = (trace.model == model) & (trace.region == region)
+        if (of_place & np.isin(trace.tier, tier_indices)).any():
             return None
         bins = round(window.duration_s / window.bin_s)
         amounts = []
         for source in self.binned:
-            weight = source.weights[r, tier_indices].sum()
-            if source.model != m or not weight:
+            weight = source.weights[region, tier_indices].sum()
+            if source.model != model or not weight:
                 continue
             if source.launch is None:
                 return None
@@ -141,9 +141,10 @@ class Traffic:
 
     def codes(self, key: SeriesKey) -> tuple[int, int, int]:
         """Return the indices of the model, region and tier of ``key``."""
-        return *self.place(key), self.tiers.index(key.tier)
+        model, region = self.model_and_region(key)
+        return model, region, self.tiers.index(key.tier)
 
-    def place(self, key: SeriesKey) -> tuple[int, int]:
+    def model_and_region(self, key: SeriesKey) -> tuple[int, int]:
         """Return the indices of the model and region of ``key``."""
         return self.models.index(key.model), self.regions.index(key.region)
 
@@ -158,7 +159,7 @@ class Traffic:
         if cells > 1:
             measured = measured.rows(_in_cell(measured, cells, rng))
         expected = sum(source.expected_requests(start_s, end_s) for source in self.binned) / cells
-        where, remedy = "traffic.sources", "scale or horizon.duration_s"
+        where, remedy = "traffic.sources", "scale or horizon.duration_s"  # for the error message
         check_requests(len(measured), where, remedy, MAX_REQUESTS)
         if expected:
             check_requests(len(measured) + expected, where, remedy, MAX_DRAWN)
@@ -179,12 +180,13 @@ def _in_cell(trace: Trace, cells: int, rng: np.random.Generator) -> BoolArray:
 
     It is a random 1 in ``cells`` of the requests. A session goes to a cell as a whole.
     """
-    drawn = rng.random(len(trace))
+    random_numbers = rng.random(len(trace))
     if trace.session is not None:
-        turns = trace.session >= 0
-        session_drawn = rng.random(int(trace.session.max()) + 1)
-        drawn[turns] = session_drawn[trace.session[turns]]
-    return np.asarray(drawn * cells < 1)
+        # All turns of a session get the random number of the session.
+        has_session = trace.session >= 0
+        by_session = rng.random(int(trace.session.max()) + 1)
+        random_numbers[has_session] = by_session[trace.session[has_session]]
+    return np.asarray(random_numbers * cells < 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -406,8 +408,8 @@ def _draw_described(sources: _Sources, clock: str, rng: np.random.Generator) -> 
         sources.notes.append(COUNTED)
     span_s, bin_s = None, settings.bin_s
     if sources.all:
-        span_s = start_s, end_s = sources.span_s
-        bin_s = _bin_width(settings, end_s - start_s, sources.binned)
+        span_s = sources.span_s
+        bin_s = _bin_width(settings, span_s[1] - span_s[0], sources.binned)
     launched = []
     for index, source in enumerate(settings.sources):
         if source.launch is not None:
@@ -457,9 +459,9 @@ def _total_demand(sources: _Sources) -> Demand:
     start_s, end_s = _common_span(sources)
     bin_s = _bin_width(sources.settings, end_s - start_s, binned)
     edge_s = float(np.floor(start_s / bin_s) * bin_s)
-    # A log may end shortly before its last bin does.
-    missing_share = PART if until_s is None and not binned else 1e-9
-    bins = int((end_s - edge_s) / bin_s + missing_share)
+    # A log may end shortly before its last bin does, so a small part of that bin may be missing.
+    may_be_missing = PART if until_s is None and not binned else 1e-9  # share of a bin
+    bins = int((end_s - edge_s) / bin_s + may_be_missing)
     _check_bins(bins, bin_s, end_s - start_s, sources.template)
     if until_s is not None:
         sources.notes.append(cutoff_note(until_s, sources.span_s[1], bin_s))
@@ -486,9 +488,10 @@ def _common_span(sources: _Sources) -> tuple[float, float]:
     All are epoch seconds. Raises ScenarioError if the sources have no time in common.
     """
     starts, until_s = [source.start_s for source in sources.all], sources.settings.until_s
-    first_end_s = end_s = sources.span_s[1]
+    start_s, first_end_s = sources.span_s
+    end_s = first_end_s
     if until_s is not None:
-        check_data_age(until_s, end_s)
+        check_data_age(until_s, first_end_s)
         end_s = until_s
     if starts == [first_end_s]:
         raise ScenarioError(
@@ -499,7 +502,7 @@ def _common_span(sources: _Sources) -> tuple[float, float]:
             "traffic.sources: the sources have no time in common (the last to begin starts after "
             "the first has ended). Use traces of the same days."
         )
-    return min(starts), end_s
+    return start_s, end_s
 
 
 def _check_bins(bins: int, bin_s: float, span_s: float, template: Trace) -> None:
@@ -521,8 +524,9 @@ def _check_bins(bins: int, bin_s: float, span_s: float, template: Trace) -> None
 def _bin_width(settings: TrafficSettings, span_s: float, binned: Sequence[BinnedSource]) -> float:
     """Return the scenario's bin width, or a default for ``span_s`` seconds of traffic, in seconds.
 
-    The default is at most the time between decisions, and is then rounded up to a multiple of the
-    bins of every file. Raises ScenarioError if the scenario's width is not such a multiple.
+    The default is 1 minute, 5 minutes from half a day of traffic on, and 15 minutes from two days
+    on. It is at most the time between decisions, and is then rounded up to a multiple of the bins
+    of every file. Raises ScenarioError if the scenario's width is not such a multiple.
     """
     widths = [source.columns.bin_s for source in binned]
     # The least common multiple of the widths of all files, to the millisecond; 1 s without files.
@@ -530,7 +534,9 @@ def _bin_width(settings: TrafficSettings, span_s: float, binned: Sequence[Binned
     common_s = float(np.lcm.reduce(milliseconds)) / 1000
     width_s = settings.bin_s
     if width_s is None:
-        usual_s = _usual_bin_s(span_s)
+        usual_s = 60.0
+        if span_s >= DAY_S / 2:
+            usual_s = 300.0 if span_s < 2 * DAY_S else 900.0
         width_s = max(common_s, min(usual_s, settings.period_s or usual_s))
         width_s = float(np.ceil(width_s / common_s - 1e-9) * common_s)
     for width in widths:
@@ -541,13 +547,6 @@ def _bin_width(settings: TrafficSettings, span_s: float, binned: Sequence[Binned
                 f"{width:g} s. Choose {np.ceil(width_s / common_s) * common_s:g}."
             )
     return width_s
-
-
-def _usual_bin_s(span_s: float) -> float:
-    """Return 15 minutes for two days of traffic or more, 5 from half a day on, else 1, in s."""
-    if span_s >= 2 * DAY_S:
-        return 900.0
-    return 300.0 if span_s >= DAY_S / 2 else 60.0
 
 
 def _sum_of_demands(parts: list[Demand], edge_s: float, bin_s: float, bins: int) -> Demand:
@@ -561,9 +560,9 @@ def _sum_of_demands(parts: list[Demand], edge_s: float, bin_s: float, bins: int)
     for part in parts:
         rows = [keys.index(key) for key in part.keys]
         if part.sampling is not None:
-            np.add.at(sampling, rows, part.sampling)
+            sampling[rows] += part.sampling
         for name, total in totals.items():
-            np.add.at(total, rows, getattr(part, name))
+            total[rows] += getattr(part, name)
     return Demand(keys, edge_s, bin_s, **totals, sampling=sampling)
 
 

@@ -32,7 +32,7 @@ class Window:
     period_s: float  # time between decisions
     lead_s: float  # from a decision to the period that it plans
     bin_s: float  # bin width of the demand
-    ahead: bool  # after the end of the trace: requests are drawn from the forecast
+    after_traffic: bool  # begins at its end: requests are drawn from the forecast
     growth: Growth = NO_GROWTH  # growth of the demand ahead of the trace
 
     @property
@@ -46,7 +46,7 @@ class Window:
 
         If the window is ahead of the trace, return the time of equal length right before it.
         """
-        end_s = self.start_s if self.ahead else self.end_s
+        end_s = self.start_s if self.after_traffic else self.end_s
         return end_s - self.duration_s, end_s
 
     @property
@@ -60,18 +60,23 @@ class Window:
         """Return the time of the decision for each period, ``[periods]``, in epoch seconds.
 
         It is the start of the period less the lead time, moved to the bin edge before. A decision
-        knows only the bins before it. If the window is ahead of the trace, all decisions are at the
-        end of the trace.
+        knows only the bins before it. If the window is after the traffic, all decisions are at its
+        end.
         """
-        if self.ahead:
+        if self.after_traffic:
             return np.full(len(self.period_starts_s), self.start_s)
         lead = np.ceil(self.lead_s / self.bin_s - 1e-9) * self.bin_s
         return np.asarray(self.period_starts_s - lead, np.float64)
 
     @property
+    def first_decision_s(self) -> float:
+        """Return the time of the first decision, in epoch seconds."""
+        return float(self.origins_s[0])
+
+    @property
     def replay_notes(self) -> list[str]:
         """Return a note if plans count on growth that replays of earlier requests do not have."""
-        if not self.ahead or not self.growth:
+        if not self.after_traffic or not self.growth:
             return []
         return [
             "traffic.growth is in the planned demand. The replayed requests come from before the "
@@ -79,15 +84,16 @@ class Window:
         ]
 
     @property
-    def grown(self) -> FloatArray:
+    def growth_factors(self) -> FloatArray:
         """Return the factor on the forecast in each bin, ``[bins]``.
 
         Ahead of the trace, it is the scenario's growth at the middle of the bin. Otherwise it is 1.
         """
         bins = round(self.duration_s / self.bin_s)
-        if not self.ahead:
+        if not self.after_traffic:
             return np.ones(bins)
-        return self.growth.at(self.bin_s * (np.arange(bins, dtype=np.float64) + 0.5))
+        middle_s = self.bin_s * (np.arange(bins, dtype=np.float64) + 0.5)
+        return self.growth.at(middle_s)
 
     @property
     def bins_per_period(self) -> int:
@@ -102,7 +108,7 @@ def resolve_window(horizon: WindowSettings, demand: Demand, clock: str = UTC_CLO
     the start of the trace. Raise ScenarioError, with the field and a remedy, if the window does not
     fit.
     """
-    bin_s, ahead = demand.bin_s, horizon.start == "end"
+    bin_s, after_traffic = demand.bin_s, horizon.start == "end"
     wanted = horizon.duration_s or _usual_duration_s(horizon, demand)
     period = _period(horizon.period_s, wanted, bin_s)
     duration = max(1.0, np.floor(wanted / period + 1e-9)) * period
@@ -112,21 +118,21 @@ def resolve_window(horizon: WindowSettings, demand: Demand, clock: str = UTC_CLO
             f"Choose {duration:g}, or set horizon.period_s."
         )
     _check_extent(duration, period, bin_s)
-    start = demand.end_s if ahead else demand.end_s - duration
+    start = demand.end_s if after_traffic else demand.end_s - duration
     if isinstance(horizon.start, datetime):
         start = _start_from_scenario(horizon.start, duration, demand, clock)
     end = float(start + duration)
-    window = Window(float(start), end, period, horizon.lead_s, bin_s, ahead, horizon.growth)
+    window = Window(float(start), end, period, horizon.lead_s, bin_s, after_traffic, horizon.growth)
     _check_history(window, demand, clock)
     return window
 
 
 def _check_history(window: Window, demand: Demand, clock: str) -> None:
     """Raise ScenarioError unless two bins of ``demand`` come before the first decision."""
-    first = float(window.origins_s[0])
-    if first < demand.start_s + 2 * demand.bin_s:
+    first_s = window.first_decision_s
+    if first_s < demand.start_s + 2 * demand.bin_s:
         raise ScenarioError(
-            f"horizon: the first decision falls at {words_of(first, clock)}, before there is any "
+            f"horizon: the first decision falls at {words_of(first_s, clock)}, before there is any "
             f"history (traffic begins {words_of(demand.start_s, clock)}). Start later, shorten "
             "duration_s or lead_s, or use a longer trace."
         )

@@ -138,13 +138,13 @@ def _sentence(
     if rank == 1:
         return f"{window_words} is the busiest of {all_spans}."
     rank_words = "quietest" if rank == len(compared) else f"{ordinal(rank)} busiest"
-    volume = "the only volume"
-    if window.amount:
-        ratio = top.amount / window.amount
-        volume = f"{ratio:.2g} times the volume"
-        if ratio < 2:
-            more = ratio - 1
-            volume = f"{more:.0%} more" if more >= LEAST_SHOWN else "about the same volume"
+    if not window.amount:
+        volume = "the only volume"
+    elif top.amount >= 2 * window.amount:
+        volume = f"{top.amount / window.amount:.2g} times the volume"
+    else:
+        more = top.amount / window.amount - 1
+        volume = f"{more:.0%} more" if more >= LEAST_SHOWN else "about the same volume"
     busiest_words = span_words(top.start_s, top.end_s, clock)
     return (
         f"{window_words} is the {rank_words} of {all_spans}. The busiest is {busiest_words}, "
@@ -213,6 +213,7 @@ def _sums_of_windows(values: FloatArray, first: IntArray, bins: int) -> FloatArr
 
     Values outside the array count as 0.
     """
+    # The difference of two cumulative sums.
     total = np.concatenate(([0.0], np.cumsum(values)))
     begin, end = np.clip(first, 0, len(values)), np.clip(first + bins, 0, len(values))
     return np.asarray(total[end] - total[begin])

@@ -45,10 +45,11 @@ class TierStanding:
 
     tier: str
     margin: float  # attainment minus the tier's target; negative: missed
-    late: tuple[float, float]  # shares of requests that missed the TTFT limit, and another limit
+    missed_ttft: float  # share of requests that missed the TTFT limit
+    missed_other: float  # share of requests that missed only another limit
 
     @property
-    def near(self) -> bool:
+    def near_target(self) -> bool:
         """Return whether the tier meets its target, and exceeds it by at most ``NEAR_TARGET``."""
         return 0.0 <= self.margin <= NEAR_TARGET
 
@@ -81,9 +82,13 @@ def _standing(run: PolicyRun, model: str, tier: Tier, attainment: float) -> Tier
     assert requests is not None
     limit_ms = np.inf if tier.ttft_s is None else 1000 * tier.ttft_s
     ttft_ms = requests.filter(model=model, tier=tier.name)["ttft_ms"].fill_null(np.inf).to_numpy()
-    ttft_missed = float(np.mean(ttft_ms > limit_ms))
-    others_missed = max(1.0 - attainment - ttft_missed, 0.0)  # TBT or E2E
-    return TierStanding(tier.name, attainment - tier.attainment, (ttft_missed, others_missed))
+    missed_ttft = float(np.mean(ttft_ms > limit_ms))
+    return TierStanding(
+        tier=tier.name,
+        margin=attainment - tier.attainment,
+        missed_ttft=missed_ttft,
+        missed_other=max(1.0 - attainment - missed_ttft, 0.0),  # TBT or E2E
+    )
 
 
 @dataclass(slots=True)
@@ -94,40 +99,42 @@ class Bracket:
     """
 
     factor: float = 1.0  # to try next
-    met: float | None = None  # largest factor that met the targets; None: none yet
-    missed: float | None = None  # smallest factor that missed a target; None: none yet
+    largest_met: float | None = None  # factor that met the targets; None: none yet
+    smallest_missed: float | None = None  # factor that missed a target; None: none yet
 
     @property
     def may_find_larger_factor(self) -> bool:
         """Return whether the search can still find a larger factor that meets the targets."""
-        if self.met is None:
+        if self.largest_met is None:
             return True
-        return self.met < MAX_FACTOR and (
-            self.missed is None or self.missed > self.met * (1.0 + PRECISION)
-        )
+        if self.smallest_missed is not None and self.smallest_missed <= self.largest_met * (
+            1.0 + PRECISION
+        ):
+            return False
+        return self.largest_met < MAX_FACTOR
 
     def record_met(self) -> None:
         """Record that every tier met its target at this factor, and move to a larger one."""
-        self.met = self.factor
+        self.largest_met = self.factor
         # Attainment need not be monotone in the factor: drop a miss that this result contradicts.
-        if self.missed is not None and self.missed <= self.met:
-            self.missed = None
+        if self.smallest_missed is not None and self.smallest_missed <= self.largest_met:
+            self.smallest_missed = None
         self.factor = self._between() or min(self.factor * GROWTH, MAX_FACTOR)
 
-    def record_missed(self, short: float) -> None:
-        """Record that a tier missed its target by ``short`` (a share), and lower the factor."""
-        self.missed = self.factor
+    def record_missed(self, shortfall: float) -> None:
+        """Record that a tier missed its target by ``shortfall``, a share; lower the factor."""
+        self.smallest_missed = self.factor
         # Drop a factor that this miss contradicts, as in ``record_met``.
-        if self.met is not None and self.met >= self.missed:
-            self.met = None
-        step = float(np.clip(STEP_PER_MISS * short, LEAST_STEP, MOST_STEP))
+        if self.largest_met is not None and self.largest_met >= self.smallest_missed:
+            self.largest_met = None
+        step = float(np.clip(STEP_PER_MISS * shortfall, LEAST_STEP, MOST_STEP))
         self.factor = self._between() or self.factor * (1.0 - step)
 
     def _between(self) -> float | None:
-        """Return the geometric mean of ``met`` and ``missed``; None if one is unknown."""
-        if self.met is None or self.missed is None:
+        """Return the geometric mean of the largest met and the smallest missed factor, if known."""
+        if self.largest_met is None or self.smallest_missed is None:
             return None
-        return float(np.sqrt(self.met * self.missed))
+        return float(np.sqrt(self.largest_met * self.smallest_missed))
 
 
 @dataclass(slots=True)
@@ -170,7 +177,7 @@ class Correction:
             standing = standings.get(model.name)
             if standing is None or model.name in self.settled:
                 continue
-            if standing.near:
+            if standing.near_target:
                 self.settled.add(model.name)
                 continue
             factors_left |= self._record_standing(m, standing)
@@ -190,10 +197,10 @@ class Correction:
         if standing.margin < 0:
             # Late first tokens are due to prefill, late others to decode. A stage that computes
             # both is always to blame.
-            late = {BOTH: 1.0, PREFILL: standing.late[0], DECODE: standing.late[1]}
-            largest_late = max((late[stage] for stage in in_search), default=0.0)
+            missed = {BOTH: 1.0, PREFILL: standing.missed_ttft, DECODE: standing.missed_other}
+            most_missed = max((missed[stage] for stage in in_search), default=0.0)
             for stage, bracket in in_search.items():
-                if late[stage] >= BLAMED * largest_late:
+                if missed[stage] >= BLAMED * most_missed:
                     bracket.record_missed(-standing.margin)
         else:
             for bracket in in_search.values():
@@ -204,8 +211,8 @@ class Correction:
         """Set the factors of models that are not settled to the largest that met their targets."""
         names = [model.name for model in self.hardware.models]
         for (m, _), bracket in self.brackets.items():
-            if names[m] not in self.settled and bracket.met is not None:
-                bracket.factor = bracket.met
+            if names[m] not in self.settled and bracket.largest_met is not None:
+                bracket.factor = bracket.largest_met
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,15 +250,16 @@ def misses(study: Study, run: PolicyRun) -> tuple[Miss, ...]:
     targets = _missed_targets(study, run)
     of_pairs = (pl.col("model") != ALL) & (pl.col("region") != ALL)
     groups = run.detail.groups.filter(of_pairs, pl.col("tier").is_in(list(targets)))
-    found = []
+    all_misses = []
     for row in groups.iter_rows(named=True):
         target, share = targets[row["tier"]], row["attainment"]
         if target - share > EQUAL:
             names = row["model"], row["region"], row["tier"]
-            found.append(Miss(*names, share, target, target - share, row["arrived"]))
-    found.sort(key=lambda miss: -miss.short)
-    worst: dict[tuple[str, str], Miss] = {}
-    for miss in [miss for miss in found if miss.arrived >= FEW] or found:
+            all_misses.append(Miss(*names, share, target, target - share, row["arrived"]))
+    all_misses.sort(key=lambda miss: -miss.short)
+    of_enough_requests = [miss for miss in all_misses if miss.arrived >= FEW]
+    worst: dict[tuple[str, str], Miss] = {}  # by model and region
+    for miss in of_enough_requests or all_misses:
         worst.setdefault((miss.model, miss.region), miss)
     return tuple(worst.values())
 
@@ -295,13 +303,13 @@ def correction_windows(
             perfect_plan = plan_window(earlier.plan_input, progress, method=PERFECT)
         except Infeasible:
             continue
-        first, last = words_of(earlier.window.start_s, clock), words_of(earlier.window.end_s, clock)
-        words = f"the requests from {first} to {last}, before the window"
+        start, end = words_of(earlier.window.start_s, clock), words_of(earlier.window.end_s, clock)
+        words = f"the requests from {start} to {end}, before the window"
         windows.append(TestWindow(earlier, perfect_plan, words))
     if windows:
         return tuple(windows)
     redrawn = replace(study, trace=redraw_arrivals(study.trace, study.window.bin_s, seed))
-    if not study.window.ahead:
+    if not study.window.after_traffic:
         planned_window = plan_window(study.plan_input, progress, method=PERFECT)
     return (TestWindow(redrawn, planned_window, "the window's requests redrawn (oracle)"),)
 
@@ -315,6 +323,6 @@ def redraw_arrivals(trace: Trace, bin_s: float, seed: int) -> Trace:
     bins = np.floor(trace.arrival_s / bin_s)  # bin of each request, in rising order
     first = np.searchsorted(bins, bins)  # index of the first request in the same bin
     count = np.searchsorted(bins, bins, side="right") - first  # requests in the same bin
-    drawn = first + np.floor(rng.random(len(trace)) * count).astype(np.int64)
+    drawn = first + np.floor(rng.random(len(trace)) * count).astype(np.int64)  # row of the trace
     arrival_s = np.sort((bins + rng.random(len(trace))) * bin_s)
     return replace(trace.rows(np.sort(drawn)), arrival_s=arrival_s)

@@ -65,8 +65,8 @@ def causes(
     ]
     if not missed_tiers:
         return ()
-    # (cause, missed shares by tier in the replay in which it was removed, too)
-    replays = [*_replays(study, planned_window, seed, progress)]
+    # (cause, missed shares by tier in the replay without it and without the causes before)
+    replays = list(_replays(study, planned_window, seed, progress))
     replays.append((ANY_SIZE, dict.fromkeys(missed_tiers, 0.0)))
     rows = []
     for tier in missed_tiers:
@@ -136,7 +136,7 @@ def _steps(study: Study) -> list[tuple[str, Callable[[Fleet], Fleet] | None]]:
     steps.append((START_UP, without_start_up))
     if len(study.hardware.regions) > 1:
         steps.append((ROUTING, with_free_routing))
-    if not study.window.ahead:  # in the future, requests are drawn from the forecast itself
+    if not study.window.after_traffic:  # in the future, requests are drawn from the forecast itself
         steps.append((FORECAST, None))
     return [*steps, (SIZE, None)]
 
@@ -162,7 +162,7 @@ def _with_half_size(study: Study) -> Study:
     It also has enough GPUs for twice the replicas.
     """
     hardware = study.hardware
-    half = study.sizes.times(np.full((len(hardware.models), len(hardware.columns)), 0.5))
+    half = study.sizes.scaled(np.full((len(hardware.models), len(hardware.columns)), 0.5))
     hardware = replace(
         hardware,
         capacity_gpus=MORE_GPUS * hardware.capacity_gpus,

@@ -100,13 +100,15 @@ def profile_errors(
 def hardware_at_errors(hardware: Hardware) -> tuple[Hardware, ...]:
     """Return the hardware with slower and with faster profiles; () if no error is known."""
     errors = _stated_errors(hardware)
-    signs = (+1, -1) if any(errors.values()) else ()
-    return tuple(_at_error(hardware, errors, sign) for sign in signs)
+    if not any(errors.values()):
+        return ()
+    return _at_error(hardware, errors, +1), _at_error(hardware, errors, -1)
 
 
 def _stated_errors(hardware: Hardware) -> StatedErrors:
     """Return the error of each profile, by model and GPU column."""
-    return {model_column: stated_error(p) for model_column, p in hardware.profiles.items()}
+    profiles = hardware.profiles.items()
+    return {model_column: stated_error(profile) for model_column, profile in profiles}
 
 
 def _at_error(hardware: Hardware, errors: StatedErrors, sign: int) -> Hardware:
@@ -138,7 +140,7 @@ def _peaks_at_error(
         factors = size_factors(
             study.hardware, hardware, study.sizes, study.traffic.lengths, study.traffic.shared
         )
-        inputs = replace(study.plan_input, hardware=hardware, sizes=study.sizes.times(factors))
+        inputs = replace(study.plan_input, hardware=hardware, sizes=study.sizes.scaled(factors))
         plan = plan_load(inputs, load, progress)
     except (Infeasible, ScenarioError, SolverFailed) as problem:
         return None, f"With profiles {changed} by their error, no plan is feasible: {problem}"

@@ -165,8 +165,9 @@ def verify(
     attempts, outcome = _try_corrections(study, earlier, seed, rounds, part(progress, 0.2, 0.6))
     rounds_run = [attempt.round for attempt in attempts]
     unchanged = _Trial(study, planned_window, first)
-    best_first, step = _best_attempts(attempts), part(progress, 0.6, 0.7)
-    trials, conflict = _try_on_window(unchanged, best_first, seed, step)
+    trials, conflict = _try_on_window(
+        unchanged, _best_attempts(attempts), seed, part(progress, 0.6, 0.7)
+    )
     if conflict is not None:
         note = f"With these sizes there is no plan: {conflict}"
         rounds_run[-1] = replace(rounds_run[-1], note=note)
@@ -201,7 +202,8 @@ class _Trial:
     @property
     def shortfall(self) -> float:
         """Return how far the worst interactive tier is below its target, as a share; 0: none is."""
-        targets = {t.name: t.attainment for t in self.study.hardware.tiers if not t.deferrable}
+        tiers = self.study.hardware.tiers
+        targets = {tier.name: tier.attainment for tier in tiers if not tier.deferrable}
         shortfalls = [
             targets[name] - share
             for name, share in self.run.summary.slo_attainment.items()
@@ -226,7 +228,7 @@ class _Attempt:
     @property
     def near_targets(self) -> bool:
         """Return whether every model meets its targets by half a point at most."""
-        return all(standing.near for standing in self.standings.values())
+        return all(standing.near_target for standing in self.standings.values())
 
 
 def _try_on_window(
@@ -243,7 +245,7 @@ def _try_on_window(
     for attempt in attempts:
         trial = unchanged
         if (attempt.factors != 1.0).any():
-            sizes = unchanged.study.sizes.times(attempt.factors)
+            sizes = unchanged.study.sizes.scaled(attempt.factors)
             study, planned = replace(unchanged.study, sizes=sizes), unchanged.planned
             try:
                 plan = plan_load(study.plan_input, planned.load, planning)
@@ -329,7 +331,9 @@ def _replay_windows(
 ) -> _Attempt:
     """Return attempt ``number``: the replays of the plans of ``windows``, with their factors."""
     options = ReplayOptions(requests=True)  # a row per request
-    runs = [replay_plan(w.study, w.planned, seed, progress, options) for w in windows]
+    runs = [
+        replay_plan(window.study, window.planned, seed, progress, options) for window in windows
+    ]
     worst = _worst_standings([tier_standings(study.hardware.tiers, run) for run in runs])
     report = _round_report(number, correction.factors_by_name, runs, study)
     return _Attempt(correction.factors, worst, report)
@@ -337,7 +341,7 @@ def _replay_windows(
 
 def _plan_again(earlier: TestWindow, factors: FloatArray, progress: Progress) -> TestWindow:
     """Return the window with a new plan, for capacities times ``factors [model, GPU column]``."""
-    study = replace(earlier.study, sizes=earlier.study.sizes.times(factors))
+    study = replace(earlier.study, sizes=earlier.study.sizes.scaled(factors))
     plan = plan_load(study.plan_input, earlier.planned.load, part(progress, 0.0, 0.2))
     return replace(earlier, study=study, planned=replace(earlier.planned, plan=plan))
 
@@ -411,10 +415,11 @@ def _correction_sentence(verified: VerifiedPlan) -> str:
 def _choice_sentence(verified: VerifiedPlan) -> str:
     """Return a sentence on the choice among several plans that were tried on the window."""
     tries = verified.window_tries
-    if all(
-        row.attainment is None or row.attainment >= row.target - NEAR_TARGET
+    misses_a_tier = any(
+        row.attainment is not None and row.attainment < row.target - NEAR_TARGET
         for row in verified.tier_outcomes
-    ):
+    )
+    if not misses_a_tier:
         return (
             "Cheaper plans met the SLO there but not in the window. This plan was chosen from "
             f"{tries} simulated on the window, so it uses future data."

@@ -109,14 +109,17 @@ def answer(
     ``shares`` limit GPU types to a share of a region's peak GPUs. The returned variation has these
     limits as capacities. Raises ScenarioError if only a run can answer.
     """
-    result, limits = answer_what_if(base, variation), dict[str, object]()
-    for _ in range(ROUNDS if shares else 0):
+    result = answer_what_if(base, variation)
+    if not shares:
+        return result, dict(variation)
+    limits: dict[str, object] = {}
+    for _ in range(ROUNDS):
         # Limits change the plan, and so the peak that shares refer to: repeat until they agree.
-        new_limits = capacities_for(base.scenario, shares or {}, result.gpus)
+        new_limits = capacities_for(base.scenario, shares, result.gpus)
         if result.totals is None or new_limits == limits:
             break
         result, limits = answer_what_if(base, {**variation, **new_limits}), new_limits
-    notes = (*share_notes(shares or {}, result, limits), *result.notes)
+    notes = (*share_notes(shares, result, limits), *result.notes)
     return replace(result, notes=notes), {**variation, **limits}
 
 
@@ -135,8 +138,9 @@ def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = 
         notes.append(SAME_FORECASTS if basis.flat is None else STATIC_INTERVAL)
     inputs = _varied_inputs(base, basis, scenario, change, notes)
     sizes = _size_changes(basis.sizes, inputs.sizes, inputs.hardware)
-    if unable := _unservable_models(basis.sizes, inputs.sizes, inputs.hardware):
-        return _no_plan(unable, sizes, notes)
+    why_unservable = _unservable_models(basis.sizes, inputs.sizes, inputs.hardware)
+    if why_unservable:
+        return _no_plan(why_unservable, sizes, notes)
     if change.level is not None and basis.waiting_tps.any():
         notes.append(DEFERRABLE_AS_PLANNED)
     if basis.peaks_before is not None:
@@ -209,12 +213,12 @@ def _with_fleet_before(base: StoredPlan, inputs: PlanInput, peaks_tps: FloatArra
 
     ``peaks_tps`` are those peaks in input tokens/s.
     """
-    sized = inputs
+    fleet_inputs = inputs
     if base.scenario_with_spare != base.scenario:
         # The spare replicas that a level of assurance adds are in the plan, not in this fleet.
         spare = settings_of(base.scenario).plan.spare
-        sized = replace(inputs, settings=replace(inputs.settings, spare=spare))
-    current, _ = static_fleet_for(sized, peaks_tps)
+        fleet_inputs = replace(inputs, settings=replace(inputs.settings, spare=spare))
+    current, _ = static_fleet_for(fleet_inputs, peaks_tps)
     return replace(inputs, current=current)
 
 
@@ -241,8 +245,9 @@ def _static_answer(
     if change.level is not None:
         notes.append(STATIC_FLEET)
     target = np.broadcast_to(counts, (len(load.tps), *counts.shape))
-    described = _answer_of_target(inputs, target, load.tps.max(axis=3), sizes, notes)
-    return replace(described, status="flat", totals=fleet_totals(inputs, load, counts), flat=True)
+    without_totals = _answer_of_target(inputs, target, load.tps.max(axis=3), sizes, notes)
+    fleet_cost = fleet_totals(inputs, load, counts)
+    return replace(without_totals, status="flat", totals=fleet_cost, flat=True)
 
 
 def demand_change(before: Scenario, after: Scenario, variation: Variation) -> DemandChange:
@@ -256,17 +261,18 @@ def demand_change(before: Scenario, after: Scenario, variation: Variation) -> De
             raise ScenarioError(f"{address}: the stored plan cannot answer for it. Simulate it.")
     sources = zip(after.traffic.sources, before.traffic.sources, strict=True)
     factors = [new.scale / old.scale for new, old in sources]
-    if not np.allclose(factors, factors[0], rtol=1e-9, atol=0.0):
+    growth = factors[0]
+    if not np.allclose(factors, growth, rtol=1e-9, atol=0.0):
         raise ScenarioError(
             "traffic.sources: the stored plan scales all sources alike. Simulate this change."
         )
     cached_share = _cached_share(before, after)
     if "forecast.quantile" not in variation and not variation.get("forecast.quantiles"):
-        return DemandChange(factors[0], cached_share=cached_share)
+        return DemandChange(growth, cached_share=cached_share)
     level = after.forecast.quantile
     if level is None or after.forecast.quantiles:
         raise ScenarioError("forecast: choosing percentiles needs a run. Give one quantile.")
-    return DemandChange(factors[0], level, cached_share)
+    return DemandChange(growth, level, cached_share)
 
 
 def _cached_share(before: Scenario, after: Scenario) -> float | None:
@@ -291,7 +297,7 @@ def _no_plan(why: str, sizes: tuple[SizeChange, ...], notes: Sequence[str]) -> W
 
 
 def _unservable_models(before: Sizes, after: Sizes, hardware: Hardware) -> str:
-    """Return a sentence if no replica of a model can meet its limits any more, else "".
+    """Return a sentence on the first model that no replica can serve any more; "" without one.
 
     ``before`` and ``after`` are the sizes without and with the change.
     """
@@ -316,14 +322,14 @@ def load_of(basis: Basis, change: DemandChange) -> Load:
     tier_tps, expected_tps = np.zeros((len(names) + 1, *shape)), np.zeros(shape)
     level = None if change.level is None or change.level == MEAN else float(change.level)
     for series in basis.series:
-        t, m, r = names.index(series.tier), series.model, series.region
+        tier, m, r = names.index(series.tier), series.model, series.region
         rate = series.planned_rate if change.level is None else series.rate(level)
-        tier_tps[t, :, m, r] = rate.reshape(len(expected_tps), -1)
+        tier_tps[tier, :, m, r] = rate.reshape(len(expected_tps), -1)
         expected_tps[:, m, r] += series.rate(None).reshape(len(expected_tps), -1)
     tier_tps[-1] = basis.waiting_tps
     tiers = (*names, DEFERRABLE)
     load = Load.of_tiers(tiers, tier_tps * change.growth, expected_tps * change.growth)
-    return load.times(basis.load_factor)
+    return load.scaled(basis.load_factor)
 
 
 def pool_factors(
@@ -355,8 +361,8 @@ def pool_factors(
 
 def _scaled_sizes(sizes: Sizes, factors: FloatArray) -> Sizes:
     """Return ``sizes`` with all capacities times ``factors [model, GPU column, n replicas]``."""
-    changed = sizes.times(factors)
-    capacity = {}
+    changed = sizes.scaled(factors)
+    capacity = {}  # of a single replica
     for (m, g), (tier, old) in sizes.capacity.items():
         factor = float(changed.pool_tps[m, g, 0] / sizes.pool_tps[m, g, 0])
         if factor > 0:
@@ -430,20 +436,30 @@ def _peak_gpus(hardware: Hardware, target: IntArray) -> tuple[PeakGpus, ...]:
     spot_types = {column.gpu for column in hardware.columns if column.spot}
     rows = []
     for r, t in np.argwhere((hardware.capacity_gpus > 0) | (peaks > 0)).tolist():
-        names = hardware.regions[r].name, hardware.gpu_types[t].name
-        rows.append(PeakGpus(*names, t in spot_types, int(peaks[r, t]), int(peaks_of_region[r])))
+        row = PeakGpus(
+            region=hardware.regions[r].name,
+            gpu=hardware.gpu_types[t].name,
+            spot=t in spot_types,
+            most=int(peaks[r, t]),
+            of_all=int(peaks_of_region[r]),
+        )
+        rows.append(row)
     return tuple(rows)
 
 
 def _period_rows(
     inputs: PlanInput, target: IntArray, demand_tps: FloatArray
 ) -> tuple[PeriodPlan, ...]:
-    """Return replicas, demand and capacity by period; arguments as in ``_answer_of_target``."""
+    """Return the replicas, peak demand and capacity of each period, over all models and regions.
+
+    ``target [period, model, region, GPU column]`` are the replicas, ``demand_tps`` ``[period,
+    model, region]`` is the peak demand in input tokens/s.
+    """
     periods = []
     for p, start_s in enumerate(inputs.window.period_starts_s.tolist()):
         sizes = inputs.sizes.at_period(p)
-        pool_tps = pool_capacity(sizes.theta_tps, sizes.pool_tps, target[p][None])[0]
-        by_model_and_region = pool_tps.reshape(-1, pool_tps.shape[-1])
+        (pool_tps,) = pool_capacity(sizes.theta_tps, sizes.pool_tps, target[p][None])
+        by_model_and_region = pool_tps.reshape(-1, pool_tps.shape[-1])  # capacity by GPU column
         periods.append(
             PeriodPlan(
                 begins=moment(start_s).strftime("%Y-%m-%dT%H:%M:%SZ"),

@@ -27,7 +27,8 @@ def pair_of(pair: str) -> tuple[str, str]:
     Raises ValueError for an unknown name, or if neither objective can have a bound.
     """
     names = [name.strip() for name in pair.split(",")]
-    if len(names) != 2 or names[0] == names[1] or not set(names) <= set(NAMES):
+    are_known = set(names) <= set(NAMES)
+    if not are_known or len(names) != 2 or len(set(names)) != 2:
         raise ValueError(f"give two different ones of {', '.join(NAMES)}, such as cost,carbon")
     first, second = names
     if second in BOUNDS:
@@ -86,8 +87,8 @@ class _Tradeoff:
 
     def _report(self, done: float, _stage: str) -> None:
         """Report the progress of this plan as a part of all plans."""
-        step = min(1.0, (self.solved + done) / self.plans)
-        self.progress(step, f"Plan {min(self.solved + 1, self.plans)} of {self.plans}")
+        share_done = min(1.0, (self.solved + done) / self.plans)
+        self.progress(share_done, f"Plan {min(self.solved + 1, self.plans)} of {self.plans}")
 
 
 def front(

@@ -62,13 +62,13 @@ class Series:
     @classmethod
     def of(cls, forecast: SeriesForecast, traffic: Traffic) -> Series:
         """Return the series of ``forecast``, with the indices of its names in ``traffic``."""
-        model, region = traffic.place(forecast.key)
+        model, region = traffic.model_and_region(forecast.key)
         return cls(
             model=model,
             region=region,
             tier=forecast.key.tier,
-            level=forecast.height.level,
-            times=forecast.height.times,
+            level=forecast.planning_level.quantile,
+            times=forecast.planning_level.factor,
             levels=np.append(MEAN_LEVEL, forecast.levels),
             rates=np.concatenate([forecast.mean[None], forecast.quantiles]) / forecast.bin_s,
         )
@@ -77,9 +77,8 @@ class Series:
         """Return quantile ``level`` of the forecast (None: the mean), ``[bins]`` input tokens/s."""
         if level is None:
             return np.asarray(self.rates[0], np.float64)  # the first of ``levels`` is the mean
-        return np.asarray(
-            interpolate_quantiles(self.levels[1:], self.rates[1:], np.array([level]))[0]
-        )
+        (rate,) = interpolate_quantiles(self.levels[1:], self.rates[1:], np.array([level]))
+        return np.asarray(rate)
 
     @property
     def planned_rate(self) -> FloatArray:
@@ -138,7 +137,8 @@ class Basis:
         window, (periods, models, regions, bins) = self.window, self.waiting_tps.shape
         parts, part_bins = round(window.period_s / period_s), round(period_s / window.bin_s)
         if parts * part_bins != bins or not np.isclose(part_bins * window.bin_s, period_s):
-            minutes = (window.period_s / k / 60 for k in range(1, bins + 1) if bins % k == 0)
+            divisors = (parts for parts in range(1, bins + 1) if bins % parts == 0)
+            minutes = (window.period_s / parts / 60 for parts in divisors)
             raise ScenarioError(
                 "Scaling interval (horizon.period_s): the stored forecast allows "
                 f"{', '.join(f'{allowed:g}' for allowed in minutes)} min. Simulate others."
@@ -164,16 +164,17 @@ class Basis:
     @property
     def sizes(self) -> Sizes:
         """Return the sizes as planning uses them."""
-        first, *later = (self._sizes(s) for s in range(len(self.pool_tps)))
+        first, *later = map(self._sizes, self.pool_tps)
         return replace(first, later=tuple(later), of_period=self.sizes_at)
 
-    def _sizes(self, s: int) -> Sizes:
-        """Return the sizes with index ``s``: those of the first decision, or of a later change."""
-        pool_tps = self.pool_tps[s]
+    def _sizes(self, pool_tps: FloatArray) -> Sizes:
+        """Return sizes with the capacities ``pool_tps [l, g, n]``, and the stored single replicas.
+
+        Limits of a replica are not stored, since a plan does not need them.
+        """
         capacity = {}
         for m, g in np.argwhere(np.isfinite(self.alone[0])).tolist():
             max_rps, input_tps, ttft_s, tbt_s = self.alone[:, m, g].tolist()
-            # What limits a replica is not stored, and a plan does not need it.
             capacity[m, g] = "", Capacity(max_rps, input_tps, ttft_s, tbt_s, "", np.nan)
         theta = in_large_pools(pool_tps)
         return Sizes(theta_tps=theta, pool_tps=pool_tps, capacity=capacity, notes=())
@@ -242,7 +243,10 @@ def basis_of(
 
 
 def _replicas_alone(study: Study) -> FloatArray:
-    """Return requests/s, input tokens/s, TTFT and TBT (s) of one replica, as ``Basis.alone``."""
+    """Return the capacity of a single replica, ``[4, model, GPU column]``; NaN where none is sized.
+
+    The four values are requests/s, input tokens/s, TTFT and TBT (s).
+    """
     models, _, columns = study.hardware.minimum.shape
     alone = np.full((4, models, columns), np.nan)
     for (m, g), (_, replica) in study.sizes.capacity.items():
@@ -266,17 +270,17 @@ def _largest_factor(study: Study, planned_window: PlannedWindow, load_factor: fl
     if load_factor >= 1:
         return load_factor
 
-    def replicas(factor: float) -> list[int] | None:
+    def planned_replicas(factor: float) -> list[int] | None:
         """Return the replicas planned for ``factor`` times the load; None if there is no plan."""
         try:
-            plan = plan_load(study.plan_input, planned_window.load.times(factor), silent)
+            plan = plan_load(study.plan_input, planned_window.load.scaled(factor), silent)
         except Infeasible:
             return None
         return plan.target.ravel().tolist()
 
-    planned = replicas(load_factor)
+    same_plan = planned_replicas(load_factor)
     factors = np.linspace(load_factor, 1.0, FACTOR_STEPS).tolist()
-    first_other = bisect_first(lambda i: replicas(factors[i]) != planned, 1, len(factors))
+    first_other = bisect_first(lambda i: planned_replicas(factors[i]) != same_plan, 1, len(factors))
     return float(factors[first_other - 1])
 
 
@@ -310,7 +314,7 @@ def as_arrays(basis: Basis) -> Arrays:
     arrays |= {
         "version": np.array(VERSION),
         "window": np.array([*edges_s, window.period_s, window.lead_s, window.bin_s]),
-        "ahead": np.array(window.ahead),
+        "ahead": np.array(window.after_traffic),
         "places": np.array([(row.model, row.region) for row in series], np.int64).reshape(-1, 2),
         "tiers": np.array([row.tier for row in series], np.str_),
         # None, the mean, becomes NaN.
@@ -358,5 +362,12 @@ def _plain_fields(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:
 def _series_from(arrays: Mapping[str, npt.NDArray[Any]], i: int) -> Series:
     """Return series number ``i`` of the stored arrays."""
     (m, r), (level, times) = arrays["places"][i].tolist(), arrays["heights"][i].tolist()
-    height = None if np.isnan(level) else level, times
-    return Series(m, r, str(arrays["tiers"][i]), *height, arrays["levels"][i], arrays["rates"][i])
+    return Series(
+        model=m,
+        region=r,
+        tier=str(arrays["tiers"][i]),
+        level=None if np.isnan(level) else level,
+        times=times,
+        levels=arrays["levels"][i],
+        rates=arrays["rates"][i],
+    )

@@ -71,12 +71,14 @@ class Setting:
     @property
     def label(self) -> str:
         """Return the name for people, such as "TTFT limit, chat"."""
-        return label_and_unit(self.name)[0]
+        label, _ = label_and_unit(self.name)
+        return label
 
     @property
     def unit(self) -> str:
         """Return the unit of the value."""
-        return label_and_unit(self.name)[1]
+        _, unit = label_and_unit(self.name)
+        return unit
 
     def variation(self, value: float) -> dict[str, Any]:
         """Return the changed values by address; raise PlannerError outside the limits."""
@@ -98,12 +100,14 @@ class Setting:
 def label_and_unit(key: str) -> tuple[str, str]:
     """Return the label and the unit of a setting, by its name or an address; "": no unit."""
     name, _, entry = key.partition(".")
+    address = ENTRY.fullmatch(key)
     if name in LABELS:
         label, unit = LABELS[name]
-    elif match := ENTRY.fullmatch(key):
-        section, entry, field = match.groups()
+    elif address is not None:
+        section, entry, field = address.groups()
         label, unit = LABELS.get(field, (key_words(field), ""))
-        entry = TRAITS[entry].label if section == "policies" and entry in TRAITS else entry
+        if section == "policies" and entry in TRAITS:
+            entry = TRAITS[entry].label
     else:
         return key_words(key), ""
     return f"{label}, {entry}" if entry else label, unit

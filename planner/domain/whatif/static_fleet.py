@@ -72,18 +72,18 @@ def instances_for(
     return np.where(needed > 0, needed + counts - serving, needed)
 
 
-def _fewest(pool_tps: FloatArray, theta_tps: float, needed: float) -> int:
-    """Return the fewest replicas with a joint capacity of ``needed`` tokens/s; -1: no number is.
+def _fewest(pool_tps: FloatArray, theta_tps: float, needed_tps: float) -> int:
+    """Return the fewest replicas with a joint capacity of ``needed_tps``; -1: no number is.
 
     ``pool_tps`` are the capacities of pools of 1, 2, ... replicas. In larger pools, each further
     replica adds ``theta_tps``.
     """
     if theta_tps <= 0:
         return -1
-    n = int(np.searchsorted(pool_tps, needed * ROUNDING)) + 1
-    if n <= len(pool_tps):
-        return n
-    return len(pool_tps) + int(np.ceil((needed * ROUNDING - pool_tps[-1]) / theta_tps))
+    needed_tps *= ROUNDING
+    if needed_tps <= pool_tps[-1]:
+        return int(np.argmax(pool_tps >= needed_tps)) + 1  # the first pool that is enough
+    return len(pool_tps) + int(np.ceil((needed_tps - pool_tps[-1]) / theta_tps))
 
 
 def gpus_used(hardware: Hardware, target: IntArray) -> IntArray:
@@ -122,15 +122,16 @@ def fleet_totals(inputs: PlanInput, load: Load, counts: IntArray) -> PlanTotals:
     """
     hours = inputs.window.period_s / 3600
     first, *later = Periods.of(inputs, load).problems
-    later = [replace(period, current=counts) for period in later]
-    hourly = [totals(period, counts) for period in (first, *later)]
+    first_totals = totals(first, counts)
+    later_totals = [totals(replace(period, current=counts), counts) for period in later]
+    hourly = [first_totals, *later_totals]
     return PlanTotals(
         usd=hours * sum(period.usd for period in hourly),
         gpu_hours=hours * sum(period.gpu_hours for period in hourly),
         kwh=hours * sum(period.kwh for period in hourly),
         carbon_kg=hours * sum(period.kg for period in hourly),
-        starts=hourly[0].starts,
-        stops=hourly[0].stops,
+        starts=first_totals.starts,
+        stops=first_totals.stops,
     )
 
 

@@ -20,7 +20,7 @@ from planner.domain.forecaster_backtest.oracle import (
     oracle_cost,
     served_tps,
 )
-from planner.domain.forecaster_backtest.replay import Driver, height_at
+from planner.domain.forecaster_backtest.replay import LevelPlanner, planning_level_at
 from planner.domain.kinds import backtest
 from planner.domain.outcome import Inputs
 from planner.domain.planning.period_solver import Periods
@@ -73,30 +73,30 @@ def test_the_least_in_hindsight_is_never_beaten(
     regions = [EAST, WEST][: len(places)]
     share = {place: 1 / len(places) for place in places}
     study = study_by_hand(stored, regions=regions, traffic__sources=[source(regions=share)])
-    driver = Driver.of(study, method, 1, silent)
+    level_planner = LevelPlanner.of(study, method, 1, silent)
     before = 0.0
     for knob in (0.05, 0.5, 0.9):
-        planned = driver.plan_at(driver.heights(knob), silent)
-        in_hindsight = oracle_cost(driver, planned, silent)
+        planned = level_planner.plan_at(level_planner.planning_levels(knob), silent)
+        in_hindsight = oracle_cost(level_planner, planned, silent)
         assert in_hindsight is not None
         assert in_hindsight.bound_usd <= in_hindsight.plan_usd + 1e-6
         assert (
             in_hindsight.bound_usd - 1e-6 <= in_hindsight.least_usd <= in_hindsight.plan_usd + 1e-6
         )
         assert in_hindsight.regret is not None and in_hindsight.regret >= -1e-9
-        share_covered = covered_share(driver, planned)
+        share_covered = covered_share(level_planner, planned)
         assert before <= share_covered <= in_hindsight.served + 1e-9 <= 1 + 1e-9
         before = share_covered
 
 
 def test_it_is_the_cheapest_of_all_plans_that_serve_as_much(stored: StoredTrace) -> None:
     study = study_by_hand(stored, 20.0, horizon={"duration_s": 3 * HOUR, "period_s": HOUR})
-    driver = Driver.of(study, "last-value", 1, silent)
-    planned = driver.plan_at(driver.heights(0.6), silent)
-    in_hindsight = oracle_cost(driver, planned, silent)
+    level_planner = LevelPlanner.of(study, "last-value", 1, silent)
+    planned = level_planner.plan_at(level_planner.planning_levels(0.6), silent)
+    in_hindsight = oracle_cost(level_planner, planned, silent)
     assert in_hindsight is not None
-    came, target = actual_tps(driver.inputs, driver), planned.plan.target
-    problems = Periods.of(driver.inputs, planned.load).problems
+    came, target = actual_tps(level_planner.inputs, level_planner), planned.plan.target
+    problems = Periods.of(level_planner.inputs, planned.load).problems
     served = [
         served_tps(problem, target[p], came[p], elsewhere=False)
         for p, problem in enumerate(problems)
@@ -121,9 +121,9 @@ def test_what_a_plan_has_room_for_by_hand(stored: StoredTrace) -> None:
     study = study_by_hand(
         stored, regions=[EAST, WEST], traffic__sources=[source(regions={"east": 0.5, "west": 0.5})]
     )
-    planned = Driver.of(study, "perfect", 1, silent)
+    planned = LevelPlanner.of(study, "perfect", 1, silent)
     (problem, *_) = Periods.of(
-        study.plan_input, planned.plan_at(planned.heights(0.5), silent).load
+        study.plan_input, planned.plan_at(planned.planning_levels(0.5), silent).load
     ).problems
     target = np.array([[[1], [2]]])
     came = np.array([[[9.0, 12.0, 9.0], [3.0, 3.0, 20.0]]])
@@ -134,10 +134,10 @@ def test_what_a_plan_has_room_for_by_hand(stored: StoredTrace) -> None:
 
 
 def test_a_forecaster_of_the_truth_covers_all_that_it_plans_for(stored: StoredTrace) -> None:
-    driver = Driver.of(study_by_hand(stored), "perfect", 1, silent)
-    planned = driver.plan_at((height_at(0.5, perfect=True),), silent)
-    assert height_at(0.5, perfect=True).times == pytest.approx(1.0)
-    assert covered_share(driver, planned) == 1.0
+    level_planner = LevelPlanner.of(study_by_hand(stored), "perfect", 1, silent)
+    planned = level_planner.plan_at((planning_level_at(0.5, perfect=True),), silent)
+    assert planning_level_at(0.5, perfect=True).factor == pytest.approx(1.0)
+    assert covered_share(level_planner, planned) == 1.0
 
 
 # The whole run

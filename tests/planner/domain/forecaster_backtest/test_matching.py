@@ -13,11 +13,11 @@ from planner.domain.forecaster_backtest.replay import (
     COVERAGE_LEVELS,
     HIGH,
     LOW,
-    height_at,
-    level_of_height,
+    forecast_level_of,
+    planning_level_at,
 )
-from planner.domain.traffic.forecast_percentile import HEIGHTS
-from planner.domain.traffic.forecasts import Height
+from planner.domain.traffic.forecast_percentile import PLANNING_LEVELS
+from planner.domain.traffic.forecasts import PlanningLevel
 
 
 def figures(spare: float, usd: float = 10.0) -> Figures:
@@ -87,13 +87,18 @@ def test_what_has_no_plan_is_gone_round() -> None:
 
 
 def test_the_knob_rises_through_all_heights() -> None:
-    heights = [height_at(float(knob)) for knob in COVERAGE_LEVELS]
-    order = [(height.level or 0.0) * height.times for height in heights]
+    planning_levels = [planning_level_at(float(knob)) for knob in COVERAGE_LEVELS]
+    order = [
+        (planning_level.quantile or 0.0) * planning_level.factor
+        for planning_level in planning_levels
+    ]
     assert (np.diff(order) > 0).all()
-    assert height_at(0.5) == Height(0.5)
-    for height in HEIGHTS:
-        again = height_at(level_of_height(height))
-        assert (again.level, again.times) == pytest.approx((height.level, height.times))
-    truth = [height_at(float(knob), perfect=True) for knob in COVERAGE_LEVELS]
-    assert {height.level for height in truth} == {None}
-    assert truth[0].times < 1 < truth[-1].times
+    assert planning_level_at(0.5) == PlanningLevel(0.5)
+    for planning_level in PLANNING_LEVELS:
+        again = planning_level_at(forecast_level_of(planning_level))
+        assert (again.quantile, again.factor) == pytest.approx(
+            (planning_level.quantile, planning_level.factor)
+        )
+    truth = [planning_level_at(float(knob), perfect=True) for knob in COVERAGE_LEVELS]
+    assert {planning_level.quantile for planning_level in truth} == {None}
+    assert truth[0].factor < 1 < truth[-1].factor

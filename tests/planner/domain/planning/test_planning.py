@@ -273,7 +273,7 @@ def plan_of(targets: list[int], period_s: float = 3600.0) -> ScalingPlan:
 def window_of(plan: ScalingPlan, lead_s: float, bin_s: float = 60.0) -> Window:
     start = float(plan.period_start_s[0])
     end = start + plan.period_s * len(plan.windows)
-    return Window(start, end, plan.period_s, lead_s, bin_s, ahead=False)
+    return Window(start, end, plan.period_s, lead_s, bin_s, after_traffic=False)
 
 
 def test_what_the_plan_lends_is_back_before_the_period_that_wants_it() -> None:
@@ -316,7 +316,7 @@ def test_the_most_of_what_is_under_way_and_of_what_was_decided_is_asked_for(
 
 def test_the_plan_ahead_of_the_trace_is_decided_at_its_end() -> None:
     plan = plan_of([2, 5])
-    window = replace(window_of(plan, 7200), ahead=True)
+    window = replace(window_of(plan, 7200), after_traffic=True)
     asked = schedule_of(plan, window)
     times, targets = asked.times_s, asked.targets
     assert times.tolist() == [0, 3600]

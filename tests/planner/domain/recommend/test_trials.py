@@ -209,7 +209,7 @@ def test_the_static_fleet_is_the_smallest_that_passes(
 
 def test_static_fleets_cost_more_than_all_below_the_smallest(trials: Trials) -> None:
     study = trials.study
-    (pool,) = study.fleet(study.pools(study.peak)).pools
+    (pool,) = study.fleet(study.counts_by_pool(study.peak)).pools
     usd = pool.usd_per_gpu_hour * pool.gpus_per_instance * study.window.duration_s / 3600
     least = int(smallest_flat(study, seed=1).sum())
     assert least > 1

@@ -51,7 +51,7 @@ def test_all_of_it_is_known_at_the_first_decision(
     for past in windows:
         assert past.end_s <= window.origins_s[0]
         assert past.origins_s[0] >= demand.start_s + 2 * BIN_S
-        assert not past.ahead and past.period_s == window.period_s
+        assert not past.after_traffic and past.period_s == window.period_s
         assert past.duration_s <= window.duration_s
     away = [(window.start_s - before.start_s) / DAY_S for before in windows]
     if len(windows) > 1 and min(away) >= 1:

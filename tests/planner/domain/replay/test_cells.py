@@ -80,7 +80,7 @@ def test_cells_keep_pools_to_speak_of(folder: Path) -> None:
         }],
     )  # fmt: skip
     study = study_of(Inputs(scenario, {"t": stored}), silent)
-    assert study.pools(study.peak).sum() // study.cells >= 8
+    assert study.counts_by_pool(study.peak).sum() // study.cells >= 8
 
 
 def test_a_small_dear_pool_beside_a_large_one_does_not_fill_the_fleet(folder: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_small_dear_pool_beside_a_large_one_does_not_fill_the_fleet(folder: Pa
         regions=regions,
     )
     study = study_of(Inputs(scenario, {"t": stored}), silent)
-    peak = study.pools(study.peak)
+    peak = study.counts_by_pool(study.peak)
     rounded_up = -(-peak // study.cells) * study.cells
     assert peak.min() < 3 < peak.max() / 20
     assert rounded_up @ study.replica_usd <= 1.2 * peak @ study.replica_usd

@@ -25,7 +25,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Study:
 
 @pytest.fixture(scope="module")
 def fleets(toy: Study) -> FlatFleets:
-    return FlatFleets(toy, toy.pools(toy.peak), seed=1)
+    return FlatFleets(toy, toy.counts_by_pool(toy.peak), seed=1)
 
 
 def played(toy: Study, name: str, **arguments: Any) -> PolicyRun:
@@ -42,15 +42,17 @@ def test_the_smallest_flat_fleet_as_good_is_what_trying_all_finds(fleets: FlatFl
 
 def test_it_is_paid_for_as_the_policy_is(toy: Study, fleets: FlatFleets) -> None:
     run = played(toy, "flat-peak")
-    assert fleets.replay(toy.pools(toy.peak)).cost_usd == pytest.approx(run.summary.cost_usd)
+    assert fleets.replay(toy.counts_by_pool(toy.peak)).cost_usd == pytest.approx(
+        run.summary.cost_usd
+    )
 
 
 def test_what_was_replayed_flat_is_not_replayed_again(toy: Study) -> None:
     run = played(toy, "flat-peak")
-    again = FlatFleets(toy, toy.pools(toy.peak), seed=1)
-    replayed = again.replay(toy.pools(toy.peak))
+    again = FlatFleets(toy, toy.counts_by_pool(toy.peak), seed=1)
+    replayed = again.replay(toy.counts_by_pool(toy.peak))
     again.record(run)
-    summary = again.replay(toy.pools(toy.peak))
+    summary = again.replay(toy.counts_by_pool(toy.peak))
     assert summary is run.summary
     for name in ("slo_attainment", "worst_hour", "cost_usd", "gpu_hours", "energy_kwh", "arrived"):
         assert getattr(summary, name) == getattr(replayed, name), name

@@ -108,7 +108,7 @@ def test_the_plan_shown_is_the_one_carried_out(dear_east: Study) -> None:
     assert run.plan is not None
     before = plan_window(dear_east.plan_input, silent).plan
     np.testing.assert_array_equal(run.plan.target, before.target)
-    last = dear_east.pools(run.plan.target)[-1]
+    last = dear_east.counts_by_pool(run.plan.target)[-1]
     np.testing.assert_allclose(run.series.ready[:, -1], last)
 
 

@@ -177,7 +177,7 @@ def test_prefill_and_decode_are_pressed_together_in_their_ratio(apart: Study) ->
         taken = test.readings["prefill_tps"][pools["prefill"]] / isl.mean()
         written = test.readings["decode_tps"][pools["decode"]] / osl.mean()
         if expected is None:
-            today = apart.pools(apart.today)
+            today = apart.counts_by_pool(apart.today)
             expected = today[pools["prefill"]] / today[pools["decode"]]
         assert written / taken == pytest.approx(expected, rel=0.25)
         assert 0.2 < test.signal_targets("prefill-gpu")[pools["prefill"]] <= 1 or expected > 1
@@ -204,7 +204,7 @@ def test_a_policy_says_what_to_copy(mixed: Study, apart: Study) -> None:
     assert (
         by_place["stabilisation_s", ""] == 300.0 and by_place["routing.region_threshold", ""] == 0.7
     )
-    assert by_place["replicas at the start", pool] == mixed.pools(mixed.today)[0]
+    assert by_place["replicas at the start", pool] == mixed.counts_by_pool(mixed.today)[0]
     run = played(apart, "decode-tps")
     ratios = {
         setting.value for setting in run.settings if setting.what.startswith("prefill replicas per")

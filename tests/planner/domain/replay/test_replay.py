@@ -211,7 +211,7 @@ def test_what_a_plan_leaves_of_todays_fleet_is_lent(tmp_path: Path, lend: bool) 
 
 def _first(toy: Study, run: PolicyRun) -> npt.NDArray[np.int64]:
     assert run.plan is not None
-    return toy.pools(run.plan.target[0])
+    return toy.counts_by_pool(run.plan.target[0])
 
 
 def test_a_forecast_is_made_once_for_all_that_is_tried_of_it(

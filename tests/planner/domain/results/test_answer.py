@@ -34,7 +34,7 @@ def study(
         columns=[column],
         minimum=np.zeros((1, len(regions), 1), np.int64),
     )
-    window = Window(START, START + 86_400.0, 21_600.0, 600.0, 300.0, ahead=False)
+    window = Window(START, START + 86_400.0, 21_600.0, 600.0, 300.0, after_traffic=False)
     return cast(
         Any,
         SimpleNamespace(
@@ -44,7 +44,7 @@ def study(
             settings=SimpleNamespace(
                 plan=SimpleNamespace(spare=spare, each_hour=each_hour, in_all=in_all)
             ),
-            pools=lambda counts: counts[:, 0, :, 0],
+            counts_by_pool=lambda counts: counts[:, 0, :, 0],
         ),
     )
 

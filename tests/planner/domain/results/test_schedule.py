@@ -45,6 +45,6 @@ def test_a_follower_of_the_schedule_has_the_replicas_of_the_plan(
     for row in schedule.rows:
         assert row.period is not None
         period = round((row.period.timestamp() - toy.window.start_s) / toy.window.period_s)
-        assert (np.array(row.replicas) >= toy.pools(run.plan.target[period])).all()
+        assert (np.array(row.replicas) >= toy.counts_by_pool(run.plan.target[period])).all()
     table = schedules_table(toy, [run])
     assert table["begins"].to_list() == [row.begins for row in schedule.rows]

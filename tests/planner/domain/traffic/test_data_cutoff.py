@@ -58,7 +58,7 @@ def test_a_window_ahead_begins_there_also_where_the_source_lags(tmp_path):
     assert "3.0 h before that were not yet known" in traffic.notes[-1]
     settings = make.settings(horizon={"start": "end", "duration_s": 7200, "period_s": 3600})
     window = resolve_window(settings.window, traffic.demand)
-    assert window.ahead and window.start_s == make.EPOCH + 53 * 3600
+    assert window.after_traffic and window.start_s == make.EPOCH + 53 * 3600
 
 
 @pytest.mark.parametrize(

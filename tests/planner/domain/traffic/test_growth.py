@@ -38,8 +38,8 @@ def test_what_is_planned_for_and_drawn_ahead_is_as_many_times_as_much(tmp_path: 
     _, traffic, window = make.parts(plain, stored)
     _, _, wider = make.parts(grown, stored)
     series = traffic.demand.series(0)
-    once = roll_forecast(series, window, "last-value").level(None)
-    twice = roll_forecast(series, wider, "last-value").level(None)
+    once = roll_forecast(series, window, "last-value").quantile_or_mean(None)
+    twice = roll_forecast(series, wider, "last-value").quantile_or_mean(None)
     np.testing.assert_allclose(twice, 2 * once)
     drawn = [len(requests_ahead(traffic, span, "last-value", 1)[0]) for span in (window, wider)]
     assert drawn[1] / drawn[0] == pytest.approx(2.0, rel=0.02)

@@ -119,7 +119,7 @@ def test_sizes_follow_and_a_factor_follows_them(tmp_path: Path) -> None:
     # Longer prompts mean more tokens and fewer requests at once.
     each = [s.theta_tps[0, 0] / isl for s, isl in ((sizes, 500.0), (drifted, 1500.0))]
     assert each[1] < 0.5 * each[0]
-    half = sizes.times(np.array([[0.5]]))
+    half = sizes.scaled(np.array([[0.5]]))
     np.testing.assert_allclose(half.at_period(3).theta_tps, 0.5 * drifted.theta_tps)
     assert any("Request lengths drift" in note for note in sizes.notes)
 

@@ -31,7 +31,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
 
 def test_each_moment_knows_what_came_before_it_and_nothing_else(stored: StoredTrace) -> None:
     hardware, traffic, window = parts(scenario(horizon=HORIZON), stored)
-    groups = groups_of(hardware, apart=False)
+    groups = groups_of(hardware, one_per_tier=False)
     (look,) = largest_past_forecasts(groups, traffic, window, "last-value", silent)
     np.testing.assert_array_equal(look.origins_s, window.origins_s)
     seen = dict(zip(look.history_s + 900 * np.arange(len(look.history)), look.history,
@@ -56,7 +56,7 @@ def test_a_window_that_is_yet_to_come_is_looked_back_on_from_before_it(stored: S
 
 def test_a_forecast_worse_than_naive_says_so_first(stored: StoredTrace) -> None:
     hardware, traffic, window = parts(scenario(horizon=HORIZON), stored)
-    groups = groups_of(hardware, apart=False)
+    groups = groups_of(hardware, one_per_tier=False)
 
     def said(method: str, asked: str = "") -> str:
         made = forecast_window(

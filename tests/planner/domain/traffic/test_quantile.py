@@ -15,18 +15,18 @@ from planner.domain.traffic.demand import Demand
 from planner.domain.traffic.forecast_percentile import (
     ASSUMED,
     CHOSEN,
-    HEIGHTS,
     LEVELS,
+    PLANNING_LEVELS,
     STATED,
     PastPeriods,
     PlannedQuantile,
-    cost_by_height,
+    cost_by_level,
     coverage_needed,
     past_origins,
     quantiles_at_levels,
     share_covered,
 )
-from planner.domain.traffic.forecasts import MEAN, Height
+from planner.domain.traffic.forecasts import MEAN, PlanningLevel
 from planner.domain.traffic.sources import StoredTrace
 from tests.planner.domain.builders import daily_cycle, plan_input, scenario
 
@@ -52,12 +52,12 @@ def quantile(inputs: PlanInput) -> PlannedQuantile:
 
 def pasts(seed: int) -> list[PastPeriods]:
     rng = np.random.default_rng(seed)
-    room = np.sort(rng.uniform(0, 10, (len(HEIGHTS), 12)), axis=0)
+    room = np.sort(rng.uniform(0, 10, (len(PLANNING_LEVELS), 12)), axis=0)
     came = rng.uniform(0, 9, (12, 3))
     came[rng.random(came.shape) < 0.1] = np.nan
     return [
-        PastPeriods(room, came, usd=0.3, requests=2.0),
-        PastPeriods(2 * room[:, :5], came[:5], usd=1.0),
+        PastPeriods(room, came, usd_per_token=0.3, requests_per_token=2.0),
+        PastPeriods(2 * room[:, :5], came[:5], usd_per_token=1.0),
     ]
 
 
@@ -66,25 +66,25 @@ def test_what_is_covered_never_falls_with_the_level_and_is_what_a_loop_counts(se
     histories = pasts(seed)
     covered = share_covered(histories)
     assert (np.diff(covered) >= 0).all()
-    for k in range(len(HEIGHTS)):
+    for k in range(len(PLANNING_LEVELS)):
         late = came = usd = 0.0
         for past in histories:
             for p, bins in enumerate(past.actual):
-                usd += past.usd * past.capacity[k, p]
+                usd += past.usd_per_token * past.capacity[k, p]
                 for amount in bins[~np.isnan(bins)]:
                     came += amount
                     if amount > past.capacity[k, p]:
                         late += amount
-                        usd += 7.0 * past.requests * amount
+                        usd += 7.0 * past.requests_per_token * amount
         assert covered[k] == pytest.approx(1 - late / came)
-        assert cost_by_height(histories, 7.0)[k] == pytest.approx(usd)
+        assert cost_by_level(histories, 7.0)[k] == pytest.approx(usd)
 
 
 def test_dearer_late_requests_never_lower_the_level() -> None:
     histories = pasts(7)
-    chosen = [int(np.argmin(cost_by_height(histories, usd))) for usd in (1e-6, 0.01, 0.1, 1.0, 1e6)]
+    chosen = [int(np.argmin(cost_by_level(histories, usd))) for usd in (1e-6, 0.01, 0.1, 1.0, 1e6)]
     assert chosen == sorted(chosen) and chosen[0] == 0
-    late = sum(past.late for past in histories)
+    late = sum(past.late_tokens for past in histories)
     assert late[chosen[-1]] == late.min()
 
 
@@ -115,7 +115,7 @@ def test_a_week_is_chosen_for_on_several_weeks_before_it(stored: StoredTrace) ->
     inputs = plan_input(asked(), stored)
     week = 7 * 24 * HOUR
     start = inputs.traffic.demand.start_s + 12 * week
-    window = replace(inputs.window, start_s=start, end_s=start + week, ahead=True)
+    window = replace(inputs.window, start_s=start, end_s=start + week, after_traffic=True)
     origins = past_origins(window, start - 12 * week, at_once=True)
     np.testing.assert_allclose(origins, start - week * np.arange(4, 0, -1))
     early = past_origins(window, start - 4 * week, at_once=True)
@@ -154,7 +154,7 @@ def test_a_tier_that_asks_for_more_is_planned_for_no_lower(stored: StoredTrace) 
         return quantile(plan_input(asked(tiers=[tier], forecast__method="arima"), stored))
 
     loose, usual, strict = at(60), at(90), at(99.9)
-    order = [HEIGHTS.index(planned.height) for planned in (loose, usual, strict)]
+    order = [PLANNING_LEVELS.index(planned.planning_level) for planned in (loose, usual, strict)]
     assert order == sorted(order)
     assert usual.covered is not None and usual.covered >= 0.9
     assert strict.quantile == 0.95 and order[2] > order[1]
@@ -171,16 +171,16 @@ def test_the_plan_stands_on_what_was_chosen(stored: StoredTrace) -> None:
     np.testing.assert_array_equal(mean.load.tps, mean.load.expected_tps)
     assert chosen.load.tps.sum() > mean.load.tps.sum()
     other = forecast_load(plan_input(asked(), stored), silent, method="seasonal-naive")
-    assert other.quantiles == () and other.forecasts[0].height == MEAN
+    assert other.quantiles == () and other.forecasts[0].planning_level == MEAN
 
 
 def test_late_requests_at_a_price_move_it(stored: StoredTrace) -> None:
-    def at(usd: float) -> Height:
+    def at(usd: float) -> PlanningLevel:
         arima = asked(forecast__late_usd=usd, forecast__method="arima")
-        return quantile(plan_input(arima, stored)).height
+        return quantile(plan_input(arima, stored)).planning_level
 
-    assert at(1e-9) == HEIGHTS[0]
-    assert HEIGHTS.index(at(1e3)) >= HEIGHTS.index(Height(0.95))
+    assert at(1e-9) == PLANNING_LEVELS[0]
+    assert PLANNING_LEVELS.index(at(1e3)) >= PLANNING_LEVELS.index(PlanningLevel(0.95))
 
 
 def test_too_little_history_is_said_and_the_tiers_share_stands_in(stored: StoredTrace) -> None:
@@ -201,7 +201,7 @@ def test_it_is_chosen_once_for_all_windows_of_a_study(stored: StoredTrace) -> No
     )
     earlier = replace(inputs, window=window)
     assert quantile(earlier) is quantile(inputs)
-    assert [at_once for at_once, _ in inputs.quantiles.found] == [False]  # type: ignore[union-attr]
+    assert [at_once for at_once, _ in inputs.quantiles.chosen_so_far] == [False]  # type: ignore[union-attr]
 
 
 def test_room_is_priced_at_the_cheapest_column(stored: StoredTrace) -> None:

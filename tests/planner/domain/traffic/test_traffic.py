@@ -129,7 +129,7 @@ def test_a_file_that_ends_early_ends_the_study_and_says_so(tmp_path: Path) -> No
     ahead = resolve_window(make.settings(horizon={"start": "end"}).window, traffic.demand)
     (note,) = unused_traffic_warning(ahead, traffic)
     assert "0.25 h" in note
-    assert unused_traffic_warning(replace(ahead, ahead=False), traffic) == []
+    assert unused_traffic_warning(replace(ahead, after_traffic=False), traffic) == []
     alone = build_traffic(make.traffic_settings(traffic={"sources": sources[:1]}), {"t": long})
     assert unused_traffic_warning(ahead, alone) == []
 

@@ -43,13 +43,13 @@ def test_defaults_follow_the_length_of_the_trace(
 ) -> None:
     window = window_of(span_s, bin_s)
     assert (window.duration_s, window.period_s) == (duration_s, period_s)
-    assert window.end_s == make.EPOCH + span_s and not window.ahead
+    assert window.end_s == make.EPOCH + span_s and not window.after_traffic
     assert window.lead_s == 600  # fleet.startup_s: asked for early enough to be up
 
 
 def test_end_is_right_after_the_trace_and_decided_there() -> None:
     window = window_of(7 * DAY, 900, start="end")
-    assert window.ahead and window.start_s == make.EPOCH + 7 * DAY
+    assert window.after_traffic and window.start_s == make.EPOCH + 7 * DAY
     assert window.duration_s == DAY
     assert set(window.origins_s) == {window.start_s}
 

@@ -44,13 +44,13 @@ def perfect(shared: Study) -> PlannedWindow:
 
 def test_where_nothing_is_missed_there_is_no_cause(shared: Study) -> None:
     factors = np.full(shared.sizes.theta_tps.shape, 0.5)
-    easy = replace(shared, sizes=shared.sizes.times(factors))
+    easy = replace(shared, sizes=shared.sizes.scaled(factors))
     assert found(easy, perfect(easy))[0] == {}
 
 
 def test_sizes_too_hopeful(shared: Study) -> None:
     factors = np.full(shared.sizes.theta_tps.shape, 2.5)
-    wrong = replace(shared, sizes=shared.sizes.times(factors))
+    wrong = replace(shared, sizes=shared.sizes.scaled(factors))
     shares, missed = found(wrong, perfect(wrong))
     assert missed > 0.05 and sum(shares.values()) == pytest.approx(missed)
     assert shares[SIZE] > 0.8 * missed
@@ -58,7 +58,7 @@ def test_sizes_too_hopeful(shared: Study) -> None:
 
 def test_a_forecast_too_low(shared: Study) -> None:
     right = perfect(shared)
-    load = right.load.times(0.4)
+    load = right.load.scaled(0.4)
     low = replace(right, load=load, plan=plan_load(shared.plan_input, load, silent))
     shares, missed = found(shared, low)
     assert missed > 0.05 and shares[FORECAST] > 0.8 * missed
@@ -91,5 +91,5 @@ def test_requests_that_wait_in_one_region_beside_idle_instances_in_another(share
 
 
 def test_regions_side_by_side_share_no_distance(shared: Study) -> None:
-    fleet = with_free_routing(shared.fleet(shared.pools(shared.peak)))
+    fleet = with_free_routing(shared.fleet(shared.counts_by_pool(shared.peak)))
     assert not fleet.latency_s.any() and fleet.routing.region_threshold == 0.0

@@ -29,7 +29,7 @@ def correction(*stages: int) -> Correction:
 
 
 def at(spare: float, prompts: float = 0.0, rest: float = 0.0) -> dict[str, TierStanding]:
-    return {"m": TierStanding("t", spare, (prompts, rest))}
+    return {"m": TierStanding("t", spare, prompts, rest)}
 
 
 @pytest.mark.parametrize("limit", [0.4, 0.83, 1.0, 1.7, 3.1])

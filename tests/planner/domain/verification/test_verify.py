@@ -35,7 +35,7 @@ def planned(shared: Study) -> PlannedWindow:
 def hopeful(shared: Study, factor: float) -> Study:
     """Sizes that are not those of an instance."""
     factors = np.full(shared.sizes.theta_tps.shape, factor)
-    return replace(shared, sizes=shared.sizes.times(factors))
+    return replace(shared, sizes=shared.sizes.scaled(factors))
 
 
 def checked(shared: Study, factor: float) -> VerifiedPlan:

@@ -77,6 +77,6 @@ def test_changed_sizes_never_carry_more_per_instance_than_larger_pools() -> None
     pool_tps = np.arange(1.0, MAX_INSTANCES + 1)[None, None] * 100
     sizes = Sizes(pool_tps[..., -1] / MAX_INSTANCES, pool_tps, {}, ())
     looser = closed_factors(np.array([[[1.0]], [[1.0]]]), np.array([[[3.0]], [[1.2]]]))
-    each = sizes.times(looser).pool_tps[0, 0] / np.arange(1, MAX_INSTANCES + 1)
+    each = sizes.scaled(looser).pool_tps[0, 0] / np.arange(1, MAX_INSTANCES + 1)
     assert (np.diff(each) >= -1e-9).all()
     assert each[-1] == pytest.approx(100 * looser[0, 0, -1])

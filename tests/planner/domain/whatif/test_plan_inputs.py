@@ -19,7 +19,7 @@ def test_growth_begins_at_the_largest_load_with_the_same_plan(
     planned = planned_of(study, silent)
 
     def plan(times: float) -> list[list[int]]:
-        load = planned.load.times(times)
+        load = planned.load.scaled(times)
         return plan_load(study.plan_input, load, silent).target.tolist()
 
     full = basis_of(study, planned, factor).load_factor
