@@ -52,13 +52,12 @@ def parts_of(fleet: Fleet, max_parts: int) -> list[Part]:
         smallest = instances_by_part.index(min(instances_by_part))
         models_by_part[smallest].add(model)
         instances_by_part[smallest] += instances[model]
-    return [_part(fleet, models) for models in models_by_part]
-
-
-def _part(fleet: Fleet, models: set[str]) -> Part:
-    """Return the part of a fleet with the pools of ``models``."""
-    pool_indices = tuple(p for p, pool in enumerate(fleet.pools) if pool.model in models)
-    return Part(replace(fleet, pools=tuple(fleet.pools[p] for p in pool_indices)), pool_indices)
+    parts = []
+    for models in models_by_part:
+        pool_indices = tuple(p for p, pool in enumerate(fleet.pools) if pool.model in models)
+        pools = tuple(fleet.pools[p] for p in pool_indices)
+        parts.append(Part(replace(fleet, pools=pools), pool_indices))
+    return parts
 
 
 def merge_parts(

@@ -101,20 +101,14 @@ def _ascend_and_repair(
         end = until - repair_s
         if _is_proven(cost, bound, gap) or perf_counter() >= end - repair_s:
             break
-        best = _improve_prices(cells, best, cost, end, check)
+        # Better prices, from half of the remaining time for each method. They aim at the plan's
+        # cost.
+        relative_gap = min(FIRST_OVERSHOOT, 1.0 - best.bound / cost)
+        for improve in (partial(ascend, overshoot=relative_gap), polish):
+            half_time = end - (end - perf_counter()) / 2
+            improved = improve(cells, begin=best.prices, until=half_time, check=check)
+            best = max(best, improved, key=attrgetter("bound"))
     return _outcome(cells, plan, bound, gap)
-
-
-def _improve_prices(
-    cells: Cells, best: PricedCells, cost: float, end: float, check: Callable[[], None]
-) -> PricedCells:
-    """Return the cells at better prices, found until ``end``; they aim at the plan's ``cost``."""
-    relative_gap = min(FIRST_OVERSHOOT, 1.0 - best.bound / cost)
-    for improve in (partial(ascend, overshoot=relative_gap), polish):
-        half_time = end - (end - perf_counter()) / 2
-        improved = improve(cells, begin=best.prices, until=half_time, check=check)
-        best = max(best, improved, key=attrgetter("bound"))
-    return best
 
 
 def _generate_columns(

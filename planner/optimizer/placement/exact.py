@@ -103,7 +103,15 @@ def placement_of(problem: PlacementProblem, counts: dict[Key, int]) -> Placement
         rows_of_unit[unit] += [(*instance, node, node_gpus) for node, node_gpus in gpus_by_node]
     placed = [row for unit, rows in rows_of_unit.items() if unit not in failed for row in rows]
     failed_units = [unit for unit in units if unit in failed]
-    return Placement.from_rows(placed, _unplaced_units(problem, counts, failed_units))
+    absent = [(key, count) for key, count in counts.items() if key.kind == "none"]
+    unplaced = [(key.service, key.shape, count) for key, count in absent]
+    unplaced += [(unit.service, unit.shape, 1) for unit in failed_units]
+    reason = "no placement of all services together has room for it"
+    units_without_place = tuple(
+        UnplacedUnits(service, problem.services[service].shapes[shape][0], count, reason)
+        for service, shape, count in unplaced
+    )
+    return Placement.from_rows(placed, units_without_place)
 
 
 class _Unit(NamedTuple):
@@ -171,17 +179,3 @@ def _switches_of_parts(counts: dict[Key, int]) -> dict[tuple[int, int, int, int]
             key = (service, role, alternative, subgroup)
             switches_by_part.setdefault(key, []).extend([switch] * replicas)
     return {key: sorted(switches) for key, switches in switches_by_part.items()}
-
-
-def _unplaced_units(
-    problem: PlacementProblem, counts: dict[Key, int], failed: Sequence[_Unit]
-) -> tuple[UnplacedUnits, ...]:
-    """Return the units that ``counts`` leaves without a place, and the ``failed`` ones."""
-    absent = [(key, count) for key, count in counts.items() if key.kind == "none"]
-    unplaced = [(key.service, key.shape, count) for key, count in absent]
-    unplaced += [(unit.service, unit.shape, 1) for unit in failed]
-    reason = "no placement of all services together has room for it"
-    return tuple(
-        UnplacedUnits(service, problem.services[service].shapes[shape][0], count, reason)
-        for service, shape, count in unplaced
-    )

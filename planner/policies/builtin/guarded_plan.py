@@ -75,22 +75,20 @@ class Guarded(Policy):
         return FLOOR
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
-        schedule, start, followed = self._floor(context)
+        # The guard adds to a plan, or to a static fleet.
+        followed: FollowedPlan | None = None
+        if self.traits.plan is not None:
+            plan = replace(self.traits.plan, load_factor=self.load_factor)
+            followed = context.followed_plan(plan)
+            schedule, start = followed.schedule, followed.start
+        else:
+            fleet = context.deployable_static() * self.load_factor
+            start = np.ceil(fleet - 1e-9).astype(np.int64)
+            schedule = FixedSchedule([0.0], start[None])
         guarded = guarded_by_load(
             context, schedule, start, self.key, self.target_factor, **self.fields_for(Rule)
         )
         return replace(guarded, keeps_floor=True, plan=followed.plan if followed else None)
-
-    def _floor(self, context: PolicyContext) -> tuple[Schedule, IntArray, FollowedPlan | None]:
-        """Return (schedule, counts at the start, plan) of the replicas to which the guard adds.
-
-        The plan is None for a static fleet.
-        """
-        if self.traits.plan is not None:
-            plan = context.followed_plan(replace(self.traits.plan, load_factor=self.load_factor))
-            return plan.schedule, plan.start, plan
-        counts = np.ceil(context.deployable_static() * self.load_factor - 1e-9).astype(np.int64)
-        return FixedSchedule([0.0], counts[None]), counts, None
 
 
 def guarded_by_load(
