@@ -26,7 +26,7 @@ FAILED = REASONS.index(INSTANCE_FAILED)
 
 @kernel
 def _restart_request(state: Any, r: int) -> None:
-    """Send a request back to its first service, as its KV cache is lost.
+    """Send request ``r`` back to its first service, as its KV cache is lost.
 
     Its prompt must be computed again.
     """
@@ -37,7 +37,7 @@ def _restart_request(state: Any, r: int) -> None:
 
 @kernel
 def _requeue_or_reject(state: Any, r: int, p: int, t: float) -> None:
-    """Return a request of a lost instance to the router, or reject it if no retry is left.
+    """Return request ``r`` of a lost instance to the router; without a retry left, reject it.
 
     ``p`` is the pool of the instance.
     """

@@ -40,7 +40,7 @@ def append(state: Any, queue: Any, r: int) -> None:
 
 @kernel
 def _send(state: Any, r: int, region: int, slot: int, t: float) -> None:
-    """Send a request to ``region``: at once to instance ``slot``, or with network latency.
+    """Send request ``r`` to ``region``: at once to instance ``slot``, or with network latency.
 
     After network latency, an instance is chosen again.
     """
@@ -56,7 +56,7 @@ def _send(state: Any, r: int, region: int, slot: int, t: float) -> None:
 
 @kernel
 def _route(state: Any, r: int, t: float) -> None:
-    """Choose region and instance for a request and send it there, or queue it at the router."""
+    """Choose region and instance for request ``r`` and send it there, or queue it at the router."""
     request = state.requests[r]
     # Its KV cache is already in the region, so the region is fixed.
     if request.kv_transferred:
@@ -74,7 +74,7 @@ def _route(state: Any, r: int, t: float) -> None:
 
 @kernel
 def _postpone_turn(state: Any, r: int, t: float) -> bool:
-    """Postpone a turn of a session until its think time after the previous answer has passed.
+    """Postpone ``r``, a turn of a session, until its think time after the previous answer is over.
 
     Return False if that time has passed already. If the previous answer is not complete, the
     arrival is set to infinity, and ``send_next_turn`` sets it later.
@@ -96,7 +96,7 @@ def _postpone_turn(state: Any, r: int, t: float) -> bool:
 
 @kernel
 def _arrive(state: Any, r: int, t: float) -> None:
-    """Route a new request, or put it into the queue of deferrable requests (NIW) at the router.
+    """Route a new request ``r``, or put it into the router's queue of deferrable requests (NIW).
 
     A deferrable request that is urgent at once is routed. A rejected request is skipped, and so is
     a turn of a session that is postponed.
@@ -118,7 +118,7 @@ def _arrive(state: Any, r: int, t: float) -> None:
 
 @kernel
 def _deliver(state: Any, r: int, t: float) -> None:
-    """Give a request that reached its serving region to an instance there, or route it again.
+    """Give ``r``, which reached its serving region, to an instance there, or route it again.
 
     A postponed turn of a session has no serving region (-1) yet, and counts as a new arrival.
     """
@@ -137,7 +137,10 @@ def _deliver(state: Any, r: int, t: float) -> None:
 
 @kernel
 def flush_router(state: Any, service: int, t: float) -> None:
-    """Route the requests of a service that wait at the router, oldest first."""
+    """Route the requests of ``service``, such as those of one model, that wait at the router.
+
+    The oldest comes first.
+    """
     r = state.router_queue[service, HEAD]
     state.router_queue[service, HEAD] = state.router_queue[service, TAIL] = -1
     while r >= 0:
@@ -176,7 +179,8 @@ def _pop_deferred(state: Any, service: int, r: int) -> int:
 def _most_urgent_deferred(state: Any, service: int, region: int) -> int:
     """Return the deferred request for ``region`` that becomes urgent first; -1: none.
 
-    It is from any home region that ``region`` may serve. The earlier arrival wins a tie.
+    It is of ``service``, from any home region that ``region`` may serve. The earlier arrival wins a
+    tie.
     """
     most_urgent, earliest_s = -1, np.inf
     for home in range(state.latency_s.shape[0]):
@@ -194,7 +198,10 @@ def _most_urgent_deferred(state: Any, service: int, region: int) -> int:
 
 @kernel
 def _earliest_urgent(state: Any, service: int, tier: int, t: float) -> int:
-    """Return the deferred request of a tier that is urgent at ``t`` and arrived first; -1: none."""
+    """Return the request of ``tier`` that is urgent at ``t`` and arrived first; -1: none.
+
+    Only deferred requests of ``service`` count.
+    """
     earliest = -1
     for home in range(state.latency_s.shape[0]):
         candidate = state.deferred_queues[service, home, tier, HEAD]
@@ -207,7 +214,7 @@ def _earliest_urgent(state: Any, service: int, tier: int, t: float) -> int:
 
 @kernel
 def _release_deferred(state: Any, service: int, region: int, t: float) -> None:
-    """Send deferred requests of a service to instances in ``region`` while they have room.
+    """Send deferred requests of ``service`` to instances in ``region`` while they have room.
 
     The request that becomes urgent first is released first. A plan may limit the tokens that a
     region has released by now (``Actions.release_tokens``).

@@ -35,7 +35,7 @@ MEMORY = REASONS.index(OUT_OF_MEMORY)
 
 @kernel
 def _leave_batch(state: Any, slot: int, r: int) -> None:
-    """Remove a request from the instance's list of running ones, which is in order of admission."""
+    """Remove request ``r`` from the instance's list of running ones, in order of admission."""
     instance, request = state.instances[slot], state.requests[r]
     if request.next_admitted >= 0:
         state.requests[request.next_admitted].previous_admitted = request.previous_admitted
@@ -66,7 +66,7 @@ def send_next_turn(state: Any, r: int, t: float) -> None:
 
 @kernel
 def _count_completion(state: Any, p: int, r: int, e2e_s: float) -> None:
-    """Count the TBT of a request that completed in pool ``p``, and whether it is late.
+    """Count the TBT of request ``r``, which completed in pool ``p``, and whether it is late.
 
     ``e2e_s`` is its end-to-end latency.
     """
@@ -166,7 +166,7 @@ def take_back(state: Any, slot: int, q: int) -> int:
 
 @kernel
 def reject(state: Any, r: int, reason: int, t: float) -> None:
-    """Reject a request at ``t``, for a reason of ``results.REASONS``."""
+    """Reject request ``r`` at ``t``. ``reason`` is an index into ``results.REASONS``."""
     request = state.requests[r]
     request.outcome, request.reason = REJECTED, reason
     request.pool, request.first_token_s = -1, np.nan
@@ -235,7 +235,7 @@ def hand_over(state: Any, slot: int, r: int, t: float) -> None:
 
 @kernel
 def free_after_transfer(state: Any, r: int, t: float) -> None:
-    """Free the memory of a KV cache on its prefill instance after the transfer."""
+    """Free the memory of the KV cache of ``r`` on its prefill instance after the transfer."""
     request = state.requests[r]
     slot = request.sending_slot
     request.sending_slot = -1
@@ -263,7 +263,7 @@ def stated_cached_tokens(state: Any, r: int) -> int:
 
 @kernel
 def _count_hit(state: Any, slot: int, r: int, t: float) -> None:
-    """Subtract the cached tokens of an admitted request from the instance's work.
+    """Subtract the cached tokens of the admitted request ``r`` from the instance's work.
 
     They are also counted as cache hits.
     """

@@ -29,7 +29,7 @@ def allocate_caches(pools: Array, slots: int, block_tokens: int) -> tuple[Array,
     """Return the tables (caches, nodes, buckets) of the prefix caches of all possible instances.
 
     There is a cache for each of the ``slots``. The number of buckets and the start of the ranges of
-    nodes and buckets are written to ``pools``, from its ``blocks``: the most blocks per instance. A
+    nodes and buckets are written to ``pools``, from its ``max_cache_blocks`` per instance. A
     block has ``block_tokens``. Raises ``SimulationError`` if there are too many blocks.
     """
     blocks = pools["max_cache_blocks"]
@@ -95,7 +95,7 @@ def longest_cached_prefix(state: Any, slot: int, r: int) -> tuple[int, int]:
 
 @kernel
 def hold_blocks(state: Any, slot: int, r: int, blocks: int) -> None:
-    """Add an admitted request as holder of the first ``blocks`` cached blocks of its prompt."""
+    """Add request ``r`` as holder of the first ``blocks`` blocks of its prompt, all cached."""
     first_id = state.prefix_start[r]
     block_tokens = state.pools[state.instances[slot].pool].block_tokens
     for i in range(blocks):
@@ -191,7 +191,7 @@ def _add_holder(state: Any, slot: int, node: int) -> int:
 
 @kernel
 def _free_own_tokens(state: Any, slot: int, r: int, tokens: int) -> None:
-    """Free the ``tokens`` KV tokens of a request, including the cached blocks that it holds.
+    """Free the ``tokens`` KV tokens of request ``r``, including cached blocks that it holds.
 
     Blocks that no other request holds stay cached. They count as idle and no longer as KV tokens in
     use, so that they may be evicted.

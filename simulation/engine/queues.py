@@ -84,14 +84,14 @@ def _waits_behind_others(state: Any, slot: int, r: int, t: float) -> bool:
 
 @kernel
 def _seconds_to_ttft_limit(state: Any, r: int, t: float) -> float:
-    """Return the seconds until the request's TTFT limit, negative after it."""
+    """Return the seconds until the TTFT limit of request ``r``, negative after it."""
     request = state.requests[r]
     return float(request.arrival_s + state.ttft_limit_s[request.tier] - t)
 
 
 @kernel
 def _queue_of(state: Any, slot: int, r: int, t: float) -> int:
-    """Return the index of the instance's queue that a request belongs to."""
+    """Return the index of the instance's queue that request ``r`` belongs to at ``t``."""
     scheduler = state.pools[state.instances[slot].pool].scheduler
     if _waits_behind_others(state, slot, r, t):
         return int(state.queues.shape[1] - 1)
@@ -118,7 +118,7 @@ def append(state: Any, slot: int, r: int, q: int) -> None:
 
 @kernel
 def prepend(state: Any, slot: int, r: int, t: float) -> None:
-    """Put a preempted request back at the head of its queue on an instance."""
+    """Put the preempted request ``r`` back at the head of its queue on an instance."""
     q = _queue_of(state, slot, r, t)
     state.requests[r].next_in_queue = state.queues[slot, q, HEAD]
     if state.queues[slot, q, HEAD] < 0:
@@ -225,7 +225,7 @@ def interrupt(state: Any, slot: int, t: float) -> None:
 
 @kernel
 def enqueue(state: Any, slot: int, r: int, t: float) -> None:
-    """Add a routed request to the queue of its instance.
+    """Add the routed request ``r`` to a queue of instance ``slot``.
 
     It may join the batch at the next iteration boundary.
     """

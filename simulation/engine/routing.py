@@ -49,7 +49,10 @@ def _has_room(state: Any, slot: int, r: int, t: float) -> bool:
 
 @kernel
 def _best_instance(state: Any, endpoint: int, t: float, r: int) -> int:
-    """Return the instance that the router of an endpoint chooses for request ``r``; -1: none."""
+    """Return the instance that the router chooses for request ``r``; -1: none.
+
+    ``endpoint`` is the number of a service in a region, which has one pool or more.
+    """
     first = state.endpoint_start[endpoint]
     if first == state.endpoint_start[endpoint + 1]:
         return -1
@@ -252,7 +255,7 @@ def _region_by_shares(state: Any, service: int, home: int, r: int) -> int:
 
 @kernel
 def _soonest_region(state: Any, service: int, home: int, t: float, r: int) -> tuple[int, int]:
-    """Return the (region, instance) that serves the request soonest; (-1, -1): none is ready.
+    """Return the (region, instance) that serves ``r`` of ``home`` soonest; (-1, -1): none is ready.
 
     Instances that admit it without a wait come first. Among equals, the fewest seconds of prompts
     ahead plus network latency win, then the nearer region.
@@ -278,7 +281,7 @@ def _soonest_region(state: Any, service: int, home: int, t: float, r: int) -> tu
 
 @kernel
 def choose_region(state: Any, service: int, home: int, t: float, r: int) -> tuple[int, int]:
-    """Return the (region, instance) for a request; (-1, -1): no instance is ready.
+    """Return the (region, instance) for request ``r`` of region ``home``; (-1, -1): none is ready.
 
     1. The region by planned shares, if there are any.
     2. From home, by latency: the first region with utilization below the threshold.
@@ -320,7 +323,7 @@ def choose_region(state: Any, service: int, home: int, t: float, r: int) -> tupl
 
 @kernel
 def releasable_count(state: Any, service: int, region: int, t: float) -> int:
-    """Return how many deferred requests a service may release in a region now: 0, 1 or 2.
+    """Return how many deferred requests ``service`` may release in ``region`` now: 0, 1 or 2.
 
     The lower the KV memory utilization, the more.
     """

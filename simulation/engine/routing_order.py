@@ -70,7 +70,7 @@ def rank(state: Any, slot: int) -> None:
 
 @kernel
 def rank_all(state: Any, p: int) -> None:
-    """Begin the tree of a pool once it has more instances than are compared directly."""
+    """Begin the tree of pool ``p`` once it has more instances than are compared directly."""
     pool = state.pools[p]
     if pool.slots_used > FEW and not pool.has_tree:
         pool.has_tree = 1
@@ -170,7 +170,7 @@ def _renew_bounds(state: Any, pool: Any, t: float) -> None:
 
 @kernel
 def best_of_pool(state: Any, p: int, t: float) -> tuple[int, int]:
-    """Return the ready instance of a pool with the least key at ``t``, and that key.
+    """Return the ready instance of pool ``p`` with the least routing key at ``t``, and that key.
 
     The lowest slot wins a tie. The instance is -1 if none is ready.
     """
@@ -201,9 +201,10 @@ def best_of_pool(state: Any, p: int, t: float) -> tuple[int, int]:
 
 @kernel
 def best_of_endpoint(state: Any, endpoint: int, t: float, request_tokens: int) -> int:
-    """Return the instance with the least key over all pools of an endpoint; -1: none is ready.
+    """Return the instance with the least routing key at ``t``; -1: none is ready.
 
-    Only pools that can ever serve a request of ``request_tokens`` tokens count.
+    It is of any pool of ``endpoint``, a service in a region. Only pools that can ever serve a
+    request of ``request_tokens`` tokens count.
     """
     best_slot, lowest_key = -1, 0
     for i in range(state.endpoint_start[endpoint], state.endpoint_start[endpoint + 1]):
@@ -218,7 +219,7 @@ def best_of_endpoint(state: Any, endpoint: int, t: float, request_tokens: int) -
 
 @kernel
 def pool_kv_tokens(state: Any, p: int, t: float) -> int:
-    """Return the KV tokens that the ready instances of a pool use at ``t``."""
+    """Return the KV tokens that the ready instances of pool ``p`` use at ``t``."""
     pool = state.pools[p]
     used_tokens, ready_left = 0, pool.ready
     for slot in range(pool.first_slot, pool.first_slot + pool.slots_used):
@@ -247,7 +248,10 @@ def endpoint_utilization(state: Any, endpoint: int, t: float) -> float:
 
 @kernel
 def _utilization_bounds(state: Any, endpoint: int) -> tuple[float, float]:
-    """Return limits between which ``endpoint_utilization`` lies; (1, 1) without ready instances."""
+    """Return limits between which ``endpoint_utilization`` lies; (1, 1) without ready instances.
+
+    ``endpoint`` is the number of a service in a region.
+    """
     low_tokens, high_tokens, capacity_tokens = 0, 0, 0
     for i in range(state.endpoint_start[endpoint], state.endpoint_start[endpoint + 1]):
         pool = state.pools[state.endpoint_pools[i]]
@@ -303,7 +307,10 @@ def least_utilised_instance(
 
 @kernel
 def is_utilization_below(state: Any, endpoint: int, t: float, threshold: float) -> bool:
-    """Return whether the KV memory utilization of an endpoint at ``t`` is below ``threshold``."""
+    """Return whether the KV memory utilization of ``endpoint`` at ``t`` is below ``threshold``.
+
+    An endpoint is a service in a region.
+    """
     # Try the limits of the pools first: reading every instance is slow.
     low, high = _utilization_bounds(state, endpoint)
     if high < threshold:
