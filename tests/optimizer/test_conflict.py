@@ -45,7 +45,7 @@ ONLY_ONE_GPU_TYPE = np.array([[1000.0, 0.0], [0.0, 1500.0]])
         ),
         (
             {"maximum": np.array([[[1, 0], [1, 0]], [[9, 9], [9, 9]]]), "epsilon": 0.1},
-            "small 2 2,000 joint 4,500 maximum",
+            "small 2 2,000 4,500 maximum",
         ),
     ],
 )

@@ -228,7 +228,7 @@ def comparison_report(
         over_time = replace(over_time, note=" ".join(filter(None, notes)))
     replicas = replicas_chart(tables, frame, view.key)
     if replicas is not None and schedule is not None and (ratios := schedule.ratios):
-        replicas = replace(replicas, title=f"{replicas.title} · P:D: {ratios}")
+        replicas = replace(replicas, title=f"{replicas.title} · {ratios}")
     replayed = frame.replayed.sentence if frame.replayed else ""
     why = ""
     if recommendation is not None and recommendation.policy == view.key:
@@ -669,11 +669,11 @@ def _reasons(view: ComparisonView) -> Iterator[Fact]:
     if level is not None and level.expected.cost_usd is not None:
         expected = level.expected.cost_usd
         if expected.low is None:
-            note = "one test day"
+            note = "from one test day"
         else:
             low, high = figure(expected.low, "$"), figure(expected.high, "$")
             note = "equal on test days" if low == high else f"80% interval {low} to {high}"
-        yield Fact("Expected cost over the test days", expected.mean, "$", note=note)
+        yield Fact("Expected cost of the window", expected.mean, "$", note=note)
     if (utility := view.plan.outcome.utility) is not None:
         highest = max(other.utility or 0.0 for other in view.outcomes.values())
         change = f"{signed_percent(utility / highest - 1, 1)} vs the highest" if highest else ""
@@ -756,7 +756,7 @@ def _test_days(view: ComparisonView) -> Iterator[Section]:
     if LOST_REPLICA in kinds:
         note += " A lost replica is not billed."
     if PAST in kinds:
-        note += " Past days end when the plan is made. Costs are scaled to the planned window."
+        note += " Costs of past days are scaled to the planned window."
     yield from table_section(
         "Test days",
         rows,
