@@ -249,17 +249,17 @@ def queue_lines(work: WorkStatistics) -> Iterator[str]:
     """Yield the lines of metrics on unfinished runs, ended runs, and durations of runs."""
     unfinished: list[Sample] = []
     oldest: list[Sample] = []
-    for going in work.going:
-        state = WAITING if going.state == Run.State.PENDING else going.state
-        labels = _run_labels(going, state=state)
-        unfinished.append((labels, going.runs))
-        oldest.append((labels, f"{going.oldest_s:.3f}"))
+    for group in work.unfinished:
+        state = WAITING if group.state == Run.State.PENDING else group.state
+        labels = _run_labels(group, state=state)
+        unfinished.append((labels, group.runs))
+        oldest.append((labels, f"{group.oldest_s:.3f}"))
     yield from metric_lines("headroom_runs_going", unfinished)
     yield from metric_lines("headroom_runs_oldest_seconds", oldest)
     ended = [(_run_labels(e, state=e.state, reason=e.reason), e.runs) for e in work.ended]
     yield from metric_lines("headroom_runs_ended", ended)
     durations: list[Sample] = []
-    for times in work.took:
+    for times in work.times:
         durations.append((_run_labels(times, quantile="0.5"), f"{times.median_s:.3f}"))
         durations.append((_run_labels(times, quantile="1"), f"{times.longest_s:.3f}"))
     yield from metric_lines(RUN_SECONDS, durations)

@@ -48,9 +48,9 @@ class RunTimes:
 class WorkStatistics:
     """Unfinished runs, ended runs, and durations of completed runs."""
 
-    going: tuple[UnfinishedRuns, ...]
+    unfinished: tuple[UnfinishedRuns, ...]
     ended: tuple[EndedRuns, ...]
-    took: tuple[RunTimes, ...]
+    times: tuple[RunTimes, ...]
 
 
 def work_statistics(now: datetime, *, everywhere: bool = False) -> WorkStatistics:
@@ -72,9 +72,9 @@ def work_statistics(now: datetime, *, everywhere: bool = False) -> WorkStatistic
         for (slug, kind), seconds in sorted(recent_durations(runs).items())
     ]
     return WorkStatistics(
-        going=tuple(unfinished),
+        unfinished=tuple(unfinished),
         ended=tuple(EndedRuns(*row) for row in ended),
-        took=tuple(times),
+        times=tuple(times),
     )
 
 

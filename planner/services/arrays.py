@@ -111,7 +111,8 @@ def _sweep_bucket(written_before_s: float) -> int:
 def _paths_to_check(base: Path) -> Iterator[Path]:
     """Yield every file and folder in the data directory ``base`` that some row should name."""
     for name in (UPLOADS, TRACES, RUNS):
-        if (folder := base / name).is_dir():
+        folder = base / name
+        if folder.is_dir():
             yield from folder.iterdir()
     # A killed process leaves the draft of a message, which no worker reads.
     yield from (base / "queue").glob("*/*.part")

@@ -141,7 +141,8 @@ def restore(
     """
     if not path.is_file():
         raise PlannerError(f"{path}: there is no such file. Check the path.")
-    if not replace and (existing := _rows_to_replace()):
+    existing = _rows_to_replace()
+    if existing and not replace:
         raise NotReady(
             f"This installation already holds {existing}. Restore into an empty one, or give "
             "--replace to replace all of its data."
@@ -366,13 +367,15 @@ def _compare(manifest: Manifest, loaded: LoadedRows, using: str) -> None:
 
     ``loaded`` counts the rows read from the file, ``using`` is the database that they were put in.
     """
-    if loaded.read.rows != manifest.rows:
-        raise PlannerError(f"The backup has {loaded.read.rows} rows, its manifest {manifest.rows}.")
-    faults = differences(manifest.tables, loaded.read.tables()) if manifest.tables else []
+    if loaded.file_digest.rows != manifest.rows:
+        raise PlannerError(
+            f"The backup has {loaded.file_digest.rows} rows, its manifest {manifest.rows}."
+        )
+    faults = differences(manifest.tables, loaded.file_digest.tables()) if manifest.tables else []
     # A row of an older version may read differently once this version has stored it.
     same_version = manifest.migration == _last_migration()
     stored = tally_of(using).tables()
-    faults += differences(loaded.stored.tables(), stored, digests=same_version)
+    faults += differences(loaded.stored_digest.tables(), stored, digests=same_version)
     if faults:
         raise PlannerError(faults[0])
 
@@ -403,8 +406,9 @@ def read_manifest(path: Path) -> Manifest:
     """Return the manifest of a backup without reading the rows and files after it."""
     with suppress(*UNREADABLE, ValueError, TypeError), _open_tar(path) as tar:
         # _pack() writes the manifest first.
-        first = tar.next()
-        if first is not None and (content := tar.extractfile(first)) is not None:
+        first_member = tar.next()
+        content = tar.extractfile(first_member) if first_member is not None else None
+        if content is not None:
             return Manifest(**json.load(content))
     raise PlannerError(f"{path} is not a backup of Headroom. Nothing was changed.")
 

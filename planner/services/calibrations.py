@@ -355,13 +355,12 @@ def _sharing_sentence(sharing: Sharing) -> str:
 
 def _report(file: BenchmarkFile) -> dict[str, Any]:
     """Return the summary of a benchmark file that pages and the API show."""
-    arrangement = ["model", "gpu", "precision", "tp"]
-    rows = rows_table(file.rows).select(*arrangement[:-1], pl.col("tp").cast(pl.Int64))
-    groups = rows.group_by(arrangement, maintain_order=True).len("rows")
+    rows = rows_table(file.rows).select("model", "gpu", "precision", pl.col("tp").cast(pl.Int64))
+    arrangements = rows.group_by(rows.columns, maintain_order=True).len("rows")
     return {
         "format": file.format,
         "rows": file.rows.rows,
         "columns": list(file.columns),
         "notes": list(file.notes),
-        "arrangements": groups.to_dicts(),
+        "arrangements": arrangements.to_dicts(),
     }

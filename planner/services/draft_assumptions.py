@@ -63,7 +63,7 @@ def draft_assumptions(trace: Trace, document: str, serving: Serving) -> tuple[As
 def _models(trace: Trace, serving: Serving) -> Iterator[Assumption]:
     """Yield the assumption on model and GPUs for each model label of the trace."""
     named_models = [label for label in trace.report.get("models") or [] if label]
-    for label, served in serving.labels.items() or [("", serving)]:
+    for label, served in serving.by_label.items() or [("", serving)]:
         profile, error = served.profile, stated_error(served.profile)
         error_words = "" if error is None else f", error about {error.value:.0%}"
         yield Assumption(
@@ -80,7 +80,7 @@ def _context(trace: Trace, serving: Serving) -> Iterator[Assumption]:
     """Yield an assumption on requests that are too long for the chosen models."""
     if trace.kind != Trace.Kind.REQUESTS or not trace.store:
         return
-    served = serving.labels or {EVERY_LABEL: serving}
+    served = serving.by_label or {EVERY_LABEL: serving}
     models = {label: label_serving.profile.model for label, label_serving in served.items()}
     contexts = {
         label: (model, catalogue.shape(model).max_context) for label, model in models.items()
@@ -97,7 +97,7 @@ def _context(trace: Trace, serving: Serving) -> Iterator[Assumption]:
             f"{beyond.longest:,}",
             "These requests are rejected. "
             + (offer if larger else "No built-in model has a large enough context."),
-            () if serving.labels else larger,
+            () if serving.by_label else larger,
         )
 
 
@@ -107,21 +107,21 @@ def _serving_reason(serving: Serving, label: str, named_models: list[str]) -> st
     ``label`` "" stands for all requests. ``named_models`` are the model names in the file.
     """
     model = serving.profile.model
-    if label and serving.named:
+    if label and serving.trace_names_model:
         return "your file names the model"
     if label:
         return f"no built-in model is called {label}: a recent one is used"
-    if serving.named:
+    if serving.trace_names_model:
         other_names = [name for name in named_models if known_model(name) != model]
         if other_names:
             return f"your file names the model, and {_first_names(other_names)}, all of it here"
         return "your file names the model"
     if named_models:
         return f"your file names {_first_names(named_models)}, and all of it is served by this one"
-    if serving.longest:
+    if serving.longest_tokens:
         return (
-            f"your file does not name a model, and its longest request has {serving.longest:,} "
-            "tokens, more than the usual model takes"
+            "your file does not name a model, and its longest request has "
+            f"{serving.longest_tokens:,} tokens, more than the usual model takes"
         )
     return "your file does not name a model"
 

@@ -32,20 +32,20 @@ MAX_MODELS = 8  # models of a file that each get their own profile in a draft
 class Serving:
     """The profile that serves the requests of a trace, or one profile for each model it names.
 
-    ``labels`` maps each model name in the trace to its Serving. It is empty if one profile serves
-    all requests.
+    ``by_label`` maps each model name in the trace to its Serving. It is empty if one profile
+    serves all requests.
     """
 
     profile: Profile
     row: dict[str, Any]  # of the profile, in the ``profiles`` of a scenario
-    named: bool  # the trace names the model
-    longest: int = 0  # tokens of the longest request, if the model was chosen for its context
-    labels: Mapping[str, Serving] = field(default_factory=lambda: MappingProxyType({}))
+    trace_names_model: bool
+    longest_tokens: int = 0  # of the longest request, if the model was chosen for its context
+    by_label: Mapping[str, Serving] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
-    def all(self) -> tuple[Serving, ...]:
+    def per_model(self) -> tuple[Serving, ...]:
         """Return one Serving per served model."""
-        by_model = {serving.profile.model: serving for serving in self.labels.values()}
+        by_model = {serving.profile.model: serving for serving in self.by_label.values()}
         return tuple(by_model.values()) or (self,)
 
 
@@ -60,7 +60,7 @@ def choose_serving(trace: Trace, model: str = "", gpu: str = "") -> Serving:
     gpus = {gpu_name for _, gpu_name in profiles}
     usual_gpu = next(name for name in (*gpus_of_scenarios(), DEFAULT_GPU) if name in gpus)
     if model:
-        return _serving_of_model(profiles, model, gpu, usual_gpu, named=False)
+        return _serving_of_model(profiles, model, gpu, usual_gpu, trace_names_model=False)
     # The built-in model for each model name in the trace (label), if there is one.
     known_models = {label: known_model(label) for label in trace.report.get("models") or []}
     model_by_label = {label: name for label, name in known_models.items() if name in models}
@@ -71,9 +71,11 @@ def choose_serving(trace: Trace, model: str = "", gpu: str = "") -> Serving:
     elif labels_to_serve or not model_by_label:
         default_model, longest_tokens = _default_model(trace, gpu or usual_gpu)
     first_model = next(iter(model_by_label.values()), default_model)
-    first = _serving_of_model(profiles, first_model, gpu, usual_gpu, named=bool(model_by_label))
+    first = _serving_of_model(
+        profiles, first_model, gpu, usual_gpu, trace_names_model=bool(model_by_label)
+    )
     if not (labels_to_serve and model_by_label):
-        return replace(first, longest=longest_tokens)
+        return replace(first, longest_tokens=longest_tokens)
     serving_by_label = {}
     for label in labels_to_serve:
         serving_by_label[label] = _serving_of_model(
@@ -81,10 +83,10 @@ def choose_serving(trace: Trace, model: str = "", gpu: str = "") -> Serving:
             model_by_label.get(label, default_model),
             gpu,
             usual_gpu,
-            named=label in model_by_label,
+            trace_names_model=label in model_by_label,
             strict=False,  # the chosen GPU type may lack some of the models
         )
-    return replace(first, labels=MappingProxyType(serving_by_label))
+    return replace(first, by_label=MappingProxyType(serving_by_label))
 
 
 def _default_model(trace: Trace, gpu: str) -> tuple[str, int]:
@@ -144,14 +146,14 @@ def _serving_of_model(
     gpu: str,
     usual_gpu: str,
     *,
-    named: bool,
+    trace_names_model: bool,
     strict: bool = True,
 ) -> Serving:
     """Return the Serving of ``model`` by a built-in profile on the GPU type ``gpu``.
 
-    ``gpu`` "" stands for ``usual_gpu``, or another type if that has no profile. ``named`` says
-    whether the trace names the model. If ``gpu`` has no profile of the model, raise NotFound if
-    ``strict``, else use another GPU type. Raises NotFound for a model without any profile.
+    ``gpu`` "" stands for ``usual_gpu``, or another type if that has no profile. If ``gpu`` has no
+    profile of the model, raise NotFound if ``strict``, else use another GPU type. Raises NotFound
+    for a model without any profile.
     """
     by_gpu = {
         profile_gpu: profile
@@ -178,7 +180,7 @@ def _serving_of_model(
         precision = catalogue.published_precision(profile.model)
         if precision != "bf16":
             row["precision"] = precision
-    return Serving(profile, row, named)
+    return Serving(profile, row, trace_names_model)
 
 
 def _modelled_profile(model: str, gpu: str) -> Profile | None:

@@ -85,11 +85,11 @@ def scenario_draft(
         labels_in_window = {row.get("model") for row in series}
         used = {
             label: label_serving
-            for label, label_serving in serving.labels.items()
+            for label, label_serving in serving.by_label.items()
             if label in labels_in_window
         }
-        serving = replace(serving, labels=MappingProxyType(used))
-    profiles = [model.profile for model in serving.all]
+        serving = replace(serving, by_label=MappingProxyType(used))
+    profiles = [model.profile for model in serving.per_model]
     regions = labels_in_draft(trace, "regions") or (REGION,)
     ttft_ms = max(_ttft_ms(trace, profile) for profile in profiles)
     data: Row = {
@@ -97,7 +97,7 @@ def scenario_draft(
         "name": free_name(f"Plan for {trace.name}"),
         "description": " ".join(filter(None, (_ignored_labels(trace, serving), ended_note))),
         "models": [profile.model for profile in profiles],
-        "profiles": [dict(model.row) for model in serving.all],
+        "profiles": [dict(model.row) for model in serving.per_model],
         "regions": [_region_row(trace, profiles, name) for name in regions],
         "tiers": _tier_rows(labels_in_draft(trace, "tiers") or (FAST, RELAXED), ttft_ms),
         "traffic": {"sources": _sources(trace, serving, series)},
@@ -237,14 +237,15 @@ def _built_in_region(name: str, gpus: Mapping[str, int]) -> str:
 def _sources(trace: Trace, serving: Serving, all_series: Sequence[Row]) -> list[Row]:
     """Return the traffic sources of a draft: one for each of ``all_series`` of a demand file.
 
-    A trace of requests gets one source for each model name in ``serving.labels``, or a single one.
+    A trace of requests gets one source for each model name in ``serving.by_label``, or a single
+    one.
     """
     common: Row = {"trace": trace.name, "model": serving.profile.model}
     if not labels_in_draft(trace, "regions"):
         common["regions"] = {REGION: 1.0}
     if not labels_in_draft(trace, "tiers"):
         common["tiers"] = {FAST: 0.7, RELAXED: 0.3}
-    models = {label: model.profile.model for label, model in serving.labels.items()}
+    models = {label: model.profile.model for label, model in serving.by_label.items()}
     if trace.kind == Trace.Kind.REQUESTS:
         sources = [common | {"series": label, "model": model} for label, model in models.items()]
         return sources or [common]
@@ -263,7 +264,7 @@ def _sources(trace: Trace, serving: Serving, all_series: Sequence[Row]) -> list[
 
 def _ignored_labels(trace: Trace, serving: Serving) -> str:
     """Return in words the models, regions and tiers in the file that the draft does not use."""
-    kinds: list[Literal["models", "regions", "tiers"]] = [] if serving.labels else ["models"]
+    kinds: list[Literal["models", "regions", "tiers"]] = [] if serving.by_label else ["models"]
     kinds += [kind for kind in KEPT_LABELS if not labels_in_draft(trace, kind)]
     labels = []
     for kind in kinds:
@@ -332,13 +333,13 @@ def _fit_bins_and_window(data: Row, span_s: float, file_bin_s: float) -> float:
     window_s: float = DAY_S if span_s >= 2 * DAY_S else span_s / 2
     # The longest window that leaves history to forecast from, and time for the first cold start.
     startup_bins = ceil(STARTUP_S / bin_s)
-    longest_s = span_s - startup_bins * bin_s - HISTORY_BINS * bin_s
-    if window_s <= longest_s:  # a longer trace has wider bins, but its window fits
+    longest_window_s = span_s - startup_bins * bin_s - HISTORY_BINS * bin_s
+    if window_s <= longest_window_s:  # a longer trace has wider bins, but its window fits
         return window_s
     period_s = ceil(SHORT_PERIOD_S / bin_s) * bin_s
     data["traffic"]["bin_s"] = bin_s
-    if longest_s >= period_s:
-        window_s = floor(longest_s / period_s) * period_s
+    if longest_window_s >= period_s:
+        window_s = floor(longest_window_s / period_s) * period_s
         data["horizon"] = {"duration_s": window_s, "period_s": period_s}
         return window_s
     # Too short to hold a window: plan the time after it.

@@ -64,7 +64,7 @@ class _CompletePool:
     A replica of the scenario is one engine. A pod of the file may run several.
     """
 
-    pool: RunningPool  # as read, but with limits in replicas instead of pods
+    running: RunningPool  # as read, but with limits in replicas instead of pods
     model: str
     gpu: str
     region: str
@@ -114,7 +114,7 @@ def with_fleet(document: str, text: str, name: str, facts: PoolFacts = NO_FACTS)
     user_facts = own_hardware()
     pools = [_complete(pool, scenario, facts, user_facts, name) for pool in read_pools]
     profiles = list(_new_profiles(pools, scenario, user_facts))
-    policy, policy_note = _policy([pool.pool for pool in pools])
+    policy, policy_note = _policy([pool.running for pool in pools])
     notes = [note for pool in pools for note in pool.notes]
     notes += [f"profile added: {row['model']} on {row['gpu']}, estimated" for row in profiles]
     if policy_note:
@@ -145,7 +145,7 @@ def _changed_sections(data: Row, scenario: Scenario, pools: Sequence[_CompletePo
         most_gpus: Counter[str] = Counter()  # GPUs by type at the maximum of each pool
         for pool in pools:
             if pool.region == region.name:
-                most_replicas = max(pool.replicas, pool.pool.maximum or 0)
+                most_replicas = max(pool.replicas, pool.running.maximum or 0)
                 most_gpus[pool.gpu] += most_replicas * pool.gpus_per_replica
         changed = add_missing_gpus(row, region, most_gpus)
         capacity = dict(changed["capacity"])
@@ -193,7 +193,7 @@ def _complete(
     minimum = None if pool.minimum is None else pool.minimum * engines
     maximum = None if pool.maximum is None else pool.maximum * engines
     return _CompletePool(
-        pool=replace(pool, minimum=minimum, maximum=maximum),
+        running=replace(pool, minimum=minimum, maximum=maximum),
         model=model,
         gpu=gpu,
         region=_region(pool.region, scenario, facts, location),
@@ -289,7 +289,7 @@ def _region(name: str, scenario: Scenario, facts: PoolFacts, location: str) -> s
 
 def _today_row(complete: _CompletePool) -> Row:
     """Return the row of ``fleet.today`` for a pool, without the fields that are not known."""
-    pool = complete.pool
+    pool = complete.running
     maximum = pool.maximum
     if maximum:  # fewer than the replicas that run is no valid limit
         maximum = max(maximum, complete.replicas)
@@ -338,7 +338,7 @@ def _new_profiles(
         gpus = profile.tp * profile.pp * profile.attention_dp
         present.add((profile.model, profile.gpu, gpus, profile.role))
     for complete in pools:
-        pool = complete.pool
+        pool = complete.running
         role = pool.role if pool.role in ("prefill", "decode") else "mixed"
         key = (complete.model, complete.gpu, complete.gpus_per_replica, role)
         if key in present:
@@ -361,7 +361,7 @@ def _speed_fields(complete: _CompletePool, *, experts: bool) -> Row:
     The row stands for the built-in measured profile if there is one, else for a roofline estimate.
     ``experts``: the model is a mixture of experts.
     """
-    pool, built_in_name = complete.pool, model_known_as(complete.model)
+    pool, built_in_name = complete.running, model_known_as(complete.model)
     parallelism = _parallelism(pool, complete.gpus_per_replica, experts=experts)
     precision = pool.precision or "bf16"
     if not pool.precision and built_in_name in catalogue.models():

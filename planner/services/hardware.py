@@ -148,8 +148,10 @@ def _locked(previous: OwnRow, name: str, version: int | None) -> OwnRow:
             f"{current.name} was changed by another person while you edited it. Load it "
             "again and repeat your changes."
         )
-    if name != current.name and (used_by := _used_by(current)):
-        raise NotReady(f"{current.name} cannot be renamed: it is used by {used_by}.")
+    if name != current.name:
+        used_by = _used_by(current)
+        if used_by:
+            raise NotReady(f"{current.name} cannot be renamed: it is used by {used_by}.")
     return current
 
 

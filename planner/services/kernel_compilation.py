@@ -81,12 +81,14 @@ def wait_until_compiled(progress: Callable[[float, str], None]) -> bool:
 
     ``progress`` gets in words how far the compiler is. It may raise to stop the wait.
     """
-    waited = False
-    while (count := compiled_count()) is not None:
-        waited = True
+    has_waited = False
+    count = compiled_count()
+    while count is not None:
+        has_waited = True
         progress(0.0, compiling_sentence(count))
         time.sleep(0.5)
-    return waited
+        count = compiled_count()
+    return has_waited
 
 
 def compiling_sentence(count: str) -> str:

@@ -36,7 +36,8 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        if (number := _run.get()) is not None:
+        number = _run.get()
+        if number is not None:
             line["run"] = number
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)

@@ -39,11 +39,11 @@ class GuessLimit(NamedTuple):
 
     kind: str  # of the target, such as "network"
     target: str  # what is counted: the address of a network, a name or the key of a user
-    most: int  # wrong guesses within a minute
-    key: str  # what was refused, such as "codes of anna", for the log
-    record: str  # sentence for the audit log
-    words: str  # what was given too often, such as "wrong passwords", for the person who gave it
-    name: str = ""  # the affected account, which may not exist
+    max_wrong: int  # wrong guesses within a minute
+    log_key: str  # what was refused, such as "codes of anna"
+    audit_sentence: str
+    guess_words: str  # such as "wrong passwords", for the person who gave them
+    account_name: str = ""  # the affected account, which may not exist
     remedy: str = ""  # ends the sentence "Try again in 30 seconds"
 
 
@@ -57,8 +57,8 @@ def login_attempt(request: HttpRequest, name: str) -> Iterator[None]:
     address = client_address(request)
     known_user = _user_of_browser(request, name)
 
-    def limit(kind: str, target: str, most: int, origin: str) -> GuessLimit:
-        """Return the limit of ``most`` wrong passwords for ``target``, of kind ``kind``.
+    def limit(kind: str, target: str, max_wrong: int, origin: str) -> GuessLimit:
+        """Return the limit of ``max_wrong`` wrong passwords for ``target``, of kind ``kind``.
 
         ``origin`` describes the target in the log, such as "from 10.0.0.1".
         """
@@ -66,12 +66,12 @@ def login_attempt(request: HttpRequest, name: str) -> Iterator[None]:
         return GuessLimit(
             kind=kind,
             target=target,
-            most=most,
-            key=f"sign-ins {origin}",
-            record=f"Sign-ins {origin} were refused for a while: {most} wrong passwords within a "
-            f"minute, the last from {address}.",
-            words=f"wrong passwords {scope}",
-            name="" if kind == "network" else name,
+            max_wrong=max_wrong,
+            log_key=f"sign-ins {origin}",
+            audit_sentence=f"Sign-ins {origin} were refused for a while: {max_wrong} wrong "
+            f"passwords within a minute, the last from {address}.",
+            guess_words=f"wrong passwords {scope}",
+            account_name="" if kind == "network" else name,
             remedy="" if known_user else ", or use a browser that you have signed in with before",
         )
 
@@ -146,12 +146,12 @@ def guess(limit: GuessLimit) -> Iterator[None]:
     Raises TooManyAttempts, and records it, if the limit is reached.
     """
     try:
-        moment = attempt_count(limit.kind, limit.target, limit=limit.most)
+        moment = attempt_count(limit.kind, limit.target, limit=limit.max_wrong)
     except TooManyAttempts as refusal:
-        logger.warning("%r are refused: too many", limit.key)
-        record_limit_reached(limit.record, key=limit.key, name=limit.name)
+        logger.warning("%r are refused: too many", limit.log_key)
+        record_limit_reached(limit.audit_sentence, key=limit.log_key, name=limit.account_name)
         wait = f"Try again in {refusal.wait_s} seconds{limit.remedy}."
-        raise TooManyAttempts(refusal.wait_s, f"Too many {limit.words}. {wait}") from None
+        raise TooManyAttempts(refusal.wait_s, f"Too many {limit.guess_words}. {wait}") from None
     try:
         yield
     except TooManyAttempts:

@@ -104,12 +104,12 @@ def check_verified(request: HttpRequest, user: User, password: str) -> None:
     limit = GuessLimit(
         kind="again",
         target=str(user.pk),
-        most=MAX_WRONG,
-        key=f"passwords of {user.username}",
-        record=f"{MAX_WRONG} wrong passwords of {user.username} were given within a minute, in a "
-        "session or with a token of theirs.",
-        words="wrong passwords",
-        name=user.username,
+        max_wrong=MAX_WRONG,
+        log_key=f"passwords of {user.username}",
+        audit_sentence=f"{MAX_WRONG} wrong passwords of {user.username} were given within a "
+        "minute, in a session or with a token of theirs.",
+        guess_words="wrong passwords",
+        account_name=user.username,
     )
     with guess(limit):
         if not user.check_password(password):

@@ -43,7 +43,7 @@ from planner.selectors.runs import run_table, run_tables
 from planner.services import kernel_compilation
 from planner.services.execution import stored_traces
 from planner.services.notifications import notify
-from planner.services.sources import current_trace, source_series
+from planner.services.sources import FILE_PREFIX, current_trace, source_series
 
 logger = logging.getLogger(__name__)
 
@@ -293,9 +293,9 @@ def live_trace_name(name: str) -> str:
     Otherwise return ``name``.
     """
     trace = Trace.objects.filter(name=name).first()
-    if trace is None or not trace.sha256 or not trace.file_name.startswith("live source "):
+    if trace is None or not trace.sha256 or not trace.file_name.startswith(FILE_PREFIX):
         return name
-    source = Source.objects.filter(name=trace.file_name.removeprefix("live source ")).first()
+    source = Source.objects.filter(name=trace.file_name.removeprefix(FILE_PREFIX)).first()
     return current_trace(source).name if source else name
 
 

@@ -239,7 +239,7 @@ def _fewest_by_estimates(question: SizeQuestion, profiled: Collection[int]) -> Q
     requests whose prompts are partly cached. Raises PlannerError if no replica meets the limits.
     """
     fit = _fewest_gpus(question, profiled)
-    replicas, answer, rps = fit.gpus // fit.width, fit.answer, question.rps or 0.0
+    replicas, answer, rps = fit.gpus // fit.gpus_per_replica, fit.answer, question.rps or 0.0
     load = f"{rps:g} requests arrive per second."
     tokens_per_s = rps * question.osl
     if question.users is not None:
@@ -248,7 +248,7 @@ def _fewest_by_estimates(question: SizeQuestion, profiled: Collection[int]) -> Q
     return QuickSize(
         gpus=fit.gpus,
         replicas=replicas,
-        tp=fit.width,
+        tp=fit.gpus_per_replica,
         gpu=answer.gpu,
         model=answer.model,
         ttft_ms=answer.ttft_ms,
@@ -262,10 +262,10 @@ def _fewest_by_estimates(question: SizeQuestion, profiled: Collection[int]) -> Q
 
 
 class _Fit(NamedTuple):
-    """Replicas that meet the limits; fewer GPUs are better, then a smaller width."""
+    """Replicas that meet the limits; fewer GPUs are better, then fewer GPUs per replica."""
 
     gpus: int  # of all replicas
-    width: int  # GPUs of one replica
+    gpus_per_replica: int
     answer: EstimateAnswer
 
 
@@ -295,7 +295,7 @@ def _fewest_gpus(question: SizeQuestion, profiled: Collection[int]) -> _Fit:
             f"No replica of {name} on 1 to {WIDTHS[-1]} {gpu_type} meets the limits: "
             f"{_nearest(answers, question)}"
         )
-    return min(fits, key=lambda fit: (fit.gpus, fit.width))
+    return min(fits, key=lambda fit: (fit.gpus, fit.gpus_per_replica))
 
 
 def _nearest(answers: Sequence[EstimateAnswer | Refused], question: SizeQuestion) -> str:

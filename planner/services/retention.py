@@ -63,22 +63,18 @@ def retention_sweep(*, now: datetime) -> int:
     return removed
 
 
-def removal_time(row: Run | Trace) -> datetime | None:
-    """Return when a row will be removed; None if its removal has not been announced."""
-    days, since = settings.HEADROOM_KEEP_TRACES_DAYS, row.created_at
-    if isinstance(row, Run):
-        days, since = settings.HEADROOM_KEEP_RUNS_DAYS, row.finished_at or row.created_at
-    if not days or row.removal_announced_at is None:
-        return None
-    return max(since + timedelta(days=days), row.removal_announced_at + NOTICE_PERIOD)
-
-
 def removal_sentence(row: Run | Trace) -> str:
-    """Return a sentence that says when a run or trace will be removed; "" if it stays."""
-    removed_at = removal_time(row)
-    if removed_at is None:
+    """Return a sentence that says when a run or trace will be removed.
+
+    Return "" if its removal has not been announced.
+    """
+    noun, days, since = "trace", settings.HEADROOM_KEEP_TRACES_DAYS, row.created_at
+    if isinstance(row, Run):
+        noun, days = "run", settings.HEADROOM_KEEP_RUNS_DAYS
+        since = row.finished_at or row.created_at
+    if not days or row.removal_announced_at is None:
         return ""
-    noun = "run" if isinstance(row, Run) else "trace"
+    removed_at = max(since + timedelta(days=days), row.removal_announced_at + NOTICE_PERIOD)
     return (
         f"This {noun} is old and will be removed after {removed_at:%Y-%m-%d}, unless something "
         "needs it by then. Download what you need longer."

@@ -121,8 +121,8 @@ def differences(
 class LoadedRows:
     """The number of rows in a file, and the number that were stored."""
 
-    read: RowDigest  # the documents as they are in the file
-    stored: RowDigest  # the documents as the database should hold them
+    file_digest: RowDigest  # the documents as they are in the file
+    stored_digest: RowDigest  # the documents as the database should hold them
     left_out: dict[str, int]  # rows of each table or column that this version does not have
     replaced: int  # rows in which characters were replaced
 
@@ -174,12 +174,12 @@ def load(lines: Iterable[bytes], *, using: str, replace_characters: bool = False
     The caller has begun a transaction. Raises PlannerError with the row that the database refuses.
     With ``replace_characters``, characters that a database cannot store become U+FFFD.
     """
-    read, stored = RowDigest(), RowDigest()
+    file_digest, stored_digest = RowDigest(), RowDigest()
     left_out: Counter[str] = Counter()
     replaced = 0
     for number, line in enumerate(lines, 1):
         document = _parse_line(line, number)
-        read.add(document)
+        file_digest.add(document)
         # Documents of other releases have former names of tables and columns.
         label, values = document["model"], document["fields"]
         fields = {FORMER_COLUMNS.get((label, name), name): value for name, value in values.items()}
@@ -190,7 +190,7 @@ def load(lines: Iterable[bytes], *, using: str, replace_characters: bool = False
             document |= {"fields": storable(document["fields"])}
             replaced += 1
         for stored_document in _insert(document, using, left_out):
-            stored.add(stored_document)
+            stored_digest.add(stored_document)
     try:
         connections[using].check_constraints()
     except IntegrityError as error:
@@ -199,7 +199,7 @@ def load(lines: Iterable[bytes], *, using: str, replace_characters: bool = False
             f"The backup lacks a row that another row references: {detail} Correct it in the "
             "source database, and back up again."
         ) from error
-    return LoadedRows(read, stored, dict(left_out), replaced)
+    return LoadedRows(file_digest, stored_digest, dict(left_out), replaced)
 
 
 def _parse_line(line: bytes, number: int) -> Document:
@@ -237,7 +237,8 @@ def _insert(document: Document, using: str, left_out: Counter[str]) -> Iterator[
     yield document | {"fields": {name: fields[name] for name in fields if name in field_names}}
     for row in rows:
         # In the first releases, accounts had a role instead of memberships.
-        if isinstance(row.object, User) and (role := fields.get("role")):
+        role = fields.get("role")
+        if role and isinstance(row.object, User):
             yield document_of(row.object.join(current_workspace(), role))
 
 

@@ -37,7 +37,8 @@ class RunLimits:
                 f"(HEADROOM_MAX_RUN_SECONDS); {REMEDY}."
             )
         # Resident memory: what the container's limit counts, unlike reserved address space.
-        if (used_mb := resident_mb()) > max_mb:
+        used_mb = resident_mb()
+        if used_mb > max_mb:
             return (
                 f"This run was stopped at {used_mb:,.0f} MB of memory, where {max_mb:,} are "
                 f"allowed (HEADROOM_MAX_RUN_MB); {REMEDY}."

@@ -303,19 +303,19 @@ class WorkerEnd:
     """How a worker ended."""
 
     cause: str  # such as "was killed by signal 9 (SIGKILL)"
-    counted: bool = True  # as a failure of its run; False for outages of database, broker or host
+    is_failure: bool = True  # of its run; False for outages of database, broker or host
 
 
 WORKER_DIED = "Its worker died"
-LOST = WorkerEnd("was lost with its host or supervisor", counted=False)
-NO_DATABASE = WorkerEnd("lost its database", counted=False)
+LOST = WorkerEnd("was lost with its host or supervisor", is_failure=False)
+NO_DATABASE = WorkerEnd("lost its database", is_failure=False)
 
 
 def worker_ended(*, worker: str, end: WorkerEnd) -> None:
     """Queue the runs and parts of an ended worker again; fail runs on which too many ended."""
     parts = RunPart.objects.filter(worker=worker, state=RunPart.State.RUNNING)
     for part in parts.select_related("run").defer("result"):
-        failures = part.failures + int(end.counted)
+        failures = part.failures + int(end.is_failure)
         if failures > MAX_FAILURES:
             _give_up(part.run, end, f"{part.name}: ", failures)
         elif parts.filter(pk=part.pk).update(failures=failures, **WAITING_PART):
@@ -337,7 +337,7 @@ def run_requeue(*, run: Run, end: WorkerEnd) -> bool:
         row = row.filter(heartbeat_at=run.heartbeat_at)
     else:
         row = row.filter(worker=run.worker, attempts=run.attempts)
-    failures = run.failures + int(end.counted)
+    failures = run.failures + int(end.is_failure)
     if run.cancel_requested:
         row.update(**end_columns(Run.State.CANCELLED))
     elif run.enqueued_at is None:

@@ -154,12 +154,12 @@ def _code_limit(user: User) -> GuessLimit:
     return GuessLimit(
         kind="factor",
         target=str(user.pk),
-        most=MAX_WRONG,
-        key=f"codes of {user.username}",
-        record=f"Codes of {user.username}'s second factor were refused for a while: {MAX_WRONG} "
-        "wrong ones within a minute, after the right password.",
-        words="wrong codes",
-        name=user.username,
+        max_wrong=MAX_WRONG,
+        log_key=f"codes of {user.username}",
+        audit_sentence=f"Codes of {user.username}'s second factor were refused for a while: "
+        f"{MAX_WRONG} wrong ones within a minute, after the right password.",
+        guess_words="wrong codes",
+        account_name=user.username,
     )
 
 

@@ -209,7 +209,8 @@ def _sum(field: str) -> pl.Expr:
 def _read_prometheus(source: Source) -> None:
     """Read a Prometheus server up to the last complete bin.
 
-    Bins before that are read again for ``late_s`` seconds, since data may come late.
+    The first reading goes back ``days`` days. Later ones begin ``late_s`` seconds before the end of
+    the last one, since data may come late.
     """
     reading: PrometheusSettings = settings_of(source.kind, source.settings)
     now_s, bin_s = time.time(), source.bin_s

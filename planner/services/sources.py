@@ -35,6 +35,7 @@ from planner.storage import row_arrays
 from planner.storage.row_arrays import TRACES
 
 LIVE = "live"
+FILE_PREFIX = "live source "  # of the file name of traces that live sources make
 # by name: tasks import services, so services must not import tasks
 SPEEDS_TASK = "planner.tasks.source_speeds"
 BIN_S = 300
@@ -235,7 +236,7 @@ def source_publish(*, source: Source) -> Trace | None:
         locked = Source.objects.select_for_update().get(pk=source.pk)
         trace = locked.trace or Trace.objects.create(
             name=locked.name,
-            file_name=f"live source {locked.name}",
+            file_name=f"{FILE_PREFIX}{locked.name}",
             sha256=f"live-{locked.pk}",
             bytes=0,
             owner=locked.owner,
@@ -275,7 +276,7 @@ def current_trace(source: Source, until: datetime | None = None) -> Trace:
         return existing
     trace = Trace(
         name=free_trace_name(label),
-        file_name=f"live source {source.name}",
+        file_name=f"{FILE_PREFIX}{source.name}",
         sha256=report.sha256,
         owner=source.owner,
     )

@@ -437,19 +437,16 @@ def _documents(document: str, axes: Sequence[Axis]) -> list[str]:
     setting_names = [key for key in keys if not is_address(key)]
     if any(name.startswith(SHARE) for name in setting_names):
         raise PlannerError(f"vary: {setting_names[0]} needs a plan. Simulate its cells one by one.")
-    settings = scenario_settings(document) if setting_names else {}
+    settings: dict[str, Setting] = {}
+    if setting_names:
+        scenario = text.parse(document)
+        hardware = hardware_of(resolve_scenario(scenario))
+        settings = settings_for(scenario, build_hardware(scenario, hardware, spot=True))
     documents = []
     for values in cells_of(axes):
         chosen = dict(zip(keys, values, strict=True))
         documents.append(varied_document(document, variation_of(settings, chosen)))
     return documents
-
-
-def scenario_settings(document: str) -> dict[str, Setting]:
-    """Return the settings that a what-if of a scenario may change, by name."""
-    scenario = text.parse(document)
-    known = hardware_of(resolve_scenario(scenario))
-    return settings_for(scenario, build_hardware(scenario, known, spot=True))
 
 
 def sweep_report(sweep: Sweep, figure_name: str) -> Report:

@@ -137,12 +137,14 @@ def run_next(queue: str) -> Run | None:
         return None
     # Help each run once: one that this worker has left may still have parts.
     helped: set[int] = set()
-    while (other := with_database_retries(lambda: run_to_help(helped))) is not None:
-        helped.add(other.pk)
-        _carry_out(other, leads=False)
+    while True:
+        helped_run = with_database_retries(lambda: run_to_help(helped))
+        if helped_run is None:
+            return None
+        helped.add(helped_run.pk)
+        _carry_out(helped_run, leads=False)
         if queued_run_ids(LONG):
             return run_next(queue)
-    return None
 
 
 def _claim_next(queue: str) -> Run | None:

@@ -38,7 +38,7 @@ def runs(db):
 
 def test_what_waits_what_ended_and_how_long_it_took(runs):
     work = work_statistics(NOW)
-    assert {(g.kind, g.state, g.runs, round(g.oldest_s)) for g in work.going} == {
+    assert {(g.kind, g.state, g.runs, round(g.oldest_s)) for g in work.unfinished} == {
         ("compare", "pending", 2, 20),
         ("plan", "running", 1, 30),
     }
@@ -46,7 +46,7 @@ def test_what_waits_what_ended_and_how_long_it_took(runs):
         ("plan", "completed", "", 3),
         ("plan", "failed", "No plan is feasible", 1),
     ]
-    (took,) = work.took
+    (took,) = work.times
     assert (took.kind, took.median_s, took.longest_s) == ("plan", 2.0, 9.0)
     every = work_statistics(NOW, everywhere=True).ended
     assert {(e.workspace, e.kind) for e in every} == {("main", "plan"), ("other", "size")}

@@ -113,14 +113,20 @@ def test_a_draft_is_served_by_what_the_trace_names_or_a_recent_model_and_says_so
     preferred, other = (
         Trace(name="t", report={"models": names}) for names in (["x", "Qwen3-8B"], ["x"])
     )
-    assert (choose_serving(preferred).profile.model, choose_serving(preferred).named) == (
+    assert (
+        choose_serving(preferred).profile.model,
+        choose_serving(preferred).trace_names_model,
+    ) == (
         "qwen3-8b",
         True,
     )
     default = choose_serving(other)
-    assert (default.profile.gpu, default.named) == ("H100-SXM", False)
+    assert (default.profile.gpu, default.trace_names_model) == ("H100-SXM", False)
     chosen = choose_serving(preferred, "llama-3.1-8b", "A100-80GB")
-    assert chosen.row == {"model": "llama-3.1-8b", "gpu": "A100-80GB", "tp": 2} and not chosen.named
+    assert (
+        chosen.row == {"model": "llama-3.1-8b", "gpu": "A100-80GB", "tp": 2}
+        and not chosen.trace_names_model
+    )
     for model, gpu in (("nothing", ""), ("llama-3.1-8b", "T4")):
         with pytest.raises(NotFound, match=model if model == "nothing" else "H100"):
             choose_serving(preferred, model, gpu)
@@ -208,7 +214,7 @@ def test_every_gpu_of_a_draft_with_offers_has_a_price() -> None:
 def test_requests_without_a_model_are_not_lost_by_telling_models_apart() -> None:
     report = {"models": ["qwen3-8b", "llama-3.1-70b"], "notes": ["7 requests have no model (m)."]}
     blank = Trace(name="t", kind="requests", report=report)
-    assert not choose_serving(blank).labels and choose_serving(blank).named
+    assert not choose_serving(blank).by_label and choose_serving(blank).trace_names_model
 
 
 def blocks_of(prompts: list[list[int]]) -> str:
@@ -240,7 +246,7 @@ def test_a_model_with_a_large_enough_context_is_chosen_or_offered(
     trace = trace_ingest_path(path=path, options=IngestOptions(name=path.name), owner=planner)
     long = blocks * 512 > catalogue.shape(DEFAULT_MODEL).max_context
     chosen = choose_serving(trace)
-    assert (chosen.profile.model != DEFAULT_MODEL) == bool(chosen.longest) == long
+    assert (chosen.profile.model != DEFAULT_MODEL) == bool(chosen.longest_tokens) == long
     shape = catalogue.shape(chosen.profile.model)
     assert shape.max_context >= blocks * 512 and shape.encoder is None
     assert not any(row.models for row in draft_assumptions(trace, scenario_draft(trace), chosen))

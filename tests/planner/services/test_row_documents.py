@@ -71,7 +71,10 @@ def check_stored(text: str, scratch: str) -> None:
     with transaction.atomic(using=scratch):
         loaded = load(map(line_of, written), using=scratch)
         assert differences(tally.tables(), tally_of(scratch).tables()) == []
-        assert (loaded.read.tables(), loaded.stored.tables()) == (tally.tables(), tally.tables())
+        assert (loaded.file_digest.tables(), loaded.stored_digest.tables()) == (
+            tally.tables(),
+            tally.tables(),
+        )
         assert (loaded.left_out, loaded.replaced) == ({}, 0)
         fields = {document["model"]: document["fields"] for document in written}
         for model, column in text_columns():
@@ -92,7 +95,7 @@ def test_numbers_in_json_are_the_same_numbers(scratch: str) -> None:
     document = one_user_and_run(options={"numbers": numbers})
     with transaction.atomic(using=scratch):
         loaded = load(map(line_of, document), using=scratch)
-        assert differences(loaded.read.tables(), tally_of(scratch).tables()) == []
+        assert differences(loaded.file_digest.tables(), tally_of(scratch).tables()) == []
         (options,) = Run._base_manager.using(scratch).values_list("options", flat=True)
         assert [float(n) for n in options["numbers"][:-1]] == [float(n) for n in numbers[:-1]]
 
@@ -129,7 +132,7 @@ def test_what_a_database_cannot_store_is_named_with_its_remedy(
     row = Run._base_manager.using(scratch).get()
     clean = f"a{REPLACEMENT}b"
     assert getattr(row, column) == ({clean: [clean]} if column == "options" else clean)
-    assert differences(loaded.stored.tables(), tally_of(scratch).tables()) == []
+    assert differences(loaded.stored_digest.tables(), tally_of(scratch).tables()) == []
 
 
 def test_a_refused_row_is_named(scratch: str) -> None:
@@ -160,8 +163,8 @@ def test_what_this_version_does_not_have_is_counted(scratch: str) -> None:
     with transaction.atomic(using=scratch):
         loaded = load(map(line_of, rows), using=scratch)
     assert loaded.left_out == {"planner.run.was_here": 1, "planner.gone": 2}
-    assert loaded.read.rows == 4
-    assert differences(loaded.stored.tables(), tally_of(scratch).tables()) == []
+    assert loaded.file_digest.rows == 4
+    assert differences(loaded.stored_digest.tables(), tally_of(scratch).tables()) == []
 
 
 def test_a_changed_value_or_a_missing_row_is_a_difference() -> None:
