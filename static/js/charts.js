@@ -108,10 +108,12 @@
     const later = bars ? [] : [...legend.children].slice(LEGEND);
     if (later.length) {
       for (const entry of later) entry.hidden = true;
-      legend.append(button([`${later.length} more series`], (more) => {
+      const more = button([`${later.length} more`], () => {
         for (const entry of later) entry.hidden = false;
         more.remove();
-      }));
+      });
+      more.title = `Show ${later.length} more series`;
+      legend.append(more);
     }
     frame.after(legend);
     return legend;

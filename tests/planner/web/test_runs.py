@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from planner.domain.kinds.registry import KINDS
 from planner.domain.report import Meaning
+from planner.domain.reports.policies import WORK_COLUMNS
 from planner.errors import DamagedFile
 from planner.models import Run, User
 from planner.outputs.reports import run_report
@@ -143,8 +144,8 @@ def test_tables_of_the_page(client: Client, study: Run) -> None:
     latencies, work = map(rows_of, details)
     tiers = len(study.result["policies"][study.result["ranking"][0]]["slo_attainment"])
     assert len(latencies) % tiers == 0
-    assert work[0]["Busy"] == 120.0
-    assert work[0]["Why rejected"] == "longer than the model's context: 4"
+    assert work[0][WORK_COLUMNS["busy_gpu_hours"]] == 120.0
+    assert work[0][WORK_COLUMNS["reject_reasons"]] == "longer than the model's context: 4"
     assert "The peak of us-east needs every replica it has." in page
     assert "llama-3.1-8b us-east 1 x A100-80GB 4 +2 6" in page
 
