@@ -57,25 +57,21 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
             sentences.append(f"{place}{fault['message']}")
         return problem(error.status_code, " ".join(sentences), path, errors=faults)
     if isinstance(error, exceptions.UnsupportedMediaType):
-        return problem(error.status_code, _media_type_words(request, context.get("view")), path)
+        parsers = getattr(context.get("view"), "parser_classes", ())
+        accepted = " or ".join(dict.fromkeys(parser.media_type for parser in parsers))
+        sent = getattr(request, "content_type", "") or "of no named type"
+        detail = f"The body is {sent}. Send {accepted}, and set Content-Type."
+        return problem(error.status_code, detail, path)
     if isinstance(error, exceptions.APIException):
         response = problem(error.status_code, str(error.detail), path)
-        challenge, wait_s = getattr(error, "auth_header", None), getattr(error, "wait", None)
-        if challenge:
-            response["WWW-Authenticate"] = challenge
+        auth_header, wait_s = getattr(error, "auth_header", None), getattr(error, "wait", None)
+        if auth_header:
+            response["WWW-Authenticate"] = auth_header
         if wait_s:
             response["Retry-After"] = f"{wait_s:.0f}"
         return response
     logger.exception("%s %s", method, path, exc_info=error)
     return problem(500, "The program failed. See its log.", path)
-
-
-def _media_type_words(request: Any, view: Any) -> str:
-    """Return which media type the body has, and which ones the view accepts; each may be None."""
-    parsers = getattr(view, "parser_classes", ())
-    accepted = " or ".join(dict.fromkeys(parser.media_type for parser in parsers))
-    sent = getattr(request, "content_type", "") or "of no named type"
-    return f"The body is {sent}. Send {accepted}, and set Content-Type."
 
 
 def _as_drf_error(error: Exception) -> Exception:

@@ -169,10 +169,12 @@ class ViewSchema(AutoSchema):
         return summary.rstrip("."), " ".join(description.split())
 
     def get_summary(self) -> str:
-        return self._summary_and_description()[0]
+        summary, _ = self._summary_and_description()
+        return summary
 
     def get_description(self) -> str:  # type: ignore[override]  # spectacular gives both itself
-        return self._summary_and_description()[1]
+        _, description = self._summary_and_description()
+        return description
 
     def _get_response_for_code(self, serializer: Any, *args: Any, **kwargs: Any) -> Any:
         """Return the schema of a response; also for a dataclass, or a list or union of them."""
@@ -183,7 +185,7 @@ class ViewSchema(AutoSchema):
 
     def get_tags(self) -> list[str]:
         """Return the group of an operation: that of the module of its view."""
-        module = type(self.view).__module__.rpartition(".")[2]
+        _, _, module = type(self.view).__module__.rpartition(".")
         return [TAGS.get(module, module)]
 
 

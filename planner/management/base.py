@@ -84,7 +84,7 @@ class HeadroomCommand(HelpedCommand):
             expected = (
                 _input_problem(error) or errors.server_error_of(error) or _migration_problem(error)
             )
-            if expected is None:
+            if expected is None:  # a bug
                 raise
             self._clear_line()
             self.stderr.write(str(expected))
@@ -158,21 +158,11 @@ def infeasible_document(problem: errors.Infeasible) -> Document:
     # Most commands plan nothing, and start faster without the optimizer.
     from planner.optimizer.problem import INFEASIBLE
 
+    no_values = ("objective", "fleet_cost", "bound", "gap", "solver", "build_seconds",
+                 "solve_seconds", "recommended")  # fmt: skip
+    no_items = ("decisions", "binding", "assumptions")
     document: Document = {"status": INFEASIBLE, "conflict": str(problem)}
-    for key in (
-        "objective",
-        "fleet_cost",
-        "bound",
-        "gap",
-        "solver",
-        "build_seconds",
-        "solve_seconds",
-        "recommended",
-    ):
-        document[key] = None
-    for key in ("decisions", "binding", "assumptions"):
-        document[key] = []
-    return document
+    return document | dict.fromkeys(no_values) | {key: [] for key in no_items}
 
 
 def wants_colour(stream: TextIO | OutputWrapper) -> bool:

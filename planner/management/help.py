@@ -28,6 +28,7 @@ class HelpFormatter(RawDescriptionHelpFormatter):
     """Keep the lines of examples, and state the default of every option that has one."""
 
     def _get_help_string(self, action: Action) -> str:
+        """Return the help of an argument, with its default if it has one that the help lacks."""
         help_text = action.help or ""
         states_default = "efault:" in help_text
         has_default = action.default not in (None, False, "", [], "==SUPPRESS==")
@@ -57,16 +58,12 @@ class HelpedCommand(BaseCommand):
         parser.prog = START if subcommand == "serve" else f"{COMMAND} {subcommand}"
         examples = "".join(f"\n  {_program(line)} {line}".rstrip() for line in self.examples)
         parser.description = f"{fill(self.help, WIDTH)}\n\nexamples:{examples}"
-        parser.print_usage = _print_nothing  # type: ignore[method-assign]
+        parser.print_usage = lambda file=None: None  # type: ignore[method-assign]
         self.add_output(parser)
         return parser
 
     def add_output(self, parser: ArgumentParser) -> None:
         """Add the options on the output, which come after all others."""
-
-
-def _print_nothing(file: object = None) -> None:
-    """Print no usage, in place of ``print_usage`` of a parser."""
 
 
 def _program(arguments: str) -> str:

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 import polars as pl
@@ -49,7 +48,7 @@ def without_formulas(table: pl.DataFrame) -> pl.DataFrame:
 
     This includes column names. Text is not trusted, because labels come from uploaded files.
     """
-    text = pl.col(pl.String)  # every column of text
+    text = pl.col(pl.String)  # every text column, so the expressions below apply to each
     is_formula = text.str.slice(0, 1).is_in(list(FORMULA))
     safe_text = pl.when(is_formula).then("'" + text).otherwise(text)
     safe = table.with_columns(safe_text.name.keep())
@@ -88,8 +87,13 @@ def load_result(text: str | bytes, name: str) -> dict[str, Any]:
 
 def audit_csv(everything: bool) -> str:
     """Return the audit log of the current workspace, or of all (``everything``), as CSV."""
-    rows = [[record[name] for name in FIELDS] for record in audit_rows(everything)]
-    return csv_of([FIELDS, *rows])
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(FIELDS)
+    for record in audit_rows(everything):
+        cells = [record[name] for name in FIELDS]
+        writer.writerow([safe_cell(cell) if isinstance(cell, str) else cell for cell in cells])
+    return out.getvalue().rstrip("\n")
 
 
 def audit_json(everything: bool) -> str:
@@ -100,12 +104,3 @@ def audit_json(everything: bool) -> str:
 def safe_cell(text: str) -> str:
     """Return the text with an apostrophe in front if a spreadsheet would run it as a formula."""
     return f"'{text}" if text.startswith(FORMULA) else text
-
-
-def csv_of(rows: Iterable[Sequence[str | int]]) -> str:
-    """Return rows as CSV; cells are quoted where necessary."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    for row in rows:
-        writer.writerow([safe_cell(cell) if isinstance(cell, str) else cell for cell in row])
-    return out.getvalue().rstrip("\n")

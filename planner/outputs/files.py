@@ -12,7 +12,7 @@ from planner.errors import PlannerError
 from planner.models import Run
 from planner.outputs import json_text, main_table, run_csv
 from planner.outputs.cover import cover_of
-from planner.outputs.manifests.kinds import MANIFESTS, manifest_text
+from planner.outputs.manifests.kinds import MANIFESTS, manifest_yaml
 from planner.outputs.manifests.modelclaims import model_claims
 from planner.outputs.options import ExportOptions
 from planner.outputs.plans import KINDS as PLANS
@@ -40,11 +40,6 @@ class File:
     name: str
     media: str
     content: bytes
-
-
-def _manifest(kind: str, run: Run, options: ExportOptions, now: datetime) -> bytes:
-    """Return the plan of a run as Kubernetes objects in YAML, in the manifest format ``kind``."""
-    return manifest_text(run, kind, options, now).encode()
 
 
 def _html(run: Run, options: ExportOptions, now: datetime) -> bytes:
@@ -83,7 +78,7 @@ FORMATS: dict[str, Format] = {
     ),
     **{
         kind: Format(
-            manifest.label, TAKES_EFFECT, "yaml", "application/yaml", partial(_manifest, kind)
+            manifest.label, TAKES_EFFECT, "yaml", "application/yaml", partial(manifest_yaml, kind)
         )
         for kind, manifest in MANIFESTS.items()
     },
@@ -97,9 +92,10 @@ def formats_of(run: Run) -> dict[str, list[tuple[str, str]]]:
     """Return (name, label) of a run's formats, besides CSV and JSON, by group of the menu."""
     kinds_by_group = {REPORT: REPORTED, TAKES_EFFECT: PLANS, SHARED_GPUS: (Run.Kind.SHARE,)}
     names_by_group: dict[str, list[tuple[str, str]]] = {}
-    for name, form in FORMATS.items():
-        if run.kind in kinds_by_group.get(form.group, ()):
-            names_by_group.setdefault(form.group, []).append((name, form.label))
+    for name, export_format in FORMATS.items():
+        group = export_format.group
+        if run.kind in kinds_by_group.get(group, ()):
+            names_by_group.setdefault(group, []).append((name, export_format.label))
     return names_by_group
 
 
@@ -107,11 +103,11 @@ def export_file(*, run: Run, to: str, options: ExportOptions, now: datetime) -> 
     """Return a run as a file in the format ``to``; raise PlannerError if there is none."""
     if to not in FORMATS:
         raise PlannerError(f"There is no export to {to!r}. Choose from {', '.join(FORMATS)}.")
-    form = FORMATS[to]
-    content = form.write(run, options, now)
+    export_format = FORMATS[to]
+    content = export_format.write(run, options, now)
     name = f"run-{run.pk}"
     if to == "csv":
         name += f"-{options.table or main_table(run)}"
-    elif form.ending == "yaml":
+    elif export_format.ending == "yaml":
         name += f"-{to}"
-    return File(f"{name}.{form.ending}", form.media, content)
+    return File(f"{name}.{export_format.ending}", export_format.media, content)

@@ -55,17 +55,13 @@ def desired_by_pool(plan: ActivePlan, now: datetime) -> list[PlannedReplicas]:
 
     A dated plan requests nothing (None) outside its dates. An autoscaler then keeps its replicas.
     """
-    return [
-        PlannedReplicas(
-            pool.name,
-            pool.region,
-            pool.model,
-            pool.gpu,
-            pool.role,
-            replicas_at_time(plan, pool, now),
+    planned = []
+    for pool in pools_of(plan):
+        replicas = replicas_at_time(plan, pool, now)
+        planned.append(
+            PlannedReplicas(pool.name, pool.region, pool.model, pool.gpu, pool.role, replicas)
         )
-        for pool in pools_of(plan)
-    ]
+    return planned
 
 
 def replicas_at_time(plan: ActivePlan, pool: StoredPool, now: datetime) -> int | None:
@@ -80,7 +76,10 @@ def _local_time(plan: ActivePlan, moment: datetime) -> datetime:
 
 
 def replicas_lookup(plan: ActivePlan, pool: StoredPool) -> Callable[[datetime], int | None]:
-    """Return a fast function from local time to a pool's replicas; None outside a plan's dates."""
+    """Return a fast function of a time in the plan's zone, which returns the pool's replicas.
+
+    The function returns None for a time outside the dates of a plan that runs once.
+    """
     if plan.repeat == "once":
         starts = [step.begins for step in pool.steps]
 
@@ -111,9 +110,10 @@ class Change:
 def next_change(
     plan: ActivePlan, now: datetime, pools: Sequence[StoredPool] | None = None
 ) -> Change | None:
-    """Return the next change of a plan's replicas, within a cycle; or None.
+    """Return the next change after ``now`` of a plan's replicas; None if there is none.
 
-    The replicas are those of ``pools`` together, or of all pools (None).
+    The replicas are those of ``pools`` together, or of all pools (None). A daily plan is searched
+    for a day, a weekly one for a week.
     """
     local = _local_time(plan, now).replace(second=0, microsecond=0)
     pools = pools_of(plan) if pools is None else pools
@@ -121,14 +121,17 @@ def next_change(
         change = _next_dated(plan, local, pools)
     else:
         change = _next_recurring(cast(Repeat, plan.repeat), local, pools)
-    return change and replace(change, at=change.at.replace(tzinfo=ZoneInfo(plan.zone)))
+    if change is None:
+        return None
+    return replace(change, at=change.at.replace(tzinfo=ZoneInfo(plan.zone)))
 
 
 def _next_dated(plan: ActivePlan, local: datetime, pools: Sequence[StoredPool]) -> Change | None:
     """Return the next change after ``local`` of a plan that runs once, in local time; or None."""
     lookups = [replicas_lookup(plan, pool) for pool in pools]
     before = sum(replicas_at(local) or 0 for replicas_at in lookups)
-    for start in sorted({step.begins for pool in pools for step in pool.steps}):
+    starts = {step.begins for pool in pools for step in pool.steps}
+    for start in sorted(starts):
         after = sum(replicas_at(start) or 0 for replicas_at in lookups)
         if start > local and after != before:
             return Change(start, before, after)
@@ -161,6 +164,7 @@ def gpu_hours_requested(plan: ActivePlan, begins: datetime, ends: datetime) -> f
         by_minute = replicas_without_gaps(pool.steps, cast(Repeat, plan.repeat))
         cycle_minutes = len(by_minute)
         whole_cycles, rest_minutes = divmod(end_minute - first_minute, cycle_minutes)
+        # The last, incomplete cycle begins at the same minute of the cycle as the first one.
         rest = by_minute[(first_minute + np.arange(rest_minutes)) % cycle_minutes]
         replica_minutes = whole_cycles * by_minute.sum() + rest.sum()
         gpu_minutes += (pool.gpus or 1) * int(replica_minutes)
@@ -249,14 +253,17 @@ def queue_lines(work: WorkStatistics) -> Iterator[str]:
     """Yield the lines of metrics on unfinished runs, ended runs, and durations of runs."""
     unfinished: list[Sample] = []
     oldest: list[Sample] = []
-    for group in work.unfinished:
+    for group in work.unfinished:  # runs of one workspace, kind and state
         state = WAITING if group.state == Run.State.PENDING else group.state
         labels = _run_labels(group, state=state)
         unfinished.append((labels, group.runs))
         oldest.append((labels, f"{group.oldest_s:.3f}"))
     yield from metric_lines("headroom_runs_going", unfinished)
     yield from metric_lines("headroom_runs_oldest_seconds", oldest)
-    ended = [(_run_labels(e, state=e.state, reason=e.reason), e.runs) for e in work.ended]
+    ended = [
+        (_run_labels(group, state=group.state, reason=group.reason), group.runs)
+        for group in work.ended
+    ]
     yield from metric_lines("headroom_runs_ended", ended)
     durations: list[Sample] = []
     for times in work.times:
@@ -276,6 +283,8 @@ def security_lines(
     """Yield the metrics on security events, and on refusals by HTTP status and kind of caller."""
     event_samples = [({"event": event}, count) for event, count in events.items()]
     yield from metric_lines("headroom_security_events_total", event_samples)
-    refused = refusals.items()
-    refusal_samples = [({"status": str(code), "who": who}, count) for (code, who), count in refused]
+    refusal_samples = [
+        ({"status": str(status), "who": caller}, count)
+        for (status, caller), count in refusals.items()
+    ]
     yield from metric_lines("headroom_refused_total", refusal_samples)

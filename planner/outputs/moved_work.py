@@ -20,10 +20,10 @@ class WorkRow:
 
 
 def moved_work(shift: ShiftFigures | None, ends: datetime, policy: str) -> tuple[WorkRow, ...]:
-    """Return the deferrable work that the plan of a run moves, by the period that does it.
+    """Return the deferrable work that a plan moves: a row per region, model and period.
 
-    ``ends`` is the end of the window. Returns () if the plan moves no work, or if ``policy`` does
-    not follow the plan of the run.
+    ``shift`` has the tokens that each hour of the plan does. ``ends`` is the end of the planned
+    window. Returns () if the plan moves no work, or if ``policy`` does not follow the plan.
     """
     planned = traits_of(policy).plan
     # A policy with a forecast method of its own has another plan than the run.

@@ -105,20 +105,20 @@ class Difference:
         """Return the difference in a sentence."""
         if not self.hours:
             return "No hour of it can be compared with the active plan."
-        parts = [f"{self.replicas_changed:.1%} of replica-hours differ"]
+        facts = [f"{self.replicas_changed:.1%} of replica-hours differ"]
         if self.usd_changed is not None and self.usd is not None:
             direction = "more" if self.usd_changed >= 0 else "less"
-            parts.append(f"it costs {abs(self.usd_changed):.1%} {direction} (${self.usd:,.2f})")
+            facts.append(f"it costs {abs(self.usd_changed):.1%} {direction} (${self.usd:,.2f})")
         if self.largest is not None:
             change = self.largest
-            parts.append(
+            facts.append(
                 f"most at {change.begins:%a %Y-%m-%d %H:%M}, {change.pool} in {change.region}: "
                 f"{change.was:,} to {change.will_be:,}"
             )
-        left_out_words = (
-            f"; {self.left_out:,.4g} hours had nothing to compare with" if self.left_out else ""
-        )
-        return f"Over {self.hours:,.4g} hours {', '.join(parts)}{left_out_words}."
+        sentence = f"Over {self.hours:,.4g} hours {', '.join(facts)}"
+        if self.left_out:
+            sentence += f"; {self.left_out:,.4g} hours had nothing to compare with"
+        return f"{sentence}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,19 +137,22 @@ class WeekDifference:
 def replica_table(before: Counts, after: Counts) -> ReplicaTable:
     """Compare the replicas of two plans, each by pool and ``[minute]``; UNKNOWN: not covered."""
     pools = tuple(sorted({*before, *after}))
-    known = [counts != UNKNOWN for plan in (before, after) for counts in plan.values()]
-    # A plan without pools covers nothing.
-    minutes = np.flatnonzero(np.all(known, axis=0)) if before and after else np.empty(0, np.int64)
-    old, new = _counts_of(before, pools, minutes), _counts_of(after, pools, minutes)
-    hours_before = float(old.sum()) / MINUTES_PER_HOUR
-    changed_hours = float(np.abs(new - old).sum()) / MINUTES_PER_HOUR
+    minutes = np.empty(0, np.int64)  # a plan without pools covers no minute
+    if before and after:
+        is_covered = [counts != UNKNOWN for counts in (*before.values(), *after.values())]
+        minutes = np.flatnonzero(np.all(is_covered, axis=0))
+    counts_before = _counts_of(before, pools, minutes)
+    counts_after = _counts_of(after, pools, minutes)
+    hours_before = float(counts_before.sum()) / MINUTES_PER_HOUR
+    hours_after = float(counts_after.sum()) / MINUTES_PER_HOUR
+    changed_hours = float(np.abs(counts_after - counts_before).sum()) / MINUTES_PER_HOUR
     return ReplicaTable(
         pools,
         minutes,
-        old,
-        new,
+        counts_before,
+        counts_after,
         hours=len(minutes) / MINUTES_PER_HOUR,
-        replica_hours=(hours_before, float(new.sum()) / MINUTES_PER_HOUR),
+        replica_hours=(hours_before, hours_after),
         changed=changed_hours / hours_before if hours_before else None,
     )
 
@@ -215,7 +218,7 @@ def plan_difference(
     """
     begins, active_begins = _begin_of(plan), _begin_of(active)
     after = minutes_from_start(plan)
-    minutes = len(next(iter(after.values())))
+    minutes = len(next(iter(after.values())))  # the same for each pool
     # Minutes of the plan, counted from the first one of the active plan.
     active_minutes = np.arange(minutes) + minute_of(begins) - minute_of(active_begins)
     before = {
@@ -226,13 +229,15 @@ def plan_difference(
     replica_hours_was, replica_hours = table.replica_hours
     usd_was = _cost_usd(table.pools, table.before, usd_per_hour)
     usd = _cost_usd(table.pools, table.after, usd_per_hour)
-    changed = table.changed
+    replicas_changed = table.changed
+    if replicas_changed is None:  # the active plan has no replicas, so all of the plan are new
+        replicas_changed = 1.0 if replica_hours > 0 else 0.0
     return Difference(
         hours=table.hours,
         left_out=minutes / MINUTES_PER_HOUR - table.hours,
         replica_hours=replica_hours,
         replica_hours_was=replica_hours_was,
-        replicas_changed=float(replica_hours > 0) if changed is None else changed,
+        replicas_changed=replicas_changed,
         largest=_largest_change(table, begins),
         usd=usd,
         usd_was=usd_was,
@@ -253,6 +258,7 @@ def _at_same_time(counts: IntArray, minutes: IntArray) -> IntArray:
     """
     replicas = np.full(len(minutes), UNKNOWN, np.int64)
     for cycle in (MINUTES_PER_WEEK, MINUTES_PER_DAY):
+        # A minute after the end of ``counts`` is moved back by whole cycles until it is inside.
         cycles_late = np.maximum(0, (minutes - len(counts)) // cycle + 1)
         same_time = minutes - cycles_late * cycle
         found = (replicas == UNKNOWN) & (same_time >= 0)
@@ -273,7 +279,10 @@ def _cost_usd(
 
 
 def _largest_change(table: ReplicaTable, begins: datetime) -> Change | None:
-    """Return the largest change in a table; None without any. Its minute 0 is at ``begins``."""
+    """Return the largest change of a pool in one minute; None if no replicas change.
+
+    ``begins`` is the time of minute 0 of the table.
+    """
     changes = np.abs(table.after - table.before)
     if not changes.any():
         return None
@@ -334,7 +343,10 @@ def pools_by_minute(plan: ActivePlan) -> dict[PoolKey, IntArray]:
 def _settings(
     old: ActivePlan, new: ActivePlan, notes: list[str]
 ) -> tuple[tuple[Setting, ...], int]:
-    """Return the settings that differ and the number of equal ones, or ((), 0) and a note."""
+    """Return (settings that differ between the runs of two plans, number of equal settings).
+
+    Returns ((), 0) if the settings of a run are not known, and appends the reason to ``notes``.
+    """
     by_run = []
     for plan in (old, new):
         if plan.run is None:

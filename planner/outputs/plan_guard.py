@@ -78,21 +78,25 @@ def guards_of(settings: Sequence[Setting], max_replicas: int | None = None) -> d
     """
     by_pool = values_by_pool(settings)
     defaults = guarded_plan.GuardedPlan
-    shared = {"rise_s": defaults.rise_s, "fall_s": defaults.fall_s} | by_pool.pop("", {})
+    of_all_pools = {"rise_s": defaults.rise_s, "fall_s": defaults.fall_s} | by_pool.pop("", {})
     guards = {}
     for pool_name, values in by_pool.items():
         if guarded_plan.IN_FLIGHT not in values:
             continue
         policy_maximum = int(values["replicas at most"])
-        sizes = guarded_plan.PER_POOL_OR_REGION.items()
+        shares = [
+            (pool_size, float(values[name]))
+            for pool_size, name in guarded_plan.PER_POOL_OR_REGION.items()
+            if name in values
+        ]
         guards[pool_name] = Guard(
             prompt_tokens_per_s=float(values.get(guarded_plan.PROMPT_TPS, np.nan)),
             output_tokens_per_s=float(values.get(guarded_plan.OUTPUT_TPS, np.nan)),
             requests_in_flight=float(values[guarded_plan.IN_FLIGHT]),
-            scale_up_after_s=float(shared["rise_s"]),
-            keep_added_s=float(shared["fall_s"]),
+            scale_up_after_s=float(of_all_pools["rise_s"]),
+            keep_added_s=float(of_all_pools["fall_s"]),
             max_replicas=min(policy_maximum, max_replicas or policy_maximum),
-            capacity_shares=tuple((n, float(values[name])) for n, name in sizes if name in values),
+            capacity_shares=tuple(shares),
             allowed_late_share=float(values.get(guarded_plan.ALLOWED_LATE_SHARE, np.nan)),
             ttft_limit_s=float(values.get(guarded_plan.TTFT_LIMIT, np.nan)),
             tpot_limit_s=float(values.get(guarded_plan.TPOT_LIMIT, np.nan)),

@@ -157,14 +157,14 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
     pools = _name_pools(unnamed, options.names)
     chosen = tuple(_chosen_pools(pools, options, run))
     is_part = len(chosen) < len(pools)
-    notes = _notes(result, policy, rule, has_guard=bool(guards), is_part=is_part)
+    policy_notes = _notes(result, policy, rule, has_guard=bool(guards), is_part=is_part)
     approved = proposal_approved(run.pk, policy)
     shifted = result.plan.shift if result.plan and not rule else None
     return Plan(
         run=run.pk, scenario=result.scenario or run.name, policy=policy, label=label,
         computed=run.finished_at, begins=window.start, ends=window.end, clock=result.clock,
         repeat=_repeat(run, policy, result, options.repeat, now), zone=options.timezone,
-        pools=chosen, rule=rule, notes=(*_release_notes(run, result, rule), *notes),
+        pools=chosen, rule=rule, notes=(*_release_notes(run, result, rule), *policy_notes),
         proposal=approved.pk if approved else None,
         deferrable_work=moved_work(shifted, window.end, policy),
     )  # fmt: skip
@@ -179,7 +179,10 @@ class ScheduleRow(NamedTuple):
 
 
 def _policy_name(run: Run, result: StoredResult, requested: str | None) -> str:
-    """Return the policy ``requested`` or recommended; raise NotReady or NotFound without it."""
+    """Return the name of the policy to export: ``requested``, or the recommended one (None).
+
+    Raises NotReady if no policy is recommended, NotFound if the run does not have ``requested``.
+    """
     recommended = result.recommended or StoredRecommendation()
     policy = requested or recommended.policy
     if not policy:
@@ -195,7 +198,9 @@ def _policy_name(run: Run, result: StoredResult, requested: str | None) -> str:
 def _label_of(result: StoredResult, policy: str) -> str:
     """Return the label of a policy in a result; its name if the result has none."""
     figures = result.policies.get(policy) or result.recommended
-    return (figures.label if figures else "") or policy
+    if figures is None or not figures.label:
+        return policy
+    return figures.label
 
 
 def _rows_and_rule(
@@ -263,13 +268,14 @@ def _row(replica: Replica, region: str, begins: datetime, replicas: int) -> Sche
 
 def _rule(policy: str, settings: Sequence[Setting]) -> Rule | None:
     """Return the rule that the settings of a policy describe; None if it is not reactive."""
+    # Policies of these groups model the autoscaler of another system.
     if traits_of(policy).group in (Group.OPPONENT, Group.ROLES):
         tuned = policy_of_settings(name_of(policy), settings)
         if isinstance(tuned, TokenVelocity) and not tuned.changes_counts:
             return None
         return rule_of(tuned, settings)
-    values = values_by_pool(settings).get("", {})
-    metric, target, tolerance = (values.get(name) for name in ("metric", "target", "tolerance"))
+    values = values_by_pool(settings).get("", {})  # settings of all pools
+    metric, target, tolerance = map(values.get, ("metric", "target", "tolerance"))
     if metric is None or target is None or tolerance is None or isinstance(target, str):
         return None
     return Rule(
@@ -330,10 +336,10 @@ LIMITS = ("replicas at least", "replicas at most")
 def _rows_of_limits(
     run: Run, settings: Sequence[Setting], begins: datetime, names: Sequence[str]
 ) -> Iterable[ScheduleRow]:
-    """Yield rows with the replicas of each pool of a policy that has no schedule.
+    """Yield rows with the replica limits of each pool, for a policy that has no schedule.
 
-    A pool has a row for each of ``names``, settings in the result such as "replicas at least". All
-    rows begin with the window.
+    ``names`` are settings in the result, such as "replicas at least". A pool has a row for each of
+    them, or none if its settings lack them. All rows begin at ``begins``, the start of the window.
     """
     by_pool = values_by_pool(settings)
     plan = typed_result(run, PlannedReplicas).plan
@@ -381,7 +387,7 @@ def _unnamed_pools(
         moments = [*(row.scaling_starts for row in pool_rows), ends]
         local_times = [moment.astimezone(zone).replace(tzinfo=None) for moment in moments]
         spans = zip(pairwise(local_times), counts, strict=True)
-        steps = tuple(Step(begins, until, count) for (begins, until), count in spans)
+        steps = tuple(Step(begins, next_begins, count) for (begins, next_begins), count in spans)
         yield replace(
             pool,
             steps=() if rule else steps,
@@ -450,12 +456,13 @@ def _repeat(
     PlannerError for "once" without dates.
     """
     has_dates = result.clock == "utc"
-    if requested == "auto" and (active := active_plan_of_policy(run, policy)) is not None:
-        return cast(Repeat, active.repeat)
     if requested == "once" and not has_dates:
         raise PlannerError("repeat: once needs dates, and the trace has none. Choose daily.")
     if requested != "auto":
         return requested
+    active = active_plan_of_policy(run, policy)
+    if active is not None:
+        return cast(Repeat, active.repeat)
     window = result.window
     assert window is not None
     if has_dates and window.end > now:
@@ -465,7 +472,10 @@ def _repeat(
 
 
 def _check_zone(name: str, begins: datetime, ends: datetime) -> None:
-    """Raise PlannerError if clocks in zone ``name`` change in the plan, which would shift it."""
+    """Raise PlannerError if clocks in the zone ``name`` change between ``begins`` and ``ends``.
+
+    Times after the change would be an hour off. Clocks are compared once an hour.
+    """
     hours = int((ends - begins) / timedelta(hours=1)) + 1
     moments = [begins + timedelta(hours=hour) for hour in range(hours)] + [ends]
     utc_offsets = {moment.astimezone(ZoneInfo(name)).utcoffset() for moment in moments}
@@ -493,7 +503,8 @@ def _notes(
         yield "This policy is an oracle baseline: it uses future data and cannot be deployed."
     if is_part:
         yield "Only the chosen part of the plan. It has other regions or models."
-    if missed := tiers_missed(result, policy):
+    missed = tiers_missed(result, policy)
+    if missed:
         yield f"In its simulation, it missed the SLO of {', '.join(missed)}."
     if not _figures(result, policy).slo_met:  # by tier; empty without a simulation
         yield "It was not simulated, so its SLO attainment is unknown."
@@ -501,12 +512,14 @@ def _notes(
 
 def _release_notes(run: Run, result: StoredResult, rule: Rule | None) -> Iterator[str]:
     """Yield a note if an earlier release computed the schedule, with times of whole periods."""
-    timetable = result.recommended and result.recommended.timetable
-    # Later releases store the period beside the exact time of a request.
-    exact = any(row.period for row in (timetable.rows if timetable else ()))
-    if not exact and "timetables" in run_tables(run):
-        exact = "period" in run_table(run, "timetables").columns
-    if rule is None and not exact:
+    if rule is not None:
+        return
+    timetable = result.recommended.timetable if result.recommended else None
+    # Later releases store the period of a row beside the exact time at which scaling starts.
+    has_exact_times = timetable is not None and any(row.period for row in timetable.rows)
+    if not has_exact_times and "timetables" in run_tables(run):
+        has_exact_times = "period" in run_table(run, "timetables").columns
+    if not has_exact_times:
         yield (
             "This run is of an earlier release. Its times are the starts of periods, so new "
             "replicas serve one cold start late. Run it again."

@@ -5,8 +5,9 @@ simulation, in its own run or in a separate one.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from django.utils import timezone
@@ -73,14 +74,15 @@ def proposed_of(proposal: Proposal) -> ProposalComparison | None:
     same traffic, the base run, the active plan in the proposed run. If no plan is active, it is
     compared with the baseline of its run.
     """
-    run, base = proposal.run, proposal.base_run
+    run, base_run = proposal.run, proposal.base_run
     if run is None:
         return None
     comparison = None  # of the base run and the proposed run
-    if completed := _completed(base):
-        names = [_base_policy(proposal), proposal.policy]
-        comparison = compare_runs([completed, run], policy_per_run=names)
-    results, names = compared_policies(proposal, run)  # each as [base, proposed]
+    completed_base = _completed(base_run)
+    if completed_base is not None:
+        policies = [_base_policy(proposal), proposal.policy]
+        comparison = compare_runs([completed_base, run], policy_per_run=policies)
+    base, proposed = compared_policies(proposal, run)
     groups = _groups(proposal, run, comparison)
     simulated = [group for group in groups if group.title == REPLAYS]
     # The note of such a group says that traffic, window or limits differ.
@@ -88,51 +90,67 @@ def proposed_of(proposal: Proposal) -> ProposalComparison | None:
     notes = list(comparison.notes if comparison else ())
     if comparison is not None and replay_of(proposal) is None:
         notes += [*unfair_notes, *_unfinished_replay_note(proposal)]
-    notes += _simulation_note(proposal, run, results[1])
-    rows = [row for group in simulated for row in group.rows]
+    notes += _simulation_note(proposal, run)
+    figures = [figure for group in simulated for figure in group.rows]
     pools, total = _replica_changes(proposal, run)
     return ProposalComparison(
-        against=_against(proposal, results, names),
-        base_run=base.pk if base else None,
+        against=_base_in_words(proposal, base),
+        base_run=base_run.pk if base_run else None,
         settings=comparison.differences if comparison else (),
         same=comparison.same if comparison else 0,
         groups=groups,
-        worse=tuple(_marked_rows(rows, WORSE)),
-        better=tuple(_marked_rows(rows, BETTER)),
-        saving=None if unfair_notes else saving_between(results, names),
+        worse=tuple(_figures_with_mark(figures, WORSE)),
+        better=tuple(_figures_with_mark(figures, BETTER)),
+        saving=None if unfair_notes else saving_between(base, proposed),
         pools=pools,
         total=total,
         notes=tuple(notes),
     )
 
 
-def _simulation_note(proposal: Proposal, run: Run, result: StoredResult) -> Iterator[str]:
-    """Yield a note if ``run`` did not simulate the proposal; ``result`` has the simulation."""
-    outcome_run, policy = outcome_of(proposal, run)
-    if outcome_run != run:
+def _simulation_note(proposal: Proposal, run: Run) -> Iterator[str]:
+    """Yield a note if ``run``, the run of the proposal, did not simulate the proposed policy."""
+    simulated_run, policy = outcome_of(proposal, run)
+    result = stored_result(simulated_run)
+    fact = f"Run {run.pk} planned and replayed nothing"
+    replay = proposal.outcome  # of the proposed schedule
+    if simulated_run != run:
         figures = result.policies[policy]
         attained = shares_in_time(figures.slo_attainment)
         yield (
             f"The proposed plan had no simulation. Its schedule was replayed as run "
-            f"{outcome_run.pk}: SLO {attained} for ${figures.cost_usd:,.2f}."
+            f"{simulated_run.pk}: SLO {attained} for ${figures.cost_usd:,.2f}."
         )
-    elif policy not in result.policies:
-        yield _not_simulated_note(run, proposal.outcome)
+    elif policy in result.policies:
+        return
+    elif replay is None:
+        yield (
+            f"{fact}, so its SLO attainment is not known. Propose a comparison to "
+            "see both outcomes on the same traffic."
+        )
+    elif replay.is_finished:
+        reason = replay.problem or replay.state
+        yield f"{fact}, and its schedule could not be simulated: {reason} (run {replay.pk})."
+    else:
+        yield f"{fact}. Run {replay.pk} replays its schedule to measure SLO attainment."
 
 
 def _groups(proposal: Proposal, run: Run, comparison: RunComparison | None) -> tuple[Group, ...]:
-    """Return the figures of base and proposal in groups.
+    """Return the compared figures of base and proposal, in groups; () if the base has none.
 
     ``comparison`` is that of the base run and the proposed run, None without a base run.
     """
-    results, names = compared_policies(proposal, run)
+    base, proposed = compared_policies(proposal, run)
+    policies = [base.policy, proposed.policy]
     if comparison is None or proposal.base_run is None or replay_of(proposal) is not None:
+        if not base.policy:
+            return ()
         # The traffic is the same, so that simulated figures compare; a replay has no plan.
-        return tuple(replay_groups(results, names, "", ())) if names[0] else ()
-    outcome_run, _ = outcome_of(proposal, run)
-    if outcome_run == run:
+        return tuple(replay_groups([base.result, proposed.result], policies, "", ()))
+    simulated_run, _ = outcome_of(proposal, run)
+    if simulated_run == run:
         return comparison.groups
-    return compare_runs([proposal.base_run, outcome_run], policy_per_run=names).groups
+    return compare_runs([proposal.base_run, simulated_run], policy_per_run=policies).groups
 
 
 def _completed(run: Run | None) -> Run | None:
@@ -145,63 +163,61 @@ def replay_of(proposal: Proposal) -> Run | None:
     return _completed(proposal.replay)
 
 
-def compared_policies(proposal: Proposal, run: Run) -> tuple[list[StoredResult], list[str]]:
-    """Return the results and the policy names to compare, each as [base, proposed].
+class PolicyOfResult(NamedTuple):
+    """A policy in the result of a run."""
 
-    Without a base run, both results are that of the proposed run. The base is then the active plan
-    or, if no plan is active, the baseline of the run. The base's name is "" if the run did not
-    simulate it.
+    result: StoredResult
+    policy: str  # "" if the run did not simulate it
+
+
+def compared_policies(proposal: Proposal, run: Run) -> tuple[PolicyOfResult, PolicyOfResult]:
+    """Return (base, proposed): the policies that are compared, each in the result of a run.
+
+    The base is the first of these that exists: a replay of the active plan, the base run, the
+    active plan, the baseline of savings. The last two are looked up in the result of the proposal.
     """
-    outcome_run, policy = outcome_of(proposal, run)
-    result, base = stored_result(outcome_run), _completed(proposal.base_run)
-    if (replay := replay_of(proposal)) is not None:
-        return [stored_result(replay), result], [REPLAYED, policy]
-    if base is not None:
-        return [stored_result(base), result], [_base_policy(proposal), policy]
-    if (active := proposal.base) is None:
-        return [result, result], [_baseline(result, policy), policy]
+    simulated_run, policy = outcome_of(proposal, run)
+    result = stored_result(simulated_run)
+    proposed = PolicyOfResult(result, policy)
+    replay, base_run, active = replay_of(proposal), _completed(proposal.base_run), proposal.base
+    if replay is not None:
+        return PolicyOfResult(stored_result(replay), REPLAYED), proposed
+    if base_run is not None:
+        return PolicyOfResult(stored_result(base_run), _base_policy(proposal)), proposed
+    if active is None:
+        return PolicyOfResult(result, _baseline(result, policy)), proposed
     # Figures of another policy than the active plan would not match the replicas shown.
-    is_known = active.run_id == run.pk and active.policy in result.policies
-    return [result, result], [active.policy if is_known else "", policy]
+    is_simulated = active.run_id == run.pk and active.policy in result.policies
+    return PolicyOfResult(result, active.policy if is_simulated else ""), proposed
 
 
-def _against(proposal: Proposal, pair: Sequence[StoredResult], names: Sequence[str]) -> str:
-    """Return the base of a proposal in words, from the results of ``compared_policies``."""
-    active, base, name = proposal.base, _completed(proposal.base_run), names[0]
+def _base_in_words(proposal: Proposal, base: PolicyOfResult) -> str:
+    """Return what a proposal is compared with in words; ``base`` is of ``compared_policies``."""
+    active, base_run = proposal.base, _completed(proposal.base_run)
     if replay_of(proposal) is not None:
         number = active.number if active else ""
         return f"The active plan (run {number}), replayed on the traffic of the proposal."
-    label = pair[0].labels.get(name) or name or "as planned"
-    if base is not None:
-        return f"Run {base.pk}, {label}."
+    label = base.result.labels.get(base.policy) or base.policy or "as planned"
+    if base_run is not None:
+        return f"Run {base_run.pk}, {label}."
     if active is not None:
-        if name:
+        if base.policy:
             return f"The active plan (run {active.number}), {label}."
         return f"Replicas of the active plan (run {active.number}). Its outcome is not known."
-    if name:
+    if base.policy:
         return f"{label}, on the same traffic, because no plan is active."
     return "Nothing: no plan is active, and the run has no other baseline of savings."
 
 
 def outcome_of(proposal: Proposal, run: Run) -> tuple[Run, str]:
-    """Return the run (its own, or a replay) and the policy that simulated a proposal."""
-    if outcome := _completed(proposal.outcome):
-        return outcome, REPLAYED
+    """Return (run, policy) that simulated a proposal.
+
+    This is the completed replay of its schedule, or else its own ``run`` and policy.
+    """
+    replay = _completed(proposal.outcome)
+    if replay is not None:
+        return replay, REPLAYED
     return run, proposal.policy
-
-
-def _not_simulated_note(run: Run, outcome_run: Run | None) -> str:
-    """Return the note on a proposal without a simulation; ``outcome_run`` is to simulate it."""
-    fact = f"Run {run.pk} planned and replayed nothing"
-    if outcome_run is None:
-        return (
-            f"{fact}, so its SLO attainment is not known. Propose a comparison to "
-            "see both outcomes on the same traffic."
-        )
-    if outcome_run.is_finished:
-        reason = outcome_run.problem or outcome_run.state
-        return f"{fact}, and its schedule could not be simulated: {reason} (run {outcome_run.pk})."
-    return f"{fact}. Run {outcome_run.pk} replays its schedule to measure SLO attainment."
 
 
 def _unfinished_replay_note(proposal: Proposal) -> Iterator[str]:
@@ -236,34 +252,41 @@ def _baseline(result: StoredResult, policy: str) -> str:
     return name if can_compare else ""
 
 
-def saving_between(pair: Sequence[StoredResult], names: Sequence[str]) -> float | None:
-    """Return the saving of a plan as a share of the cost of another, its base.
+def saving_between(base: PolicyOfResult, proposed: PolicyOfResult) -> float | None:
+    """Return the saving of a proposed policy as a share of the cost of ``base``.
 
-    ``pair`` are the results of base and plan, and ``names`` their policies. If SLO attainments
-    differ, the saving is that at equal attainment. None if this is unknown, if the windows differ,
-    or if a cost is missing.
+    If SLO attainments differ, the saving is that at equal attainment. None if this is unknown, if
+    the windows differ, or if a cost is missing.
     """
-    if len(windows(pair)) > 1:
+    if len(windows([base.result, proposed.result])) > 1:
         return None
-    base, proposed = (
-        result.policies.get(name) or StoredPolicy()
-        for result, name in zip(pair, names, strict=True)
-    )
-    if not base.cost_usd or proposed.cost_usd is None:
+    old = base.result.policies.get(base.policy) or StoredPolicy()
+    new = proposed.result.policies.get(proposed.policy) or StoredPolicy()
+    if not old.cost_usd or new.cost_usd is None:
         return None
-    if (equal := saving_at_equal(proposed, base)) is not None:
-        return equal
-    for tier, share in proposed.slo_attainment.items():
-        base_share = base.slo_attainment.get(tier)
-        if share is None or base_share is None or abs(share - base_share) > EQUAL_SLO:
+    at_equal_slo = saving_at_equal(new, old)
+    if at_equal_slo is not None:
+        return at_equal_slo
+    for tier, attainment in new.slo_attainment.items():
+        old_attainment = old.slo_attainment.get(tier)
+        if attainment is None or old_attainment is None:
             return None
-    return 1 - proposed.cost_usd / base.cost_usd
+        if abs(attainment - old_attainment) > EQUAL_SLO:
+            return None
+    return 1 - new.cost_usd / old.cost_usd
 
 
-def _marked_rows(rows: Iterable[ComparedFigure], mark: str) -> list[ComparedFigure]:
-    """Return the figures with a ``mark``: SLO attainments, then the largest relative changes."""
-    marked = [row for row in rows if row.marks[-1] == mark]
-    return sorted(marked, key=lambda row: (row.unit != SHARE, -abs(row.changes[-1] or 0.0)))
+def _figures_with_mark(figures: Iterable[ComparedFigure], mark: str) -> list[ComparedFigure]:
+    """Return the figures whose change has the ``mark`` BETTER or WORSE.
+
+    SLO attainments come first, then the largest relative changes.
+    """
+
+    def order(figure: ComparedFigure) -> tuple[bool, float]:
+        return figure.unit != SHARE, -abs(figure.changes[-1] or 0.0)
+
+    # Marks and changes have an item per compared policy. The proposed one is the last.
+    return sorted((figure for figure in figures if figure.marks[-1] == mark), key=order)
 
 
 def _replica_changes(
@@ -278,13 +301,15 @@ def _replica_changes(
     else:
         before = _baseline_pools(proposal, run)
     total = replica_change(("", ""), "", _total(_by_minute(before)), _total(_by_minute(after)))
-    least, most = total.least, total.most  # each (before, after)
-    span_before, span_after = (least[0], most[0]), (least[1], most[1])
+    least_before, least_after = total.least
+    most_before, most_after = total.most
     if base is not None:
-        span_before = _without_overlap(span_before, base.run, base.policy)
-    span_after = _without_overlap(span_after, run, proposal.policy)
-    least, most = zip(span_before, span_after, strict=True)
-    return tuple(_pool_changes(before, after)), replace(total, least=least, most=most)
+        least_before, most_before = _without_overlap(
+            (least_before, most_before), base.run, base.policy
+        )
+    least_after, most_after = _without_overlap((least_after, most_after), run, proposal.policy)
+    total = replace(total, least=(least_before, least_after), most=(most_before, most_after))
+    return tuple(_pool_changes(before, after)), total
 
 
 def _pool_changes(
@@ -312,7 +337,8 @@ def _without_overlap(
     maximum, so that ``span`` is only of a part of it.
     """
     schedule = schedule_of(tables_of(run), policy) if run is not None else None
-    if schedule is None or max(schedule.totals, default=None) != span[1]:
+    _, most = span
+    if schedule is None or max(schedule.totals, default=None) != most:
         return span
     return schedule.span or span
 
@@ -344,5 +370,7 @@ def _total(by_pool: Mapping[PoolKey, IntArray]) -> IntArray | None:
     """Return the replicas of all pools together, ``[minute]``; None without pools."""
     if not by_pool:
         return None
-    total: IntArray = np.sum([np.where(c == UNKNOWN, 0, c) for c in by_pool.values()], axis=0)
+    # A minute that the plan does not cover counts as 0 replicas.
+    known = [np.where(counts == UNKNOWN, 0, counts) for counts in by_pool.values()]
+    total: IntArray = np.sum(known, axis=0)
     return total

@@ -82,12 +82,15 @@ def report_about(run: Run, policy: str | None) -> Report:
     if policy not in result.labels:
         known = ", ".join(result.labels)
         raise NotFound(f"There is no policy {policy!r} in run {run.pk}. Known: {known}.")
-    alternatives = (name for name, key in result.alternatives.items() if key == policy)
-    return run_report(run, next(alternatives, policy))
+    name_of_policy = {key: name for name, key in result.alternatives.items()}
+    return run_report(run, name_of_policy.get(policy, policy))
 
 
 def policy_report(run: Run, policy: str) -> Report | None:
-    """Return the report of a run about ``policy``; None if the run has no report about it."""
+    """Return the report of a run about ``policy``.
+
+    Returns None if the run is not completed, did not compare the policy, or has no report.
+    """
     if run.state != Run.State.COMPLETED:
         return None
     try:

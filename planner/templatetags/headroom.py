@@ -97,9 +97,8 @@ def fact_label(name: str) -> str:
 @register.filter
 def worst(facts: Iterable[Fact]) -> str:
     """Return "risk" if one of the facts is a risk or missed, else "met"."""
-    return (
-        "risk" if any(fact.meaning in (Meaning.RISK, Meaning.MISSED) for fact in facts) else "met"
-    )
+    has_risk = any(fact.meaning in (Meaning.RISK, Meaning.MISSED) for fact in facts)
+    return "risk" if has_risk else "met"
 
 
 @register.filter
@@ -144,6 +143,7 @@ def when_in(moment: Any, zone: str) -> str:
 
 @register.filter
 def concat(text: Any, more: Any) -> str:
+    """Return ``text|concat:more``, both values joined as text."""
     return f"{text}{more}"
 
 
@@ -197,6 +197,7 @@ def audit_value(value: Any, name: str) -> str:
 
 @register.filter
 def hundredths(fraction: float) -> int:
+    """Return a fraction in whole percent."""
     return round(100 * fraction)
 
 
@@ -239,11 +240,13 @@ def sample_lines(report: dict[str, Any], reason: str) -> list[int]:
 
 @register.filter
 def state_colour(state: str) -> str:
+    """Return the CSS colour of a state of a run, a trace or a source."""
     return STATE_COLOURS.get(state, "secondary")
 
 
 @register.filter
 def provenance_colour(kind: str) -> str:
+    """Return the CSS colour of a kind of provenance, such as "measured"."""
     return PROVENANCE_COLOURS.get(kind, "secondary")
 
 
@@ -257,6 +260,7 @@ CHART_TOOLS = SafeString(
 
 @register.filter
 def no_match(search: str, what: str) -> str:
+    """Return the text of an empty list of ``what``, with the ``search`` if there was one."""
     return f"No {what} matches “{search}”" if search else f"No {what}"
 
 

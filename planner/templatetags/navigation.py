@@ -65,4 +65,6 @@ def help_address(context: dict[str, Any]) -> str:
 def _page(context: dict[str, Any]) -> str:
     """Return the name of the current page's route; "" if it has none."""
     match = context["request"].resolver_match
-    return (match.url_name or "") if match else ""
+    if match is None or match.url_name is None:
+        return ""
+    return str(match.url_name)

@@ -38,6 +38,7 @@ class DownloadAuditMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
+        """Answer the request, and record a download that has succeeded."""
         response = self.get_response(request)
         match, user = request.resolver_match, request.user
         is_audited = match is not None and match.view_name in AUDITED and request.method == "GET"

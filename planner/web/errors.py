@@ -54,8 +54,12 @@ def page(view: View, *, everywhere: bool = False) -> View:
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """Answer the request, or show why it is refused."""
-        if not request.user.is_authenticated and (signed_out := _signed_out(request)):
-            return signed_out
+        if not request.user.is_authenticated:
+            if request.headers.get("HX-Request"):  # htmx reloads the whole page
+                return HttpResponse(status=204, headers={"HX-Refresh": "true"})
+            # Redirected to the login form, a script of ours would show it inside the page.
+            if request.headers.get("Accept") == "application/json":
+                return HttpResponse(status=403)
         try:
             if isinstance(request.user, User) and not everywhere:
                 current_workspace()
@@ -67,10 +71,11 @@ def page(view: View, *, everywhere: bool = False) -> View:
         except EXPECTED as problem:
             return problem_response(request, problem)
         except Exception as error:
-            if (explained := input_error_of(error)) is None:
+            input_error = input_error_of(error)
+            if input_error is None:  # a bug
                 raise
             logger.warning("%s %s: %s", request.method, request.path, error, exc_info=error)
-            return problem_response(request, explained)
+            return problem_response(request, input_error)
 
     @wraps(view)
     def uncached(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -89,8 +94,10 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
     Such failures also occur in middleware, before the view runs.
     """
-    error = sys.exc_info()[1]
-    problem = (input_error_of(error) or server_error_of(error)) if error is not None else None
+    _, error, _ = sys.exc_info()
+    problem = None
+    if error is not None:
+        problem = input_error_of(error) or server_error_of(error)
     if problem is None:
         return default_error(request)
     if request.path.startswith("/api/"):
@@ -103,17 +110,6 @@ def server_error(request: HttpRequest) -> HttpResponse:
         page = get_template("503.html").render({"sentence": str(problem)})
         return HttpResponse(page, status=503, headers={"Retry-After": "30"})
     return problem_response(request, problem)
-
-
-def _signed_out(request: HttpRequest) -> HttpResponse | None:
-    """Return the response to a script's request without a login; None for requests of whole pages.
-
-    Redirected to the login form, the script would show it inside the page.
-    """
-    if request.headers.get("HX-Request"):  # htmx reloads the page
-        return HttpResponse(status=204, headers={"HX-Refresh": "true"})
-    # Our own scripts ask for JSON, and handle 403 themselves.
-    return HttpResponse(status=403) if request.headers.get("Accept") == "application/json" else None
 
 
 def require_planner(request: Request) -> None:

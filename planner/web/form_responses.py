@@ -15,7 +15,7 @@ CSV = "text/csv; charset=utf-8"
 
 
 def attempt(form: forms.Form, save: Callable[[], T]) -> tuple[T | None, Exception | None]:
-    """Return the result of ``save`` for a valid form, or else None and the expected error.
+    """Call ``save`` for a valid form; return (its result, None), or (None, the expected error).
 
     The error of an invalid form is FieldsRefused, without a message.
     """
@@ -48,12 +48,12 @@ def form_with_errors(
 ) -> HttpResponse:
     """Show the form again with its errors and ``problem``; for upload.js, return only messages."""
     if problem is not None and _is_sent_by_script(request):
-        faults = [
+        field_errors = [
             f"{form[name].label}: {' '.join(map(str, errors))}"
             for name, errors in form.errors.items()
         ]
-        words = "\n".join(faults) or str(problem)
-        return JsonResponse({"problem": words}, status=status_of(problem))
+        message = "\n".join(field_errors) or str(problem)
+        return JsonResponse({"problem": message}, status=status_of(problem))
     return render_form(request, template, {"form": form, **context}, problem)
 
 

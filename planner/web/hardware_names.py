@@ -4,24 +4,21 @@ from planner.domain.formats import proper_name
 from planner.models import Calibration
 from planner.selectors.hardware import gpus_list, models_list
 from planner.selectors.measured_corrections import calibrations_list
-from planner.selectors.profiles import KnownProfile, profiles_list
+from planner.selectors.profiles import profiles_list
 
 
 def profile_choices() -> list[tuple[str, str]]:
     """Return all profiles as choices ("NAME|VERSION", label); built-in ones have no version."""
-    return [
-        (f"{profile.name}|{profile.version or ''}", _profile_label(profile))
-        for profile in profiles_list()
-    ]
-
-
-def _profile_label(profile: KnownProfile) -> str:
-    """Return the name and version of a user's profile, or what a built-in one is for."""
-    if profile.own:
-        return f"{profile.name}, version {profile.version}"
-    engine = proper_name(profile.engine or "")
-    parts = filter(None, ("built in", profile.kind, profile.precision, engine))
-    return f"{profile.model} on {profile.tp} x {profile.gpu} ({', '.join(parts)})"
+    choices = []
+    for profile in profiles_list():
+        if profile.own:
+            label = f"{profile.name}, version {profile.version}"
+        else:
+            engine = proper_name(profile.engine or "")
+            facts = filter(None, ("built in", profile.kind, profile.precision, engine))
+            label = f"{profile.model} on {profile.tp} x {profile.gpu} ({', '.join(facts)})"
+        choices.append((f"{profile.name}|{profile.version or ''}", label))
+    return choices
 
 
 def kernel_choices() -> list[tuple[str, str]]:

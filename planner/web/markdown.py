@@ -27,13 +27,15 @@ def html_of(text: str, address: Address) -> SafeString:
 
 def _blocks(text: str, address: Address) -> Iterator[str]:
     """Yield the HTML of a page: code blocks as they are, all other blocks converted."""
+    # The pattern has a group, so the parts are in turn text between code blocks, and code.
     parts = re.split(r"^ *```\w*\n(.*?)^ *```$", text, flags=re.M | re.S)
     for i, part in enumerate(parts):
-        if i % 2:
+        is_code = i % 2 == 1
+        if is_code:
             yield f'<pre tabindex="0"><code>{escape(dedent(part).rstrip())}</code></pre>'
             continue
-        for block in filter(None, (block.strip() for block in re.split(r"\n\s*\n", part))):
-            yield from _block(block.splitlines(), address)
+        for block in re.split(r"\n\s*\n", part):
+            yield from _block(block.strip().splitlines(), address)
 
 
 def _block(lines: list[str], address: Address) -> Iterator[str]:
@@ -64,36 +66,36 @@ def _kind(line: str) -> str:
     if line.startswith("|"):
         return "table"
     item = ITEM.match(line)
-    return "" if item is None else "ol" if item[1] else "ul"
+    if item is None:
+        return ""
+    return "ol" if item[1] else "ul"  # item[1] is the number of the item
 
 
 def _table(rows: list[str], address: Address) -> str:
     """Return the HTML of a table; the second row only separates the head."""
     head, _, *body = ([cell.strip() for cell in row.strip("|").split("|")] for row in rows)
     heads = "".join(f'<th scope="col">{_words(cell, address)}</th>' for cell in head)
-    cells = (
-        "<tr>" + "".join(f"<td>{_words(cell, address)}</td>" for cell in row) + "</tr>"
-        for row in body
-    )
+    body_html = ""
+    for cells in body:
+        row_html = "".join(f"<td>{_words(cell, address)}</td>" for cell in cells)
+        body_html += f"<tr>{row_html}</tr>"
     return (
         '<div class="table-responsive" tabindex="0" role="region" aria-label="Table">'
         f'<table class="table"><thead><tr>{heads}</tr></thead>'
-        f"<tbody>{''.join(cells)}</tbody></table></div>"
+        f"<tbody>{body_html}</tbody></table></div>"
     )
 
 
 def _words(text: str, address: Address) -> str:
-    """Return a line of Markdown as HTML; inline code is only escaped, also within a link."""
-    code = iter(CODE.findall(text))
-    marked_up = _marked_up(escape(CODE.sub(CODE_MARK, text)), address)
-    return re.sub(CODE_MARK, lambda _: f"<code>{escape(next(code))}</code>", marked_up)
-
-
-def _marked_up(text: str, address: Address) -> str:
-    """Return escaped text with links, bold and emphasis as HTML."""
+    """Return a line of Markdown as HTML, with links, bold, emphasis and inline code."""
 
     def link(match: re.Match[str]) -> str:
-        target = address(match[2])
-        return f'<a href="{escape(target)}">{match[1]}</a>' if target else match[1]
+        words, target = match[1], address(match[2])
+        return f'<a href="{escape(target)}">{words}</a>' if target else words
 
-    return EMPHASIS.sub(r"<em>\1</em>", STRONG.sub(r"<strong>\1</strong>", LINK.sub(link, text)))
+    # Inline code is put aside first, so that no Markdown in it is converted.
+    codes = iter(CODE.findall(text))
+    html = LINK.sub(link, escape(CODE.sub(CODE_MARK, text)))
+    html = STRONG.sub(r"<strong>\1</strong>", html)
+    html = EMPHASIS.sub(r"<em>\1</em>", html)
+    return re.sub(CODE_MARK, lambda _: f"<code>{escape(next(codes))}</code>", html)

@@ -21,6 +21,7 @@ class RefusalsMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
+        """Answer the request, and log and count it if it is refused."""
         answer = self.get_response(request)
         if answer.status_code in LEVELS:
             who = request.user.username if isinstance(request.user, User) else "nobody"

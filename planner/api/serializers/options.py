@@ -189,11 +189,11 @@ def request_of(kind: str) -> type[ScenarioRunRequest]:
     declared = KINDS[kind].options
     if kind == Run.Kind.FORECAST:  # of a scenario or of a trace
         base, declared = TraceOrScenario, forecast.TraceOptions
-    name = f"{kind.title().replace('-', '')}Request"
+    class_name = f"{kind.title().replace('-', '')}Request"
     attributes = {name: field_of(option) for name, option in options_in(declared).items()}
     # The OpenAPI document shows the docstring, which ``type`` would not inherit.
     attributes |= {"kind": kind, "__doc__": base.__doc__}
-    return type(name, (base,), attributes)
+    return type(class_name, (base,), attributes)
 
 
 REQUESTS = {kind: request_of(kind) for kind in KINDS}

@@ -220,10 +220,8 @@ class WeekDifferenceView(ApiView):
         Pairs are (before, after). `changed` is a share of the replica-hours before.
         """
         query = valid(PlanPairQuery(data=request.query_params))
-        before, after = (
-            known.activated_plan_get(query["old"]),
-            known.activated_plan_get(query["new"]),
-        )
+        before = known.activated_plan_get(query["old"])
+        after = known.activated_plan_get(query["new"])
         return Response(as_json(week_difference(before, after)))
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import importlib.metadata
 import shutil
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -93,14 +94,8 @@ def docs(request: HttpRequest) -> HttpResponse:
 def not_found(request: HttpRequest) -> HttpResponse:
     """Return 404 as a problem document; it names the address if only a final slash is missing."""
     detail = "Not found. /api/v1/docs/ lists every address."
-    if not request.path.endswith("/") and _is_view(f"{request.path_info}/"):
-        detail = f"Not found. Addresses end with a slash: {request.path}/"
+    if not request.path.endswith("/"):
+        with suppress(Resolver404):
+            if resolve(f"{request.path_info}/").func is not not_found:
+                detail = f"Not found. Addresses end with a slash: {request.path}/"
     return problem(404, detail, request.path)
-
-
-def _is_view(path: str) -> bool:
-    """Return whether a view serves ``path``."""
-    try:
-        return resolve(path).func is not not_found
-    except Resolver404:
-        return False

@@ -86,13 +86,13 @@ class CsvRows(BaseParser):
     def parse(self, stream: Any, media_type: Any = None, parser_context: Any = None) -> Any:
         """Return {"rows": [cells by column, without empty ones]}; raise IngestError for a fault."""
         text = utf8_text(stream.read(), "The body", "Save the file as UTF-8.", IngestError)
-        lines = csv_rows(text, "The body", IngestError)
-        _, columns = next(lines, (1, []))
-        rows = [
-            {key: value for key, value in zip(columns, row, strict=False) if key and value}
-            for _, row in lines
-            if row
-        ]
+        numbered_lines = csv_rows(text, "The body", IngestError)
+        _, columns = next(numbered_lines, (1, []))
+        rows = []
+        for _, cells in numbered_lines:
+            if cells:
+                named_cells = zip(columns, cells, strict=False)
+                rows.append({column: cell for column, cell in named_cells if column and cell})
         return {"rows": rows}
 
 

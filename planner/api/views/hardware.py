@@ -44,6 +44,7 @@ class _Request(StrictSerializer):
     )
 
     def get_fields(self) -> FieldsByName:
+        """Return the fields of the class, and a number field for each quantity."""
         fields: FieldsByName = {}
         for quantity in self.quantities:
             kind: Any = serializers.IntegerField if quantity.whole else FiniteField

@@ -170,12 +170,10 @@ class RunTablesView(ApiView):
         run = run_get(run_id)
         run_result(run)  # raises NotReady with the reason if there are none
         names = run_tables(run)
-        links = {
-            name: reverse(
-                "api:run-table", kwargs={"run_id": run.pk, "table": name}, request=request
-            )
-            for name in names
-        }
+        links = {}
+        for name in names:
+            address = {"run_id": run.pk, "table": name}
+            links[name] = reverse("api:run-table", kwargs=address, request=request)
         return Response({"tables": names, "links": links})
 
 
@@ -259,10 +257,5 @@ class RunComparisonView(ApiView):
         `note` gives the reason.
         """
         query = valid(RunsQuery(data=request.query_params))
-        return Response(
-            as_json(
-                run_comparison.compare_runs(
-                    run_comparison.runs_to_compare(query["run"]), query["policy"]
-                )
-            )
-        )
+        runs = run_comparison.runs_to_compare(query["run"])
+        return Response(as_json(run_comparison.compare_runs(runs, query["policy"])))

@@ -96,9 +96,8 @@ class VersionView(ApiView):
     @operation({200: ScenarioVersionDetail})
     def get(self, request: Request, scenario: str, number: int) -> Response:
         """Get a version of a scenario with its document."""
-        return Response(
-            ScenarioVersionDetail(known.version_get(known.scenario_get(scenario), number)).data
-        )
+        version = known.version_get(known.scenario_get(scenario), number)
+        return Response(ScenarioVersionDetail(version).data)
 
 
 class VersionRestoreView(ApiView):

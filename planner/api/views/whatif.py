@@ -136,7 +136,7 @@ class SweepRequest(StrictSerializer):
 
     def validate(self, attrs: Values) -> Values:
         """Check that exactly one of scenario and document is given; add the run's options."""
-        if len([name for name in ("scenario", "document") if name in attrs]) != 1:
+        if ("scenario" in attrs) == ("document" in attrs):
             raise serializers.ValidationError("Give exactly one of scenario, document.")
         return {**attrs, "options": run_options(attrs)}
 

@@ -80,9 +80,9 @@ class WorkspaceView(ApiView):
             workspace = workspaces.workspace_rename(
                 by=self.user, workspace=workspace, name=sent["name"]
             )
-        if (required := sent.get("second_factor")) is not None:
+        if "second_factor" in sent:
             workspace = workspaces.workspace_require_second_factor(
-                by=self.user, workspace=workspace, second_factor=required
+                by=self.user, workspace=workspace, second_factor=sent["second_factor"]
             )
         return Response(WorkspaceItem(workspace).data)
 

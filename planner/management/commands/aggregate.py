@@ -32,6 +32,7 @@ class Command(HeadroomCommand):
         parser.add_argument("--out", type=Path, default=Path("."), help="folder for both files")
 
     def answer(self, options: Namespace) -> Document:
+        """Write demand.csv and lengths.csv of the source, and return their counts and paths."""
         if not 1 <= options.bin <= 86_400:
             raise IngestError("--bin must be 1 to 86,400 s.")
         mapping = column_mapping(options.map, "--map ")
@@ -66,6 +67,7 @@ class Command(HeadroomCommand):
         }
 
     def words(self, answer: Document) -> str:
+        """Return the counts and the paths of both files as text."""
         return (
             f"{answer['requests']:,} requests of {answer['rows']:,} rows in {answer['bins']:,} "
             f"rows of demand by {answer['bin_s']} s: {answer['demand']} (for bin/manage ingest), "

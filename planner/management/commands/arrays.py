@@ -11,9 +11,11 @@ class Command(HeadroomCommand):
     examples = ("arrays", "arrays --json", "arrays --workspace research")
 
     def answer(self, options: Namespace) -> arrays.BucketCopy:
+        """Move the arrays into the bucket, and return what was moved and what is missing."""
         return arrays.arrays_copy_to_bucket()
 
     def words(self, answer: arrays.BucketCopy) -> str:
+        """Return the counts of arrays, and a line for each lost one."""
         counts = (
             f"{answer.bucket}: {answer.present:,} there, {answer.copied:,} moved from this "
             f"machine, {len(answer.lost):,} lost"

@@ -27,6 +27,7 @@ class Command(HeadroomCommand):
         )
 
     def answer(self, options: Namespace) -> Document:
+        """Write the log to the file, and return its path and the number of records."""
         path: Path = options.file
         if path.suffix not in WRITERS:
             raise PlannerError(f"{path}: give a file that ends in {' or '.join(WRITERS)}.")

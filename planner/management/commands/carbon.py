@@ -1,7 +1,6 @@
 """``bin/manage carbon``: print carbon by hour of the day, from a CSV or a grid's known cycle."""
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -25,9 +24,13 @@ class Command(HeadroomCommand):
         parser.add_argument("--mean", type=float, help="yearly mean. Default: the published one")
 
     def answer(self, options: Namespace) -> Document:
+        """Return the g CO2e per kWh by UTC hour of the day, and their mean."""
         path = Path(options.source)
         if path.is_file():
-            hourly = _hourly_of_file(path)
+            if path.stat().st_size > LARGEST_BYTES:
+                raise CatalogueError(f"{path.name} is larger than {LARGEST_BYTES:,} bytes.")
+            text = utf8_text(path.read_bytes(), path.name, "Give CSV.", CatalogueError)
+            hourly = hourly_of_csv(text, path.name)
         elif path.suffix:
             raise CatalogueError(f"{path}: there is no such file. Give a CSV, or a country code.")
         elif options.mean is not None and not 0 <= options.mean <= MOST_G_PER_KWH:
@@ -42,11 +45,3 @@ class Command(HeadroomCommand):
     def words(self, answer: Document) -> str:
         values = ", ".join(f"{value:g}" for value in answer["carbon_g_per_kwh"])
         return f"carbon_g_per_kwh: [{values}]  # by UTC hour, mean {answer['mean']:.0f}"
-
-
-def _hourly_of_file(path: Path) -> Sequence[float]:
-    """Return the mean g CO2e per kWh by UTC hour of the day, from a CSV of times and values."""
-    if path.stat().st_size > LARGEST_BYTES:
-        raise CatalogueError(f"{path.name} is larger than {LARGEST_BYTES:,} bytes.")
-    text = utf8_text(path.read_bytes(), path.name, "Give CSV.", CatalogueError)
-    return hourly_of_csv(text, path.name)

@@ -35,6 +35,7 @@ class Command(HeadroomCommand):
         parser.add_argument("--end", type=moment, help="end of that window; UTC without an offset")
 
     def answer(self, options: Namespace) -> Document:
+        """Return the character of the trace, and the rank of the window if one is given."""
         if bool(options.start) != bool(options.end):
             raise PlannerError("Give --start and --end both, or neither.")
         trace = ready_trace(load_trace(options.trace, self.progress).name)

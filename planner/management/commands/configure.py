@@ -58,6 +58,7 @@ class Command(HeadroomCommand):
         rows.add_argument("--without-kept", action="store_true", help="ignore stored measurements")
 
     def answer(self, options: Namespace) -> DeploymentSearchResult:
+        """Search the deployments that meet the requirements in the options."""
         values = options_from_command_line(DeploymentQuery, options)
         values["prices"] = dict(options.price)
         query = options_of(DeploymentQuery, values)
@@ -65,6 +66,7 @@ class Command(HeadroomCommand):
         return search_deployments(query, self.progress, measured)
 
     def words(self, answer: DeploymentSearchResult) -> str:
+        """Return the best deployments, the best per GPU type, and what was ruled out, as text."""
         columns = dict(COLUMNS)
         if answer.rps:
             columns = IF_RATE | columns
@@ -83,22 +85,19 @@ class Command(HeadroomCommand):
         lines += ["", "The best of each GPU type"]
         lines += table_lines(list(map(_cells, answer.by_gpu)), columns)
         lines += ["", "Profiles of the best, for a scenario"]
-        if answer.candidates:
-            lines += _profile_lines(answer.candidates[0])
+        if answer.candidates:  # as rows of the YAML of a scenario
+            best = answer.candidates[0]
+            for profile in best.profiles or ():
+                fields = ", ".join(f"{key}: {value}" for key, value in profile.items())
+                lines.append(f"  - {{{fields}}}")
         lines += ["", "Ruled out"]
         lines += [f"  {number:>9,} {reason}" for reason, number in answer.ruled_out.items()]
         lines.append("")
-        lines += [f"{a.what}: {a.value} ({a.provenance}, {a.source})" for a in answer.assumptions]
+        lines += [
+            f"{assumed.what}: {assumed.value} ({assumed.provenance}, {assumed.source})"
+            for assumed in answer.assumptions
+        ]
         return "\n".join(lines)
-
-
-def _profile_lines(candidate: Row) -> list[str]:
-    """Return the profiles of a candidate as rows of the YAML of a scenario."""
-    lines = []
-    for profile in candidate.profiles or ():
-        fields = ", ".join(f"{key}: {value}" for key, value in profile.items())
-        lines.append(f"  - {{{fields}}}")
-    return lines
 
 
 def _cells(candidate: Row) -> dict[str, object]:

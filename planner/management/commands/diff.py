@@ -7,7 +7,7 @@ from planner.domain.formats import NOTHING, parameter_text, signed_percent
 from planner.management.base import HeadroomCommand
 from planner.outputs.table_text import align_cells, figure_text
 from planner.selectors.run_comparison import RunComparison, compare_runs, runs_to_compare
-from planner.selectors.run_comparison_figures import ComparedFigure, Setting
+from planner.selectors.run_comparison_figures import ComparedFigure
 
 
 class Command(HeadroomCommand):
@@ -24,11 +24,17 @@ class Command(HeadroomCommand):
         return compare_runs(runs_to_compare(options.runs), options.policy)
 
     def words(self, answer: RunComparison) -> str:
+        """Return the settings that differ and the figures as tables, with a column per run."""
         heads = [f"run {compared.run}" for compared in answer.runs]
         lines = [f"run {run.run}: {run.name}. {run.answer}" for run in answer.runs]
         lines += answer.notes
         if answer.differences:
-            rows = [_setting_cells(setting) for setting in answer.differences]
+            rows = []
+            for setting in answer.differences:
+                values = [
+                    NOTHING if value is None else parameter_text(value) for value in setting.values
+                ]
+                rows.append([setting.key, *values])
             lines += ["", *_aligned_lines("setting", heads, rows)]
         lines.append(f"{answer.same} other settings are the same.")
         for group in answer.groups:
@@ -46,14 +52,6 @@ def _aligned_lines(label_head: str, heads: list[str], rows: list[list[str]]) -> 
     """
     right_aligned = [False, *[True] * len(heads)]
     return align_cells([[label_head, *heads], *rows], right_aligned)
-
-
-def _setting_cells(setting: Setting) -> list[str]:
-    """Return the cells of a setting: its address, and its value in each run."""
-    cells = [setting.key]
-    for value in setting.values:
-        cells.append(NOTHING if value is None else parameter_text(value))
-    return cells
 
 
 def _figure_cells(figure: ComparedFigure) -> list[str]:

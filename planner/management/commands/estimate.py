@@ -12,11 +12,12 @@ from planner.services.estimates import estimate_many, estimate_one, measurements
 
 GROUPS = {
     "load": tuple(option.name for option in LOAD),
+    "parallelism": tuple(option.name for option in PARALLELISM[""]),
     **{
-        f"parallelism of {side.strip('_')} workers" if side else "parallelism": tuple(
-            option.name for option in (*widths, *([WORKERS[side]] if side else []))
+        f"parallelism of {side} workers": tuple(
+            option.name for option in (*PARALLELISM[f"{side}_"], WORKERS[f"{side}_"])
         )
-        for side, widths in PARALLELISM.items()
+        for side in ("prefill", "decode")
     },
     "engine": tuple(option.name for option in ENGINE),
 }
@@ -44,6 +45,7 @@ class Command(HeadroomCommand):
     def answer(
         self, options: Namespace
     ) -> EstimateAnswer | dict[str, list[EstimateAnswer | Refused]]:
+        """Return the estimate of one deployment, or of each row of the file --rows."""
         values = {name: getattr(options, name) for name in ESTIMATE}
         given = {name: value for name, value in values.items() if value is not None}
         measured = measurements_from_file(options.measured, use_stored=not options.without_kept)
@@ -67,6 +69,7 @@ class Command(HeadroomCommand):
         return estimate_one(given, measured)
 
     def words(self, answer: EstimateAnswer | dict[str, list[EstimateAnswer | Refused]]) -> str:
+        """Return an estimate with its source, notes and errors as text; of rows, a line each."""
         if isinstance(answer, dict):
             return "\n".join(map(_line, answer["rows"]))
         lines = [_line(answer), f"{answer.provenance.kind}: {answer.provenance.source}"]

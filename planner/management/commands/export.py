@@ -34,6 +34,7 @@ class Command(HeadroomCommand):
         add_options(parser, options_in(ExportOptions))
 
     def answer(self, options: Namespace) -> Document:
+        """Write the file, and return its path, the run and the format."""
         run = _run(options.plan)
         export_options = options_of(
             ExportOptions, options_from_command_line(ExportOptions, options)

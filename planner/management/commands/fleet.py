@@ -39,6 +39,7 @@ class Command(HeadroomCommand):
         add_options(parser, options_in(PoolFacts))
 
     def answer(self, options: Namespace) -> Document:
+        """Return the pools in the files, after writing them into the scenario, if one is named."""
         name = ", ".join(Path(file).name for file in options.files)
         text = "\n---\n".join(_text(file) for file in options.files)
         facts = PoolFacts(**options_from_command_line(PoolFacts, options))
@@ -67,6 +68,7 @@ class Command(HeadroomCommand):
         }
 
     def words(self, answer: Document) -> str:
+        """Return a table of the pools, and the notes on them."""
         pools = answer["pools"]
         lines = table_lines([pool | {"needs": ", ".join(pool["needs"])} for pool in pools], COLUMNS)
         for pool in pools:

@@ -32,6 +32,7 @@ class Command(ReportCommand):
         )
 
     def answer(self, options: Namespace) -> Document:
+        """Return the forecast of a scenario, or of the trace in a file or of that name."""
         source = options.source
         if options.origins < 1:
             raise PlannerError(f"--origins {options.origins}: give 1 or more.")

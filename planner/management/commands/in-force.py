@@ -43,6 +43,7 @@ class Command(HeadroomCommand):
         add_options(parser, options_in(ExportOptions), leave_out=LEFT_OUT)
 
     def answer(self, options: Namespace) -> Document:
+        """Change the active plan if asked to; return the history, or the plans that are active."""
         actions = [options.none, options.run is not None, options.again is not None]
         if sum(actions) > 1:
             raise NotReady("in-force: give one of a run's number, --again and --none.")
@@ -78,6 +79,7 @@ class Command(HeadroomCommand):
                 plan_end(user=None, now=now, plan=current)
 
     def words(self, answer: Document) -> str:
+        """Return the active plans with their replicas, or the history, as tables."""
         if answer["plans"] and "plan" in answer["plans"][0]:
             return "\n".join(table_lines(answer["plans"], HISTORY))
         lines = []

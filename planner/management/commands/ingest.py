@@ -39,6 +39,7 @@ class Command(HeadroomCommand):
                 parser.add_argument(*flags, help=option.help, choices=choices)
 
     def answer(self, options: Namespace) -> Document:
+        """Import the file, and return the report of its trace, with the seconds that it took."""
         begun = time.perf_counter()
         path: Path = options.file
         mapping = column_mapping(options.map, "--map ")
@@ -55,6 +56,7 @@ class Command(HeadroomCommand):
         return report | {"seconds": time.perf_counter() - begun}
 
     def words(self, answer: Document) -> str:
+        """Return the report of the trace as text: rows, times, columns, series and remarks."""
         lines = [
             f"{answer['file']} is stored as {answer['trace']} ({answer['format']}, "
             f"{answer['kind']}).",
@@ -75,7 +77,16 @@ class Command(HeadroomCommand):
                 lines.append(f"  {kind} {', '.join(names)}")
         for reason, rows in answer["reject_reasons"].items():
             lines.append(f"  rejected {rows:,}: {reason}")
-        lines += _series_lines(answer["series"])
+        all_series = answer["series"]
+        for series in all_series[:LISTED]:
+            lines.append(
+                f"  series {series['name']}: {series['bins']:,} bins, "
+                f"{series['requests'] or 0:,.0f} requests"
+            )
+        if len(all_series) > LISTED:
+            lines.append(
+                f"  {len(all_series):,} series; the first {LISTED} are shown. --json has all."
+            )
         remarks = dict.fromkeys([*answer["assumptions"], *answer["notes"]])  # each once
         lines += [f"  {remark}" for remark in remarks]
         return "\n".join(lines)
@@ -84,15 +95,3 @@ class Command(HeadroomCommand):
 def _tokens(number: float | None) -> str:
     """Return a number of tokens as text."""
     return "not known" if number is None else f"{number:,.0f}"
-
-
-def _series_lines(all_series: list[Document]) -> list[str]:
-    """Return a line for each of the first LISTED series, and how many there are if more."""
-    lines = [
-        f"  series {series['name']}: {series['bins']:,} bins, "
-        f"{series['requests'] or 0:,.0f} requests"
-        for series in all_series[:LISTED]
-    ]
-    if len(all_series) > LISTED:
-        lines.append(f"  {len(all_series):,} series; the first {LISTED} are shown. --json has all.")
-    return lines

@@ -55,16 +55,22 @@ class Command(HeadroomCommand):
         parser.add_argument("--most", type=int, default=MOST_ROWS, help="most rows")
 
     def answer(self, options: Namespace) -> Document:
+        """Return the first rows whose name contains the text of --search, and how many match."""
         listing = LISTINGS[options.what]
         searched = options.search.lower()
         matching = [row for row in listing.rows() if searched in row.name.lower()]
         shown = []
         for row in matching[: options.most]:
-            values = {column: attrgetter(path)(row) for column, path in listing.attributes.items()}
-            shown.append({column: _json_value(value) for column, value in values.items()})
+            values = {}
+            for column, path in listing.attributes.items():
+                value = attrgetter(path)(row)
+                is_time = isinstance(value, datetime)
+                values[column] = value.isoformat(timespec="seconds") if is_time else value
+            shown.append(values)
         return {options.what: shown, "count": len(matching)}
 
     def words(self, answer: Document) -> str:
+        """Return the rows as a table, and how many more match."""
         what = next(iter(answer))  # the key of the rows, such as "runs"
         rows = answer[what]
         if not rows:
@@ -77,8 +83,3 @@ class Command(HeadroomCommand):
         if not_shown:
             lines.append(f"{not_shown:,} more: use --most or --search.")
         return "\n".join(lines)
-
-
-def _json_value(value: Any) -> Any:
-    """Return times in whole seconds as text, and other values unchanged."""
-    return value.isoformat(timespec="seconds") if isinstance(value, datetime) else value

@@ -23,6 +23,7 @@ class Command(HeadroomCommand):
         )
 
     def answer(self, options: Namespace) -> Document:
+        """Store the price list of the file, if one is given; return all price lists."""
         if options.file:
             path = Path(options.file)
             if not path.is_file():
@@ -39,6 +40,7 @@ class Command(HeadroomCommand):
         return {"price_lists": lists}
 
     def words(self, answer: Document) -> str:
+        """Return a line for each price list."""
         rows = [
             f"{row['name']}: {row['prices']:,} prices from {row['source']}"
             for row in answer["price_lists"]

@@ -98,6 +98,7 @@ class Command(HeadroomCommand):
         return parser
 
     def answer(self, options: Namespace) -> Document:
+        """Carry out the action, and return the profile, the profiles or the stored rows."""
         if options.action == "keep":
             return _keep(options)
         if options.action == "remove":
@@ -113,6 +114,7 @@ class Command(HeadroomCommand):
         return _import(options)
 
     def words(self, answer: Document) -> str:
+        """Return the answer of an action as text."""
         if "calibration" in answer:
             return "\n".join(_calibration_lines(answer))
         if "removed" in answer:
@@ -269,8 +271,8 @@ def _arrangement(benchmark: Calibration, given: Document) -> Document:
     if len(matching) == 1:
         return matching[0]
     names = "; ".join(
-        f"{each['model'] or 'no model'} on {each['tp'] or '?'} x {each['gpu'] or 'no GPU'}"
-        for each in arrangements[:10]
+        f"{row['model'] or 'no model'} on {row['tp'] or '?'} x {row['gpu'] or 'no GPU'}"
+        for row in arrangements[:10]
     )
     raise PlannerError(
         f"{benchmark.name} has {len(arrangements)} arrangements. {len(matching)} match --model, "

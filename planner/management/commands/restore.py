@@ -31,6 +31,7 @@ class Command(HeadroomCommand):
         )
 
     def answer(self, options: Namespace) -> backups.RestoreSummary:
+        """Restore the backup; raise NotReady if the product runs."""
         try:
             # A running server or worker would write rows while they are replaced.
             with only_one(settings.HEADROOM_DATA_DIR):
@@ -43,6 +44,7 @@ class Command(HeadroomCommand):
             raise NotReady(str(running)) from None
 
     def words(self, answer: backups.RestoreSummary) -> str:
+        """Return the number of restored rows, and what was left out or replaced."""
         lines = [f"{answer.rows:,} rows restored from {answer.path}"]
         lines += [
             f"This version has no {name}: {rows:,} rows left out"

@@ -76,6 +76,7 @@ class Command(HeadroomCommand):
         parser.add_argument("--now", type=moment, help="assume this time (separate database only)")
 
     def answer(self, options: Namespace) -> Document:
+        """Carry out the action, and return the schedules, firings, outcomes or digest."""
         if not options.name and options.action not in ("list", "tick", "outcomes", "digest"):
             raise PlannerError(f"schedule {options.action}: name a schedule.")
         now: datetime = options.now or timezone.now()
@@ -169,24 +170,22 @@ class Command(HeadroomCommand):
         return firings
 
     def words(self, answer: Document) -> str:
+        """Return the schedules, firings and outcomes as tables."""
         lines = []
         if "digest" in answer:
             lines.append(answer["digest"])
         if "schedules" in answer:
-            rows = [_with_local_time(schedule) for schedule in answer["schedules"]]
+            rows = []
+            for schedule in answer["schedules"]:
+                next_due = datetime.fromisoformat(schedule["next_due"])
+                local = next_due.astimezone(ZoneInfo(schedule["timezone"]))
+                rows.append(schedule | {"next": local.isoformat(timespec="minutes")})
             lines += table_lines(rows, SCHEDULES) or ["There is no schedule."]
         if "firings" in answer:
             lines += table_lines(answer["firings"], FIRINGS) or ["Nothing was due."]
         if "outcomes" in answer:
             lines += table_lines(answer["outcomes"], OUTCOMES) or ["No plan has ended yet."]
         return "\n".join(lines)
-
-
-def _with_local_time(schedule: Document) -> Document:
-    """Return a schedule with the key ``next``: its next time, in the time zone of its cron line."""
-    next_due = datetime.fromisoformat(schedule["next_due"])
-    local = next_due.astimezone(ZoneInfo(schedule["timezone"]))
-    return schedule | {"next": local.isoformat(timespec="minutes")}
 
 
 def _schedules(schedules: Iterable[Schedule]) -> Document:

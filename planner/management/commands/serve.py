@@ -44,6 +44,10 @@ class Command(HelpedCommand):
         )
 
     def handle(self, *_: Any, **options: Any) -> None:
+        """Start all processes, and watch them until a signal stops them; with --check, check them.
+
+        Exits with 1 if a process ends or a check fails, and with 2 for an option that is not valid.
+        """
         is_check, with_demo = options["check"], not options["no_demo"]
         lock, listener = self._lock_and_listen(
             options["host"], options["port"], is_check=is_check, with_demo=with_demo
@@ -111,11 +115,12 @@ class Command(HelpedCommand):
         if password:
             self.stdout.write(f"Demo login: user {DEMO_USER}, password {password}")
             self.stdout.write(f"Demo approver: user {DEMO_APPROVER}, the same password")
-        elif self._has_no_users():
+        elif not User.objects.exists():
             self.stdout.write(
                 f"Nobody has an account yet. `{COMMAND} user add NAME --role admin` prints "
                 "the page of this site where NAME chooses a password."
             )
+        connection.close()  # this process only waits from here on
         self.stdout.flush()
 
     def _check(self, address: str, password: str, children: supervisor.Children) -> None:
@@ -146,12 +151,6 @@ class Command(HelpedCommand):
                     user.save(update_fields=["password"])
         connection.close()  # this process only waits from here on
         return password
-
-    def _has_no_users(self) -> bool:
-        """Return whether nobody has an account yet."""
-        has_users = User.objects.exists()
-        connection.close()  # this process only waits from here on
-        return not has_users
 
     def _refuse(self, sentence: str) -> NoReturn:
         """Print ``sentence`` to stderr and exit with 2."""

@@ -55,6 +55,7 @@ class Command(HeadroomCommand):
         when.add_argument("--until", help="time, such as 2026-05-04T06:00Z")
 
     def answer(self, options: Namespace) -> Document:
+        """Carry out the verb, and return the source, the sources, a preview or a trace."""
         verb, name = options.verb, options.name
         if verb == "list":
             return {"sources": [_source_line(source) for source in sources_list()]}
@@ -89,6 +90,7 @@ class Command(HeadroomCommand):
         return _source_line(source_change(source=source, user=None, changes=changes))
 
     def words(self, answer: Document) -> str:
+        """Return the sources as a table, and any other answer as JSON."""
         if "sources" not in answer:
             return json.dumps(answer, indent=2)
         if not answer["sources"]:

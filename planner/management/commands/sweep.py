@@ -1,6 +1,7 @@
 """``bin/manage sweep``: run a scenario for every pair of values of two settings."""
 
 from argparse import ArgumentParser, Namespace
+from contextlib import suppress
 
 from planner.domain.kinds.registry import KINDS
 from planner.domain.progress import part
@@ -40,27 +41,20 @@ class Command(HeadroomCommand):
         )
 
     def answer(self, options: Namespace) -> Document:
+        """Run the scenario for every combination of values, and return the grid of results."""
         axes = [_axis(text) for text in options.vary]
         document, _ = load_scenario(options.scenario, self.progress)
         self.sweep = sweep_create(
             owner=None, document=document, axes=axes, kind=options.kind, enqueue=False
         )
-        self._execute(self.sweep)
-        grid = as_json(sweep_grid(self.sweep, figure_by_name(options.figure)))
-        return {"sweep": self.sweep.pk, "kind": self.sweep.kind, "axes": self.sweep.axes, **grid}
-
-    def _execute(self, sweep: Sweep) -> None:
-        """Execute the runs one after the other in this process.
-
-        Each run reuses the sizes that earlier runs found.
-        """
-        runs = list(sweep.runs.order_by("cell"))
+        # One run after the other, because each reuses the sizes that earlier runs found.
+        runs = list(self.sweep.runs.order_by("cell"))
         for done, run in enumerate(runs):
             observer = part(self.progress, done / len(runs), (done + 1) / len(runs))
-            try:
+            with suppress(*EXPECTED):  # the cell of the run shows the error
                 run_execute(run_id=run.pk, observer=observer, raise_errors=True)
-            except EXPECTED:
-                continue  # its cell shows the error
+        grid = as_json(sweep_grid(self.sweep, figure_by_name(options.figure)))
+        return {"sweep": self.sweep.pk, "kind": self.sweep.kind, "axes": self.sweep.axes, **grid}
 
     def words(self, answer: Document) -> str:
         report = sweep_report(self.sweep, answer["figure"])

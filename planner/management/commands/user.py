@@ -50,6 +50,7 @@ class Command(HeadroomCommand):
         parser.add_argument("--role", help=f"one of {', '.join(User.Role.values)}")
 
     def answer(self, options: Namespace) -> Document:
+        """Carry out the action, and return the person, or all people for "list"."""
         action, name, role = options.action, options.name, options.role
         if action == "list":
             return {"users": [_person_line(person) for person in people_list()]}
@@ -96,6 +97,7 @@ class Command(HeadroomCommand):
         return _person_line(person)
 
     def words(self, answer: Document) -> str:
+        """Return the people as a table, or a person in a line with the invitation, if any."""
         if "users" in answer:
             return "\n".join(table_lines(answer["users"], COLUMNS))
         if "audit_log" in answer:

@@ -43,6 +43,7 @@ class Command(ReportCommand):
         )
 
     def answer(self, options: Namespace) -> Document:
+        """Return the plan with the changed settings, or with --simulate the result of its run."""
         tiers: dict[str, dict[str, float]] = {}
         for name, value in _numbers("--limit", options.limit).items():
             # Split at the last dot, because names of tiers may contain dots.

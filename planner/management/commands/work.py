@@ -30,8 +30,10 @@ class Command(HelpedCommand):
     examples = ("work",)
 
     def handle(self, *_: Any, **options: Any) -> None:
-        if problem := runs_exceed_container():
-            self.stderr.write(problem)
+        """Run the workers until a signal stops them; exit if their runs exceed the memory."""
+        memory_problem = runs_exceed_container()
+        if memory_problem:
+            self.stderr.write(memory_problem)
             sys.exit(2)
         children = Children()
         stop_on_signals(children)

@@ -41,6 +41,7 @@ class Command(HeadroomCommand):
         parser.add_argument("--name", default="", help="rename: the new name")
 
     def answer(self, options: Namespace) -> Document:
+        """Carry out the action, and return the workspace, or all workspaces for "list"."""
         action, name_or_slug = options.action, options.which
         if action == "list":
             return {"workspaces": [_workspace_line(workspace) for workspace in workspaces_list()]}
@@ -64,6 +65,7 @@ class Command(HeadroomCommand):
         return {"workspace": workspace.slug, "name": workspace.name}
 
     def words(self, answer: Document) -> str:
+        """Return the workspaces as a table, or the changed workspace in a line."""
         if "workspaces" in answer:
             return "\n".join(table_lines(answer["workspaces"], COLUMNS))
         if "path" in answer:

@@ -44,8 +44,12 @@ MANIFESTS: dict[str, Manifest] = {
 }
 
 
-def manifest_text(run: Run, kind: str, options: ExportOptions, now: datetime) -> str:
-    """Return the plan of a run as YAML in the format ``kind``, with every object validated."""
+def manifest_yaml(kind: str, run: Run, options: ExportOptions, now: datetime) -> bytes:
+    """Return the plan of a run as YAML in the format ``kind``, such as "keda".
+
+    Every object is validated. Raises NotReady if the policy is the autoscaler of a system that
+    reads another format.
+    """
     from planner.outputs.validation import check  # slow to import; no page needs it
 
     plan = plan_of(run, options, now)
@@ -54,9 +58,9 @@ def manifest_text(run: Run, kind: str, options: ExportOptions, now: datetime) ->
         raise NotReady(f"{plan.label} runs only on its own system. Export it to {system}.")
     export = Export(plan, options, now)
     documents = MANIFESTS[kind].documents(export)
-    if kind != "llm-d":  # values of a chart, which has no place for other objects
+    if kind != "llm-d":  # it has values of a Helm chart, which cannot hold other objects
         documents += deferrable_work.documents(export)
     for document in documents:
         object_name = document.body.get("metadata", {}).get("name", kind)
         check(document.schema, document.body, f"{object_name} to {kind}")
-    return yaml_text(documents)
+    return yaml_text(documents).encode()

@@ -274,8 +274,9 @@ def _time_scale(begins: datetime, ends: datetime, clock: str) -> Scale:
 
 def _category_scale(names: list[str]) -> Scale:
     """Return the scale of an x axis of categories, at most LABELS of them with a label."""
-    centres = {name: LEFT + PLOT_WIDTH * (i + 0.5) / len(names) for i, name in enumerate(names)}
-    labelled = names[:: ceil(len(names) / LABELS)]
+    width = PLOT_WIDTH / len(names)
+    centres = {name: LEFT + width * (i + 0.5) for i, name in enumerate(names)}
+    labelled = names[:: ceil(len(names) / LABELS)]  # every name, or every nth one
     ticks = tuple((centres[name], name) for name in labelled)
     return Scale(lambda value: centres[str(value)], ticks)
 
@@ -310,9 +311,9 @@ def _y_scale(series: Sequence[Series], axis: Axis) -> Scale:
     """Return the y scale, from zero (or a negative value) to above the largest value."""
     values = [y for each in series for y in each.y if y is not None]
     for shape in (Shape.BAR, Shape.AREA):
-        of_shape = [each.y for each in series if each.shape is shape]
-        if len(of_shape) > 1:  # they are stacked, so they reach the sum
-            values += [sum(filter(None, stack)) for stack in zip(*of_shape, strict=True)]
+        series_values = [each.y for each in series if each.shape is shape]
+        if len(series_values) > 1:  # they are stacked, so they reach the sum at each x
+            values += [sum(filter(None, stack)) for stack in zip(*series_values, strict=True)]
     ticks = _ticks(axis.top or max(values, default=0.0) or 1.0)
     lowest, highest = min([0.0, *values]), ticks[-1]
 
@@ -342,8 +343,9 @@ def _labelled_times(begins: datetime, ends: datetime, clock: str) -> list[tuple[
     hours = (ends - begins).total_seconds() / 3600
     round_steps = [step for step in (1, 2, 3, 6, 12, 24, 48, 168) if hours / step <= 8]
     step_hours = round_steps[0] if round_steps else ceil(hours / 8)
-    moment = begins.replace(minute=0, second=0, microsecond=0)
-    moment = moment.replace(hour=moment.hour - moment.hour % min(step_hours, 24))
+    # Start at the last multiple of the step since midnight, which may be before ``begins``.
+    first_hour = begins.hour - begins.hour % min(step_hours, 24)
+    moment = begins.replace(hour=first_hour, minute=0, second=0, microsecond=0)
     times = []
     while moment <= ends:
         if clock == "utc":

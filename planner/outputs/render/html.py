@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.template.loader import render_to_string
-from django.utils.html import escape, format_html, format_html_join
+from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString
 
 from planner.domain.report import Block, Chart, Facts, Form, Head, Note, Report, Section, Table
@@ -63,16 +63,14 @@ def _display_sections(
     sections: Sequence[Section], clock: str, live: bool
 ) -> tuple[ShownSection, ...]:
     """Return sections as templates need them; ``live``: the page's script draws charts."""
-    return tuple(
-        ShownSection(
-            section,
-            tuple(
-                _display_block(block, f"{section.anchor}-{i}", clock, live)
-                for i, block in enumerate(section.blocks, start=1)
-            ),
-        )
-        for section in sections
-    )
+    shown_sections = []
+    for section in sections:
+        blocks = [
+            _display_block(block, f"{section.anchor}-{number}", clock, live)
+            for number, block in enumerate(section.blocks, start=1)
+        ]
+        shown_sections.append(ShownSection(section, tuple(blocks)))
+    return tuple(shown_sections)
 
 
 def display_charts(
@@ -149,16 +147,16 @@ def _cell_classes(table: Table, row: int, column: int) -> str:
     if share is not None:
         shade = 1 + min(SHADES - 1, int(SHADES * share))  # 1 to SHADES
         classes += f" heat-{shade}"
-    # Of the steps of a schedule, a number that equals that in the row above.
-    is_same = table.steps and row and table.rows[row][column] == table.rows[row - 1][column]
-    if is_same and table.heads[column].numeric:
+    # Pale numbers: in a schedule of steps, those that equal the number in the row above.
+    is_step = table.steps and row > 0 and table.heads[column].numeric
+    if is_step and table.rows[row][column] == table.rows[row - 1][column]:
         classes += " same"
     return classes
 
 
 def svg_of(drawing: Drawing, chart: Chart) -> SafeString:
-    """Return a drawing as SVG."""
-    parts = format_html_join("", "{}", ((_svg_element(part),) for part in drawing.parts))
+    """Return the drawing of a chart as an SVG element."""
+    parts = SafeString("".join(map(_svg_element, drawing.parts)))
     return format_html(
         '<svg viewBox="0 0 {} {}" role="img" aria-label="{}" font-size="{}">{}</svg>',
         f"{drawing.width:g}", f"{drawing.height:g}", chart.label, f"{SIZE:g}", parts,

@@ -51,7 +51,16 @@ def figure_of(chart: Chart, clock: str = "utc") -> Figure:
         height = SMALL
     if chart.horizontal:
         names = list(dict.fromkeys(map(str, all_x)))
-        axes = {"xaxis": _axis(chart.y), "yaxis": _axis_of_names(names)}
+        axes = {
+            "xaxis": _axis(chart.y),
+            "yaxis": {
+                "autorange": "reversed",
+                "type": "category",
+                "automargin": True,
+                "tickvals": names,
+                "ticktext": ["<br>".join(wrap(name, LABEL)) for name in names],
+            },
+        }
         x_title, y_title = chart.y.unit, ""
         height = max(height, AROUND_BARS + BAR * len(names))
     else:
@@ -66,23 +75,15 @@ def figure_of(chart: Chart, clock: str = "utc") -> Figure:
     return figure(traces, plain=True, x=x_title, y=y_title, **layout)
 
 
-def _axis_of_names(names: Sequence[str]) -> PlotlyData:
-    """Return the y axis of horizontal bars, with their names in lines."""
-    lines = ["<br>".join(wrap(name, LABEL)) for name in names]
-    return {
-        "autorange": "reversed", "type": "category", "automargin": True, "tickvals": list(names),
-        "ticktext": lines,
-    }  # fmt: skip
-
-
 def _upright_axes(chart: Chart, all_x: Sequence[Value]) -> PlotlyData:
     """Return the axes of a chart over x, by their names in the layout."""
     xaxis = _axis(chart.x, all_x)
     if any(isinstance(x, str) for x in all_x):  # names such as 2024-05 would be read as dates
         xaxis["type"] = "category"
     yaxis = _axis(chart.y, [y for series in chart.series for y in series.y])
-    largest = [max((y for y in series.y if y), default=0.0) for series in chart.series]
-    if chart.y.form is Form.COUNT and sum(largest) <= FEW:  # even if they are stacked
+    # Series may be stacked, so the highest point is at most the sum of their maxima.
+    maxima = [max((y for y in series.y if y), default=0.0) for series in chart.series]
+    if chart.y.form is Form.COUNT and sum(maxima) <= FEW:
         yaxis["dtick"] = 1  # a tick for every whole number
     axes: PlotlyData = {"xaxis": xaxis, "yaxis": yaxis}
     if chart.right:

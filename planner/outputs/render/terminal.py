@@ -152,20 +152,26 @@ class Grid:
     def transposed_grids(self, marks: Sequence[str], width: int) -> Iterator[Grid]:
         """Yield grids whose rows are the columns of this one, each grid at most ``width`` wide.
 
-        ``marks`` has the mark of each row of this grid, which goes to the first row of the others.
+        A grid has the heads as its first column, then as many rows of this one as fit. ``marks``
+        has the mark of each row, "" or "*", which stands before its name in the first column.
         """
         names, *other_columns = self._columns()
         marked_names = tuple(
             f"{mark} {name}" if mark else name for mark, name in zip(marks, names, strict=True)
         )
-        columns = [marked_names, *other_columns]
-        head_width = max(len(column[0]) for column in columns)
-        words = " ".join(text for column in columns for text in column[1:]).split()
+        heads, columns = [], []
+        for head, *texts in (marked_names, *other_columns):
+            heads.append(head)
+            columns.append(texts)
+        words = " ".join(text for texts in columns for text in texts).split()
         column_width = max([NARROWEST, *map(len, words)])
+        head_width = max(map(len, heads))
         rows_per_grid = max(1, (width - head_width) // (column_width + GAP))
-        for begin in range(1, len(self.rows), rows_per_grid):
-            part = [[column[0], *column[begin : begin + rows_per_grid]] for column in columns]
-            yield Grid(part, [False, *[True] * (len(part[0]) - 1)])
+        for begin in range(0, len(self.rows) - 1, rows_per_grid):
+            end = begin + rows_per_grid
+            part = [[head, *texts[begin:end]] for head, texts in zip(heads, columns, strict=True)]
+            is_right_aligned = [False, *[True] * (len(part[0]) - 1)]
+            yield Grid(part, is_right_aligned)
 
     def lines(self, width: int | None, marks: Sequence[str] | None = None) -> Iterator[str]:
         """Yield the lines of the grid, wrapped to ``width``; ``marks`` precede its rows."""

@@ -30,14 +30,17 @@ def steps(table: pl.DataFrame, time: str, value: str, every: str = "") -> pl.Dat
     table = table.sort(time)
     is_change = (pl.col(value) != pl.col(value).shift(1)).fill_null(value=True)
     is_last = pl.int_range(pl.len()) == pl.len() - 1
-    span = pl.col(time).dt.truncate(every) if every else pl.lit(0)
+    span = pl.col(time).dt.truncate(every) if every else pl.lit(0)  # one span for all rows
     begins_span = (span != span.shift(1)).fill_null(value=False)
     points = table.filter(is_change | is_last | begins_span)
     return thin(points, time, value) if points.height > MAX_POINTS else points
 
 
 def thin(table: pl.DataFrame, time: str, *values: str) -> pl.DataFrame:
-    """Return lines ``values`` averaged over equal spans, if a screen cannot show all points."""
+    """Return the columns ``values`` as means over at most MAX_POINTS equal spans of ``time``.
+
+    A table with at most MAX_POINTS rows is returned as it is.
+    """
     if table.height <= MAX_POINTS:
         return table
     epoch_ms = table[time].dt.epoch("ms").to_numpy()

@@ -20,7 +20,7 @@ def weeks_figure(outcomes: Sequence[Outcome]) -> Figure | None:
     series = (
         Series("Demand off by", when, tuple(plan.demand.wape for plan in plans)),
         Series("Replica-hours beyond need", when, tuple(map(_excess_share, plans))),
-        Series("Late requests, worst tier", when, tuple(map(_largest_miss, plans)), Role.BASELINE),
+        Series("Late requests, worst tier", when, tuple(map(_late_share, plans)), Role.BASELINE),
     )
     return figure_of(Chart("", Axis(), Axis("share", form=Form.SHARE), series, small=True))
 
@@ -35,10 +35,7 @@ def hours_figure(plan: PlanEvaluation) -> Figure | None:
 
 
 def demand_figure(plan: PlanEvaluation) -> Figure | None:
-    """Draw actual and forecast demand in input tokens/s.
-
-    None: neither is known.
-    """
+    """Draw actual and forecast demand in input tokens/s by hour; None if no hour is known."""
     lines = (
         ("came_tps", "Actual", Role.MEASURED),
         ("forecast_tps", "Forecast", Role.OTHER),
@@ -67,8 +64,8 @@ def _by_hour(
     return figure_of(Chart("", Axis(), Axis(title, unit), series, small=True))
 
 
-def _largest_miss(plan: PlanEvaluation) -> float | None:
-    """Return the share of requests outside their limits, of the worst tier; None if not known."""
+def _late_share(plan: PlanEvaluation) -> float | None:
+    """Return the share of late requests of the worst tier; None if no tier's share is known."""
     shares = [share for share in plan.attainment.values() if share is not None]
     return 1 - min(shares) if shares else None
 

@@ -39,16 +39,20 @@ def course_figure(
         return None
     lines = []
     with_base = any(course.base for course in drawn)
-    line_styles = iter(zip(cycle(PALETTE), cycle(DASHES)))
+    line_styles = zip(cycle(PALETTE), cycle(DASHES))
     for course in drawn:
         colour, dash = (GREY, "dash") if course.base else next(line_styles)
         look: PlotlyData = {"dash": dash, "width": 3.0 if with_base and not course.base else 2.0}
         if course.added:
             look = {"width": 0.0, "fill": "tonexty"}
         rows = steps(course.table, "time", value, every="1h")
+        x_values = times(rows, "time", clock)
+        if apart:
+            epoch_ms = rows["time"].dt.epoch("ms")
+            x_values = ((epoch_ms - epoch_ms.min()) / HOUR_MS).round(4).to_list()
         lines.append(
             line(
-                _hours_from_start(rows) if apart else times(rows, "time", clock),
+                x_values,
                 rows[value].round(3),
                 course.label,
                 colour,
@@ -61,9 +65,3 @@ def course_figure(
     if with_base:  # the text above says what it shows
         return figure(lines, height=220, x=x, bare=not apart, together=True)
     return figure(lines, height=340, x=x, y=unit, together=True)
-
-
-def _hours_from_start(rows: pl.DataFrame) -> list[float]:
-    """Return the hours of each row since the first one."""
-    epoch_ms = rows["time"].dt.epoch("ms")
-    return ((epoch_ms - epoch_ms.min()) / HOUR_MS).round(4).to_list()

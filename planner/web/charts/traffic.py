@@ -31,7 +31,9 @@ MOST_LENGTHS = 0.999  # end of the CDF: single longer requests would stretch the
 
 def colour_of(label: str, place: int) -> str:
     """Return the colour of the label of rank ``place``, or grey for the sum of other labels."""
-    return GREY if label.endswith(f" {OTHERS}") else PALETTE[place % (len(PALETTE) - 1)]
+    if label.endswith(f" {OTHERS}"):
+        return GREY
+    return PALETTE[place % (len(PALETTE) - 1)]  # without the last one, which is grey
 
 
 def rate_figure(
@@ -49,64 +51,48 @@ def rate_figure(
     and seconds. Times of ``lost`` data are shaded.
     """
     rates_by_label = rates.sort("place", "start_s").partition_by("place", as_dict=True)
-    hover = {"hovertemplate": f"%{{y:,.4~r}} {unit}"}
+    common = {"mode": "lines", "hovertemplate": f"%{{y:,.4~r}} {unit}"}
+    is_stacked = len(rates_by_label) > 1
     lines: list[PlotlyData] = []
-    if len(rates_by_label) == 1:
-        (label_rates,) = rates_by_label.values()
-        lines.append(_rate_trace(label_rates, field, clock) | _area_of_total(label_rates) | hover)
-    else:
-        for (place,), label_rates in rates_by_label.items():
-            band = _band_of_label(label_rates, int(str(place)))
-            lines.append(_rate_trace(label_rates, field, clock) | band | hover)
-        line = {"name": "Total", "mode": "lines", "line": {"width": 1, "color": GREY}}
-        lines.append(_rate_trace(total.sort("start_s"), field, clock) | line | hover)
-    shapes = [_outage_shape(span, clock) for span in lost]
-    if shapes:
-        lines.append(_outage_legend())
+    for label_rates in rates_by_label.values():
+        label = str(label_rates["label"][0])
+        colour = colour_of(label, int(label_rates["place"][0]))
+        look: PlotlyData  # a line over a pale area, or a band on those of the labels before it
+        if is_stacked:
+            band = {"line": {"width": 0, "color": colour}, "fillcolor": f"{colour}c0"}
+            look = {"name": label, "stackgroup": "all"} | band
+        else:
+            area = {"line": {"width": 1.2, "color": colour}, "fillcolor": f"{colour}66"}
+            look = {"name": "Total", "fill": "tozeroy"} | area
+        lines.append(_rate_trace(label_rates, field, clock) | common | look)
+    if is_stacked:
+        look = {"name": "Total", "line": {"width": 1, "color": GREY}}
+        lines.append(_rate_trace(total.sort("start_s"), field, clock) | common | look)
+    shapes = [
+        {
+            "type": "rect", "xref": "x", "yref": "paper", "y0": 0, "y1": 1, "layer": "below",
+            "x0": _moment(span.start_s, clock), "x1": _moment(span.end_s, clock),
+            "fillcolor": LOST, "line": {"width": 1, "color": LOST},
+        }
+        for span in lost
+    ]  # fmt: skip
+    if shapes:  # Plotly's shapes have no legend, so add an empty line for its entry
+        lines.append({
+            "type": "scatter", "x": [None], "y": [None], "mode": "markers",
+            "marker": {"color": LOST, "symbol": "square", "size": 12},
+            "name": "Outage: not demand", "hoverinfo": "skip",
+        })  # fmt: skip
     return figure(
         lines, plain=True, height=300, x=axis_title(clock), y=unit, together=True, shapes=shapes,
         showlegend=len(lines) > 1, xaxis={"type": "date"},
     )  # fmt: skip
 
 
-def _area_of_total(rates: pl.DataFrame) -> PlotlyData:
-    """Return the look of a chart's only series: a line over a pale area."""
-    colour = colour_of(str(rates["label"][0]), int(rates["place"][0]))
-    return {
-        "name": "Total",
-        "mode": "lines",
-        "line": {"width": 1.2, "color": colour},
-        "fill": "tozeroy",
-        "fillcolor": f"{colour}66",
-    }
-
-
-def _band_of_label(rates: pl.DataFrame, place: int) -> PlotlyData:
-    """Return the look of one of several series: a band on top of those before it."""
-    label = str(rates["label"][0])
-    colour = colour_of(label, place)
-    return {
-        "name": label,
-        "mode": "lines",
-        "line": {"width": 0, "color": colour},
-        "stackgroup": "all",
-        "fillcolor": f"{colour}c0",
-    }
-
-
-def _outage_shape(span: LostBins, clock: str) -> PlotlyData:
-    """Return the shade over the time of lost data."""
-    return {
-        "type": "rect", "xref": "x", "yref": "paper", "y0": 0, "y1": 1, "layer": "below",
-        "x0": _moment(span.start_s, clock), "x1": _moment(span.end_s, clock),
-        "fillcolor": LOST, "line": {"width": 1, "color": LOST},
-    }  # fmt: skip
-
-
 def _rate_trace(amounts: pl.DataFrame, field: str, clock: str) -> PlotlyData:
-    """Return the amounts per second, of rows with equal ``seconds``, as a trace.
+    """Return the column ``field`` per second as a trace of Plotly.
 
-    It has only the first time and the step, to keep the page small.
+    All rows are ``seconds`` long. The trace has only the first time and the step between times, to
+    keep the page small.
     """
     per_s = amounts[field] / amounts["seconds"]
     return {
@@ -115,15 +101,6 @@ def _rate_trace(amounts: pl.DataFrame, field: str, clock: str) -> PlotlyData:
         "dx": 1000 * float(amounts["seconds"][0]),  # Plotly counts time in ms
         "y": [None if rate is None else float(f"{rate:.4g}") for rate in per_s.to_list()],
     }
-
-
-def _outage_legend() -> PlotlyData:
-    """Return a legend entry for lost data, since Plotly's shapes have none."""
-    look = {"color": LOST, "symbol": "square", "size": 12}
-    return {
-        "type": "scatter", "x": [None], "y": [None], "mode": "markers", "marker": look,
-        "name": "Outage: not demand", "hoverinfo": "skip",
-    }  # fmt: skip
 
 
 def _moment(epoch_s: float, clock: str) -> str:
@@ -148,17 +125,20 @@ def week_figure(
         names = [f"Day {n}" for n in range(1, 8)]
         week = weekday_hour
         hours = "hour since the trace began, by day"
-    known = [i for i, day in enumerate(week) if any(rate is not None for rate in day)]
-    cells = [[None if rate is None else float(f"{rate:.4g}") for rate in week[i]] for i in known]
+    cells: dict[str, list[float | None]] = {}  # rates by hour of each day with a known rate
+    for name, day in zip(names, week, strict=True):
+        if any(rate is not None for rate in day):
+            cells[name] = [None if rate is None else float(f"{rate:.4g}") for rate in day]
+    rates = [rate for day in cells.values() for rate in day if rate is not None]
     heat = {
-        "type": "heatmap", "x": list(range(24)), "y": [names[i] for i in known], "z": cells,
-        "zmin": 0, "zmax": max(rate for day in cells for rate in day if rate is not None),
+        "type": "heatmap", "x": list(range(24)), "y": list(cells), "z": list(cells.values()),
+        "zmin": 0, "zmax": max(rates),
         "colorscale": [[0, f"{BLUE}08"], [1, BLUE]], "xgap": 1, "ygap": 1,
         "hovertemplate": f"%{{y}} %{{x}}:00: %{{z:,.4~r}} {unit}<extra></extra>",
         "colorbar": {"thickness": 10, "outlinewidth": 0},
     }  # fmt: skip
     return figure(
-        [heat], plain=True, height=80 + 26 * len(known), x=hours, y="", showlegend=False,
+        [heat], plain=True, height=80 + 26 * len(cells), x=hours, y="", showlegend=False,
         xaxis={"dtick": 3}, yaxis={"autorange": "reversed", "rangemode": "normal"},
     )  # fmt: skip
 
@@ -166,9 +146,10 @@ def week_figure(
 def _local_week(
     week: Sequence[Sequence[float | None]], start_s: float
 ) -> tuple[Sequence[Sequence[float | None]], str]:
-    """Return a week of UTC hours in the reader's zone, with the name of its clock.
+    """Return (the rates of a week by day and hour of the reader's zone, the zone's name).
 
-    It stays in UTC if the zone's offset is not of whole hours.
+    ``week`` has them by day and hour in UTC. It is returned as it is, with "UTC", if the zone's
+    offset at ``start_s`` is not of whole hours.
     """
     begins = local(instant(start_s))
     offset_h, rest_s = divmod(round((begins.utcoffset() or timedelta()).total_seconds()), 3600)
@@ -179,7 +160,8 @@ def _local_week(
     first = -offset_h % len(hours)
     rotated = hours[first:] + hours[:first]
     days = [rotated[i : i + 24] for i in range(0, len(rotated), 24)]
-    return days, when(begins).rpartition(" ")[2]
+    _, _, zone = when(begins).rpartition(" ")
+    return days, zone
 
 
 def lengths_figure(
@@ -191,18 +173,16 @@ def lengths_figure(
     """
     lines = []
     for length in lengths:
-        reached = [
-            (longest, level)
-            for longest, level in zip(length.quantiles, levels, strict=True)
-            if level <= MOST_LENGTHS
-        ]
-        place = places.get(length.label, 0)
+        tokens, shares = [], []
+        for quantile, level in zip(length.quantiles, levels, strict=True):
+            if level <= MOST_LENGTHS:
+                tokens.append(max(quantile, 1))
+                shares.append(level)
+        colour = colour_of(length.label, places.get(length.label, 0))
         lines.append(
             {
-                "type": "scatter", "mode": "lines", "name": length.label,
-                "x": [max(longest, 1) for longest, _ in reached],
-                "y": [level for _, level in reached],
-                "line": {"width": 1.6, "color": colour_of(length.label, place), "shape": "hv"},
+                "type": "scatter", "mode": "lines", "name": length.label, "x": tokens, "y": shares,
+                "line": {"width": 1.6, "color": colour, "shape": "hv"},
                 "hovertemplate": "%{y:.0%} have at most %{x:,.0f}",
             }
         )  # fmt: skip
@@ -213,30 +193,33 @@ def lengths_figure(
     )  # fmt: skip
 
 
-def _kind_of_day(day: Day) -> str:
-    """Return whether a day is the busiest, another one, or one without a rank."""
-    if day.rank is None:
-        return "too few data"
-    return "busiest day" if day.rank == 1 else "other days"
-
-
 def days_figure(days: Sequence[Day], unit: str, clock: str) -> Figure:
-    """Draw the volume of each day: the busiest is highlighted, unranked days are grey."""
-    ranked = sum(day.rank is not None for day in days)
+    """Draw the volume of each day: the busiest is highlighted, unranked days are grey.
+
+    ``unit`` is an attribute of a day, such as requests or input_tokens.
+    """
+    ranked_days = sum(day.rank is not None for day in days)
     colours = {"busiest day": ORANGE, "other days": BLUE, "too few data": GREY}
-    kinds = [_kind_of_day(day) for day in days]
+    kinds, texts = [], []  # of each day
+    for day in days:
+        if day.rank is None:
+            kinds.append("too few data")
+            texts.append("too few data to rank it")
+        else:
+            kinds.append("busiest day" if day.rank == 1 else "other days")
+            texts.append(f"rank {day.rank} of {ranked_days}")
     if clock == UTC_CLOCK:
         dates: list[object] = [instant(day.start_s).date() for day in days]
     else:
         dates = [round(day.start_s / DAY_S) + 1 for day in days]
-    amounts = [_amount(day, unit) for day in days]
-    texts = [_rank_words(day.rank, ranked) for day in days]
+    amounts = [getattr(day, unit, None) for day in days]
+    rounded = [None if amount is None else float(f"{amount:.6g}") for amount in amounts]
     bars = []
     for kind in dict.fromkeys(kinds):
         # Each kind has all days, so that its bars are as wide as the others.
         of_kind = [
             amount if kind_of_day == kind else None
-            for amount, kind_of_day in zip(amounts, kinds, strict=True)
+            for amount, kind_of_day in zip(rounded, kinds, strict=True)
         ]
         bars.append({
             "type": "bar", "name": kind, "marker": {"color": colours[kind]},
@@ -248,14 +231,3 @@ def days_figure(days: Sequence[Day], unit: str, clock: str) -> Figure:
         bars, plain=True, height=220, x=x, y=f"{unit.replace('_', ' ')} a day", barmode="overlay",
         xaxis={"type": "date"} if clock == UTC_CLOCK else {},
     )  # fmt: skip
-
-
-def _amount(day: Day, unit: str) -> float | None:
-    """Return the amount of a day in ``unit``, such as requests or input_tokens, or None."""
-    amount = getattr(day, unit, None)
-    return None if amount is None else float(f"{amount:.6g}")
-
-
-def _rank_words(rank: int | None, ranked: int) -> str:
-    """Return the rank of a day among the ``ranked`` days, in words."""
-    return "too few data to rank it" if rank is None else f"rank {rank} of {ranked}"

@@ -67,6 +67,7 @@ class MeasurementsForm(forms.Form):
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Add a field for each option of reading the file."""
         super().__init__(*args, **kwargs)
         options = options_in(CalibrationOptions)
         for name, option in options.items():
@@ -81,9 +82,8 @@ class MeasurementsForm(forms.Form):
 
     def reading_options(self) -> CalibrationOptions:
         """Return how to read the file; empty fields are as the file says."""
-        names = CalibrationOptions.model_fields
-        given = {name: value for name in names if (value := self.cleaned_data[name])}
-        return CalibrationOptions(**given)
+        values = {name: self.cleaned_data[name] for name in CalibrationOptions.model_fields}
+        return CalibrationOptions(**{name: value for name, value in values.items() if value})
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +157,10 @@ class _ProfileForm(forms.Form):
 
     def spec(self) -> ProfileSpec:
         """Return the profile to make, from the form."""
-        own = {field.name for field in fields(ProfileSpec)} & self.fields.keys()
-        values = {name: self.cleaned_data[name] for name in own}
-        return ProfileSpec(**values | {"kernels": tuple(map(int, values["kernels"]))})
+        names = {field.name for field in fields(ProfileSpec)} & self.fields.keys()
+        values = {name: self.cleaned_data[name] for name in names}
+        values["kernels"] = tuple(map(int, values["kernels"]))  # ids of files
+        return ProfileSpec(**values)
 
 
 class FitForm(_ProfileForm, _RowsForm):
@@ -181,6 +182,7 @@ class ComputedForm(_ProfileForm):
     kv_precision = forms.ChoiceField(label="KV cache", choices=[("bf16", "bf16"), ("fp8", "fp8")])
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Add a field for each parallel width, and word the fields for a computed profile."""
         super().__init__(*args, **kwargs)
         self.fields["precision"].label = "Weights"
         self.fields["max_batch"].help_text = "Default: 256."

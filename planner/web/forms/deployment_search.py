@@ -43,6 +43,7 @@ class ConfigureForm(forms.Form):
     )  # fmt: skip
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Add the fields of the searched model and its limits."""
         super().__init__(*args, **kwargs)
         for name in FIELDS:
             self.fields[name] = option_field(ASKED[name])
@@ -74,35 +75,43 @@ class ConfigureForm(forms.Form):
     def query(self) -> DeploymentQuery:
         """Return the search in the form; raise PlannerError for an invalid value."""
         values = self.cleaned_data
-        given = {name: values[name] for name in (*FIELDS, "prices") if values[name] is not None}
-        given["gpus"] = [name.strip() for name in values["gpus"].split(",") if name.strip()]
+        query = {name: values[name] for name in (*FIELDS, "prices") if values[name] is not None}
+        query["gpus"] = [name.strip() for name in values["gpus"].split(",") if name.strip()]
         # The form takes one engine and one precision, the search takes several.
-        given |= {f"{name}s": [values[name]] for name in ("engine", "precision") if values[name]}
-        return options_of(DeploymentQuery, given)
+        if values["engine"]:
+            query["engines"] = [values["engine"]]
+        if values["precision"]:
+            query["precisions"] = [values["precision"]]
+        return options_of(DeploymentQuery, query)
 
 
 def chosen_deployments(posted: QueryDict) -> dict[str, Any]:
     """Return the arguments for ``scenario_with_deployments`` from the rows that a user selected.
 
-    Each row is the JSON of its profiles. ``base`` is scenario:NAME, trace:NAME, or requests for a
-    launch of the searched requests. Raises PlannerError if the page did not send it so.
+    Each row of ``chosen`` is a JSON list of profiles. ``base`` says where the traffic comes from:
+    scenario:NAME, trace:NAME, or requests for a launch of the searched requests. Raises
+    PlannerError if a value is not valid, which a form of ours never sends.
     """
-    kind, _, name = posted.get("base", "").partition(":")
+    base_kind, _, base_name = posted.get("base", "").partition(":")
     try:
-        profiles = [row for text in posted.getlist("chosen") for row in json.loads(text)]
-        limits = {
-            key: float(value) if (value := posted.get(key, "")) else None
-            for key in ("ttft_ms", "tbt_ms")
-        }
-        if not all(isinstance(row, dict) and "gpu" in row for row in profiles):
+        profiles = [profile for row in posted.getlist("chosen") for profile in json.loads(row)]
+        if not all(isinstance(profile, dict) and "gpu" in profile for profile in profiles):
             raise ValueError
-        model = posted.get("model") or next((str(row["model"]) for row in profiles), "")
-        arguments = {"model": model, "profiles": profiles, "limits": limits}
-        if kind == "requests" and profiles:
-            return arguments | {"launch": _launch(posted, str(profiles[0]["gpu"]), limits)}
+        limits_ms: dict[str, float | None] = {}
+        for name in ("ttft_ms", "tbt_ms"):
+            limit_ms = posted.get(name, "")
+            limits_ms[name] = float(limit_ms) if limit_ms else None
+        model = posted.get("model", "")
+        if not model and profiles:
+            model = str(profiles[0]["model"])
+        arguments: dict[str, Any] = {"model": model, "profiles": profiles, "limits": limits_ms}
+        if base_kind == "requests" and profiles:
+            arguments["launch"] = _launch(posted, str(profiles[0]["gpu"]), limits_ms)
     except (ValueError, TypeError, LookupError):
         raise PlannerError("The selection is not valid. Search again.") from None
-    return arguments | ({kind: name} if kind in ("scenario", "trace") else {})
+    if base_kind in ("scenario", "trace"):
+        arguments[base_kind] = base_name
+    return arguments
 
 
 def _launch(posted: QueryDict, gpu: str, limits: Mapping[str, float | None]) -> LaunchDescription:

@@ -23,7 +23,6 @@ from planner.web.forms.fields import SCALARS
 from planner.web.forms.profile_choice import ProfileChoice
 from planner.web.forms.scenario import FORMSETS, RowSet, StudyForm
 from planner.web.forms.widgets import dress
-from simulation.performance.specs import Provenance
 
 Choices = list[tuple[str, Any]]
 
@@ -69,42 +68,36 @@ def _profile_choices(profiles: Sequence[Row]) -> Choices:
         if profile.own:
             choice = ProfileChoice(profile.model, profile.gpu, profile.tp, profile.name)
             labels.setdefault(choice, choice.label)
-    lines = [(choice.model, choice.encode(), label) for choice, label in labels.items()]
-    known = {encoded for _, encoded, _ in lines}
-    for line in _built_in_profiles():
-        if line[1] not in known:
-            lines.append(line)
+    for choice, label in _built_in_profiles().items():
+        labels.setdefault(choice, label)
     groups: dict[str, list[tuple[str, str]]] = {}
-    for model, encoded, label in lines:
-        groups.setdefault(model, []).append((encoded, label))
+    for choice, label in labels.items():
+        groups.setdefault(choice.model, []).append((choice.encode(), label))
     return [("", "choose"), *groups.items()]
 
 
 @cache
-def _built_in_profiles() -> list[tuple[str, str, str]]:
-    """Return model, code and label of each profile of the catalogue, which does not change."""
+def _built_in_profiles() -> dict[ProfileChoice, str]:
+    """Return the label of each profile of the catalogue, which does not change."""
     labels: dict[ProfileChoice, str] = {}
-    for key, profile in sorted(catalogue.profiles().items()):
-        choice = ProfileChoice(*key)
-        labels[choice] = f"{choice.label} ({_basis(profile.provenance)})"
+    for (model, gpu, tp), profile in sorted(catalogue.profiles().items()):
+        choice = ProfileChoice(model, gpu, tp)
+        engine = proper_name(catalogue.engine_of(profile.provenance))
+        source = ", ".join(filter(None, (profile.provenance.kind, engine)))
+        labels[choice] = f"{choice.label} ({source})"
     for computed in modelled_profiles():
         choice = ProfileChoice.of(
             {"model": computed.model, "gpu": computed.gpu, "tp": computed.tp, "kind": computed.kind,
              "precision": computed.precision}
         )  # fmt: skip
         labels.setdefault(choice, choice.label)
-    return [(choice.model, choice.encode(), label) for choice, label in labels.items()]
+    return labels
 
 
 def _profile_label(row: Row) -> str:
     """Return a label for a profile that the scenario itself describes."""
     choice = ProfileChoice.of(row)
     return choice.label + (f", {choice.role}" if choice.role else "")
-
-
-def _basis(source: Provenance) -> str:
-    """Return the kind of source of a built-in profile, with the engine if it is named."""
-    return ", ".join(filter(None, (source.kind, proper_name(catalogue.engine_of(source)))))
 
 
 def _unique(names: Iterable[Any]) -> list[str]:
@@ -156,14 +149,17 @@ class Fault(NamedTuple):
 
 
 def _faults(form: forms.BaseForm, row_label: str) -> list[Fault]:
-    """Return the errors of a form with the field of each; "" as ``id``: of the whole form."""
-    return [
-        Fault(form[name].id_for_label, f"{row_label}{form[name].label}", str(words))
-        if name in form.fields
-        else Fault("", row_label.removesuffix(": "), str(words))
-        for name, errors in form.errors.items()
-        for words in errors
-    ]
+    """Return the errors of a form, each with its field.
+
+    ``row_label`` stands before the label of a field, such as "Traffic, row 2: ".
+    """
+    faults = []
+    for name, errors in form.errors.items():
+        field_id, label = "", row_label.removesuffix(": ")  # of an error of the whole row
+        if name in form.fields:
+            field_id, label = form[name].id_for_label, f"{row_label}{form[name].label}"
+        faults += [Fault(field_id, label, str(words)) for words in errors]
+    return faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +179,7 @@ class Editor:
     """All forms for one scenario document; they are bound to ``posted`` if given."""
 
     def __init__(self, text: str, posted: Mapping[str, Any] | None = None) -> None:
+        """Build the forms for the document ``text``; raise ScenarioError if they cannot show it."""
         self.text = text
         self.added = (posted or {}).get("action", "").removeprefix("add-")  # section of a new row
         self.data = yaml.outline(text)
@@ -190,8 +187,9 @@ class Editor:
             raise ScenarioError("\n".join(unknown))
         # A bound row counts as empty if nothing was posted, not if nothing was changed.
         rows = mapping.row_values(self.data) if posted is None else {}
-        if mapping.look(self.data, "test_days") is None and sum(map(len, rows.values())) > MAX_ROWS:
-            rows.pop("test_days", None)  # the defaults, which need no rows
+        has_default_days = mapping.value_at(self.data, "test_days") is None
+        if has_default_days and sum(map(len, rows.values())) > MAX_ROWS:
+            rows.pop("test_days", None)  # defaults need no rows
         if sum(map(len, rows.values())) > MAX_ROWS:
             raise ScenarioError(
                 f"This scenario has more than the {MAX_ROWS} rows that the form can hold. "
@@ -212,10 +210,9 @@ class Editor:
     def document(self) -> str:
         """Return the document with the form's values; all other parts stay, comments too."""
         changes = mapping.study_changes(self.data, self.study.cleaned_data)
-        for name in self.sections:
-            changes |= mapping.row_changes(
-                self.data, name, [row for _, row in self._filled_rows(name)]
-            )
+        for name, rows in self.sections.items():
+            filled = [values for _, values in rows.filled_rows()]
+            changes |= mapping.row_changes(self.data, name, filled)
         return yaml.edit(self.text, mapping.with_moved_traffic(self.data, changes))
 
     def attach(self, problem: Exception) -> list[str]:
@@ -223,50 +220,40 @@ class Editor:
         rest = []
         for line in str(problem).splitlines():
             match = _FAULT.match(line)
-            if not (match and self._attach_to_field(match["path"], match["words"])):
+            is_attached = match and self._attach_to_field(match["path"], match["words"])
+            if not is_attached:
                 rest.append(line)
         return rest
 
     def faults(self) -> list[Fault]:
         """Return the errors of all fields, in the order of the page."""
-        return [
-            *_faults(self.study, ""),
-            *(
-                fault
-                for name, rows in self.sections.items()
-                if rows.is_bound
-                for i, form in enumerate(rows.forms)
-                for fault in _faults(form, f"{TITLES[name][0]}, row {i + 1}: ")
-            ),
-        ]
+        faults = _faults(self.study, "")
+        for name, rows in self.sections.items():
+            title, _ = TITLES[name]
+            if rows.is_bound:
+                for number, form in enumerate(rows.forms, start=1):
+                    faults += _faults(form, f"{title}, row {number}: ")
+        return faults
 
     def display_sections(self) -> list[ShownSection]:
         """Return the sections in the order of the page."""
-        return [
-            ShownSection(
-                name=name,
-                title=title,
-                hint=hint,
-                rows=rows,
-                count=self._count(name, rows),
-                open=name == self.added or (rows.is_bound and any(rows.errors)),
-                wraps=len(rows.empty_form.visible_fields()) > MAX_COLUMNS,
+        shown = []
+        for name, (title, hint) in TITLES.items():
+            rows = self.sections[name]
+            count = str(sum(form.has_changed() or bool(form.initial) for form in rows.forms))
+            required = mapping.required_test_days(self.data) if name == "test_days" else None
+            shown.append(
+                ShownSection(
+                    name=name,
+                    title=title,
+                    hint=hint,
+                    rows=rows,
+                    count=count if required is None else f"{required} required of {count}",
+                    open=name == self.added or (rows.is_bound and any(rows.errors)),
+                    wraps=len(rows.empty_form.visible_fields()) > MAX_COLUMNS,
+                )
             )
-            for name, (title, hint) in TITLES.items()
-            for rows in [self.sections[name]]
-        ]
-
-    def _count(self, section: str, rows: RowSet) -> str:
-        """Return how many rows of a section are filled, and how many test days are required."""
-        count = sum(form.has_changed() or bool(form.initial) for form in rows.forms)
-        if section != "test_days":
-            return str(count)
-        required = mapping.required_test_days(self.data)
-        return str(count) if required is None else f"{required} required of {count}"
-
-    def _filled_rows(self, section: str) -> list[tuple[int, Row]]:
-        """Return the form rows of a section that go into the document, each with its index."""
-        return self.sections[section].filled_rows()
+        return shown
 
     def _attach_to_field(self, path: str, words: str) -> bool:
         """Attach an error to the field of ``path`` in the document; return whether it exists."""
@@ -277,9 +264,8 @@ class Editor:
         match = _SECTION.match(path)
         if match is None:
             return False
-        section = next(
-            (name for name, address in mapping.LISTS.items() if address == match["list"]), None
-        )
+        section_of_list = {path: section for section, path in mapping.LISTS.items()}
+        section = section_of_list.get(match["list"])
         row = self._row(section, int(match["index"])) if section else None
         if row is None:
             return False
@@ -291,9 +277,11 @@ class Editor:
 
     def _row(self, section: str, index: int) -> Any:
         """Return the form row that became item ``index`` in the document's list, or None."""
-        forms, rows_left = self.sections[section].forms, self._filled_rows(section)
-        if section == "regions":  # rows with one name form one region; take the first of them
-            first_of_region = {row["name"]: (i, row) for i, row in reversed(rows_left)}
-            names = dict.fromkeys(row["name"] for _, row in rows_left)
-            rows_left = [first_of_region[name] for name in names]
-        return forms[rows_left[index][0]] if index < len(rows_left) else None
+        rows = self.sections[section]
+        # Form rows with one name form one region, so the first of them stands for it.
+        form_of_item: dict[Any, Any] = {}
+        for form_index, values in rows.filled_rows():
+            key = values["name"] if section == "regions" else form_index
+            form_of_item.setdefault(key, rows.forms[form_index])
+        forms_in_order = list(form_of_item.values())
+        return forms_in_order[index] if index < len(forms_in_order) else None

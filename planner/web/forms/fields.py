@@ -6,7 +6,7 @@ An empty field is omitted from the document, so that the default of the schema a
 import re
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 
@@ -41,12 +41,12 @@ class QuantileField(forms.CharField):
             return text
         least, most = QUANTILES
         try:
-            level = float(text)
+            quantile = float(text)
         except ValueError:
-            level = float("nan")
-        if not least <= level <= most:
+            quantile = float("nan")  # outside every range
+        if not least <= quantile <= most:
             raise forms.ValidationError(f"Give {least:g} to {most:g}, {MEAN}, or leave it empty.")
-        return level
+        return quantile
 
 
 class DurationField(forms.FloatField):
@@ -67,7 +67,7 @@ class DurationField(forms.FloatField):
         """Return seconds in the largest unit of which they are a multiple, as text."""
         if not isinstance(value, int | float):
             return value
-        unit = next((name for name, size in UNITS_S.items() if value % size == 0), "s")
+        unit = next((unit for unit, unit_s in UNITS_S.items() if value % unit_s == 0), "s")
         return f"{tidy(value / UNITS_S[unit])} {unit}"
 
 
@@ -155,8 +155,9 @@ def _scenario_schema() -> JsonSchema:
 
 def _inner_schema(schema: JsonSchema) -> JsonSchema:
     """Return the schema inside a reference, an optional value or a mapping by name."""
-    if "$ref" in schema:
-        return _inner_schema(_scenario_schema()["$defs"][schema["$ref"].rpartition("/")[2]])
+    if "$ref" in schema:  # "#/$defs/NAME"
+        _, _, name = schema["$ref"].rpartition("/")
+        return _inner_schema(_scenario_schema()["$defs"][name])
     if "anyOf" in schema:
         return schema | _inner_schema(schema["anyOf"][0])
     if "patternProperties" in schema:
@@ -177,12 +178,11 @@ class Scalar:
 
     def field(self) -> forms.Field:
         """Return a new form field for the value."""
-        made: Any = schema_field(self.path, self.label, per=self.per or 1, empty=self.empty)
-        field: forms.Field = made
-        if self.is_duration:
-            limits = {"min_value": made.min_value, "max_value": made.max_value}
-            field = DurationField(label=self.label, required=field.required, **limits)
-        return field
+        field: Any = schema_field(self.path, self.label, per=self.per or 1, empty=self.empty)
+        if not self.is_duration:
+            return cast(forms.Field, field)
+        limits = {"min_value": field.min_value, "max_value": field.max_value}
+        return DurationField(label=self.label, required=field.required, **limits)
 
 
 MINUTE, PERCENT = 60, 0.01

@@ -39,8 +39,9 @@ class HolidaysField(forms.Field):
 
 
 def _check_item(text: str) -> str:
-    """Return one item with country codes in capitals; raise ValidationError if it is not known."""
-    text = text if any(sign.isdigit() for sign in text) else text.upper()
+    """Return a date as it is, or a country code in capitals; raise ValidationError for others."""
+    is_date = any(sign.isdigit() for sign in text)
+    text = text if is_date else text.upper()
     try:
         return _ONE.validate_python(text)
     except ValidationError:
@@ -57,7 +58,9 @@ def holidays_as_text(value: Any) -> list[str] | None:
 
 def countries() -> list[tuple[str, str]]:
     """Return the country codes with their names, sorted by name."""
-    return [
-        (codes[1], name.replace("_", " ").title().replace(" And ", " and ").replace(" Of ", " of "))
-        for name, codes in sorted(COUNTRIES.items())
-    ]
+    choices = []
+    # The registry has (name of the class, code of two letters, ...) by name of the country.
+    for name, (_, code, *_) in sorted(COUNTRIES.items()):
+        title = name.replace("_", " ").title()
+        choices.append((code, title.replace(" And ", " and ").replace(" Of ", " of ")))
+    return choices

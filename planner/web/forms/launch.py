@@ -73,7 +73,7 @@ class LaunchForm(DressedForm):
     day = forms.ChoiceField(
         label="Shape of a weekday",
         choices=lambda: [
-            *((one.name, f"{one.name}: {one.words}") for one in shapes().values()),
+            *((shape.name, f"{shape.name}: {shape.words}") for shape in shapes().values()),
             (OWN, "24 hourly rates of your own, below"),
         ],
         initial="office",
@@ -116,9 +116,9 @@ class LaunchForm(DressedForm):
                     "own_day", "Give 24 numbers of at least 0, from 00:00 to 23:00, not all 0."
                 )
             values["own_day"] = rates
-        if (gpu := values.get("gpu")) and "gpu" not in self.errors:
+        if values.get("gpu") and "gpu" not in self.errors:
             try:
-                values["gpu"] = catalogue.gpu_name(gpu)
+                values["gpu"] = catalogue.gpu_name(values["gpu"])
             except CatalogueError as problem:
                 self.add_error("gpu", str(problem))
         return values

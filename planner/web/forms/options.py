@@ -43,6 +43,7 @@ class OptionsForm(forms.Form):
     def __init__(
         self, declared: type[RunOptions], *, without: tuple[str, ...] = (), **more: Any
     ) -> None:
+        """Add a field for each option in ``declared``, except those of ``without``."""
         super().__init__(**more)
         for name, option in options_in(declared).items():
             if name not in without:
@@ -72,11 +73,9 @@ def option_field(option: Option, blank: str = "") -> forms.Field:
         attributes["placeholder"] = f"default: {default}"
     if option.type == "string":
         return forms.CharField(widget=forms.TextInput(attrs=attributes), **common)
-    number: Any = forms.IntegerField if option.type == "integer" else forms.FloatField
-    field: forms.Field = number(
-        widget=_Number(attrs=attributes), min_value=option.least, max_value=option.most, **common
-    )
-    return field
+    common |= {"min_value": option.least, "max_value": option.most}
+    number_field = forms.IntegerField if option.type == "integer" else forms.FloatField
+    return number_field(widget=_Number(attrs=attributes), **common)
 
 
 def options_posted(declared: type[RunOptions], posted: QueryDict, **more: str) -> dict[str, Any]:
@@ -86,11 +85,11 @@ def options_posted(declared: type[RunOptions], posted: QueryDict, **more: str) -
     of the form.
     """
     known = options_in(declared)
-    values: dict[str, Any] = {
-        name: posted.getlist(name) if option.many else str(posted[name]).strip()
-        for name, option in known.items()
-        if str(posted.get(name, "")).strip()
-    }
+    values: dict[str, Any] = {}
+    for name, option in known.items():
+        text = str(posted.get(name, "")).strip()
+        if text:
+            values[name] = posted.getlist(name) if option.many else text
     try:
         return options_of(declared, values | more).explicit_values()
     except OptionsRefused as refused:

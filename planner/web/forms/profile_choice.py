@@ -55,7 +55,8 @@ class ProfileChoice:
 
     def row(self) -> dict[str, Any]:
         """Return the choice as a row of the document."""
-        return {key: value for key in _KEYS if (value := getattr(self, key))}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {key: value for key, value in values.items() if value}
 
     def encode(self) -> str:
         """Return the choice as the value of an option in a select."""
@@ -67,9 +68,9 @@ class ProfileChoice:
         parts: dict[str, Any] = dict(parse_qsl(text, strict_parsing=True))
         for key in ("tp", "version"):
             if key in parts:
-                if (number := id_of(parts[key])) is None:
+                parts[key] = id_of(parts[key])
+                if parts[key] is None:
                     raise ValueError(f"{key} is not a number")
-                parts[key] = number
         try:
             choice = cls(**parts)
         except TypeError as error:  # a field is missing or unknown
@@ -92,9 +93,6 @@ class ProfileChoice:
         engine = proper_name(self.engine)
         stated = [part for part in (self.kind, self.precision, engine) if part]
         return f"{text} ({', '.join(stated)})" if stated else text
-
-
-_KEYS = tuple(field.name for field in fields(ProfileChoice))
 
 
 def _unless_default(value: Any, known: Collection[str], default: str) -> str:

@@ -120,14 +120,16 @@ class StudyForm(forms.Form):
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Add a field for each value in SCALARS; the baseline also offers that of the document."""
         super().__init__(*args, **kwargs)
         for name, scalar in SCALARS.items():
             self.fields.setdefault(name, scalar.field())
         self.fields["name"].required = True
+        # The document may name a baseline by the label of one of its policies.
         baseline = self.initial.get("baseline")
         field = cast(forms.ChoiceField, self.fields["baseline"])
         choices = list(cast(list[tuple[str, str]], field.choices))
-        if baseline and baseline not in dict(choices):  # the label of a row of policies
+        if baseline and baseline not in dict(choices):
             field.choices = [*choices, (baseline, baseline)]
 
     def suggested_policies(self) -> list[tuple[Any, str]]:
@@ -138,17 +140,19 @@ class StudyForm(forms.Form):
     def research(self) -> list[tuple[str, list[tuple[Any, str]]]]:
         """Return the check boxes of all other policies, with lines about them, under titles."""
         boxes = self._boxes()
-        groups = (
-            (title, [(boxes[name], line) for name, _, line in rows if name not in OFFERED])
-            for title, rows in policy_groups()
-        )
-        return [(title, rows) for title, rows in groups if rows]
+        groups = []
+        for title, policies in policy_groups():
+            rows = [(boxes[name], line) for name, _, line in policies if name not in OFFERED]
+            if rows:
+                groups.append((title, rows))
+        return groups
 
     def research_chosen(self) -> int:
         """Return the number of selected policies among the others."""
         return sum(box.data["selected"] for _, rows in self.research() for box, _ in rows)
 
     def _boxes(self) -> dict[str, BoundWidget]:
+        """Return the check box of each policy by its name."""
         return {str(box.data["value"]): box for box in self["policies"]}
 
     @property

@@ -48,35 +48,28 @@ class FormRenderer(DjangoTemplates):
 
 def _select(widget: Attributes) -> SafeString:
     """Return the HTML of a select, from what Django gives its template as ``widget``."""
-    groups = [
-        format_html('<optgroup label="{}">{}</optgroup>', group, _choices(options))
-        if group
-        else _choices(options)
-        for group, options, _ in widget["optgroups"]
-    ]
+    groups = []
+    for group, options, _ in widget["optgroups"]:
+        options_html = ""
+        for option in options:
+            attributes = _attributes({"value": option["value"]} | option["attrs"])
+            options_html += f"<option{attributes}>{_escape_text(option['label'])}</option>"
+        if group:
+            options_html = f'<optgroup label="{_escape_text(group)}">{options_html}</optgroup>'
+        groups.append(options_html)
     attributes = _attributes({"name": widget["name"]} | widget["attrs"])
     return format_html("<select{}>{}</select>", attributes, SafeString("".join(groups)))
 
 
-def _choices(options: Iterable[Attributes]) -> SafeString:
-    return SafeString(
-        "".join(
-            f"<option{_attributes({'value': option['value']} | option['attrs'])}>"
-            f"{_escape_text(option['label'])}</option>"
-            for option in options
-        )
-    )
-
-
 def _attributes(values: Attributes) -> SafeString:
     """Return HTML attributes: only the name if a value is True, nothing if it is False or None."""
-    return SafeString(
-        "".join(
-            f" {name}" if value is True else f' {name}="{_escape_text(value)}"'
-            for name, value in values.items()
-            if value is not None and value is not False
-        )
-    )
+    parts = []
+    for name, value in values.items():
+        if value is True:
+            parts.append(f" {name}")
+        elif value is not None and value is not False:
+            parts.append(f' {name}="{_escape_text(value)}"')
+    return SafeString("".join(parts))
 
 
 def _escape_text(value: Any) -> str:
@@ -131,6 +124,7 @@ class ZoneForm(DressedForm):
     """A form for the time zone of a person (empty: the workspace's) or of a workspace."""
 
     def __init__(self, zone: str, inherited: str = "") -> None:
+        """Select ``zone``; ``inherited`` is the workspace's zone, of a person's form only."""
         super().__init__(initial={"zone": zone})
         own = [("", f"As the workspace ({inherited})")] if inherited else []
         self.fields["zone"] = forms.ChoiceField(

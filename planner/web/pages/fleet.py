@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import cast
 from zoneinfo import ZoneInfo
 
@@ -76,104 +77,106 @@ def fleet_context(now: datetime, user: User) -> TemplateContext:
 
     Proposals to review are those that ``user`` could approve and that change the active plan.
     """
-    waiting = undecided_proposals().select_related("base")
+    undecided = undecided_proposals().select_related("base")
     to_review = [
         proposal
-        for proposal in waiting.filter(state=Proposal.State.OPEN)
+        for proposal in undecided.filter(state=Proposal.State.OPEN)
         if not proposal.repeats_active_plan and not why_not_approvable(proposal, user)
     ]
-    plans, alerts = list(active_plans()[:ITEMS]), list(_alerts())[:ITEMS]
-    own = [
+    own_proposals = [
         proposal
-        for proposal in waiting.filter(state=Proposal.State.OPEN, author=user)
+        for proposal in undecided.filter(state=Proposal.State.OPEN, author=user)
         if not proposal.repeats_active_plan and proposal not in to_review
     ]
+    plans, alerts = list(active_plans()[:ITEMS]), list(_alerts())[:ITEMS]
     is_live = Source.objects.exists()
-    shown = [fleet_plan(plan, now, charts=i < MOST) for i, plan in enumerate(plans)]
+    next_steps = chain(  # in order of urgency; only the first one is computed and shown
+        _review_steps(to_review),
+        (NextStep(alert.text, "Open", alert.page, alert.key) for alert in alerts),
+        _outdated_steps(own_proposals),
+        _plan_steps(plans, now, is_live=is_live) if user.may_plan else (),
+        () if plans else _waiting_steps(own_proposals),
+    )
+    fleet_plans = [fleet_plan(plan, now, charts=i < MOST) for i, plan in enumerate(plans)]
     return {
-        "plans": shown,
+        "plans": fleet_plans,
         "alerts": alerts,
-        "waiting": list(waiting[:ITEMS]),
+        "waiting": list(undecided[:ITEMS]),
         "to_review": to_review,
         "is_live": is_live,
-        "is_checked": is_live and not any(map(is_in_doubt, shown)),
-        "next_step": _review_step(to_review)
-        or next((NextStep(each.text, "Open", each.page, each.key) for each in alerts), None)
-        or _outdated_step(own)
-        or (_plan_step(plans, now, is_live=is_live) if user.may_plan else None)
-        or (None if plans else _waiting_step(own)),
+        "is_checked": is_live and not any(map(is_in_doubt, fleet_plans)),
+        "next_step": next(next_steps, None),
     }
 
 
-def _review_step(to_review: Sequence[Proposal]) -> NextStep | None:
-    """Return the next step that leads to the proposals that the user can approve, or None."""
-    if not to_review:
-        return None
-    first = to_review[0]
+def _review_steps(to_review: Sequence[Proposal]) -> Iterator[NextStep]:
+    """Yield the step that leads to the proposals that the user can approve; nothing without any."""
     if len(to_review) > 1:
-        return NextStep(f"{len(to_review)} proposals need your decision.", "Review", "proposals")
-    cost = (
-        ""
-        if first.usd_30d is None
-        else f" With it, the fleet costs {figure(first.usd_30d, '$')} in 30 days."
-    )
-    return NextStep(
-        f"“{first.title}” needs your decision.{cost}", "Open proposal", "proposal", first.pk
-    )
+        yield NextStep(f"{len(to_review)} proposals need your decision.", "Review", "proposals")
+    elif to_review:
+        (proposal,) = to_review
+        reason = f"“{proposal.title}” needs your decision."
+        if proposal.usd_30d is not None:
+            reason += f" With it, the fleet costs {figure(proposal.usd_30d, '$')} in 30 days."
+        yield NextStep(reason, "Open proposal", "proposal", proposal.pk)
 
 
-def _waiting_step(own: Sequence[Proposal]) -> NextStep | None:
-    """Return the next step for the newest of the user's ``own`` proposals, or None without any."""
-    if not own:
-        return None
-    reason = f"Your proposal “{own[0].title}” {waiting_for(own[0])}."
-    label = "Ask for approval" if people_to_ask(own[0]) else "Open proposal"
-    return NextStep(reason, label, "proposal", own[0].pk)
+def _waiting_steps(own_proposals: Iterable[Proposal]) -> Iterator[NextStep]:
+    """Yield the next step for each of the user's open proposals."""
+    for proposal in own_proposals:
+        reason = f"Your proposal “{proposal.title}” {waiting_for(proposal)}."
+        label = "Ask for approval" if people_to_ask(proposal) else "Open proposal"
+        yield NextStep(reason, label, "proposal", proposal.pk)
 
 
-def _outdated_step(own: Iterable[Proposal]) -> NextStep | None:
-    """Return the next step for the newest ``own`` proposal whose active plan changed, or None."""
-    for proposal in own:
+def _outdated_steps(own_proposals: Iterable[Proposal]) -> Iterator[NextStep]:
+    """Yield the next step for each of the user's proposals whose active plan changed."""
+    for proposal in own_proposals:
         if why_outdated(proposal):
             reason = f"Your proposal “{proposal.title}” is out of date: the active plan changed."
-            return NextStep(reason, "Amend it", "proposal", proposal.pk)
-    return None
+            yield NextStep(reason, "Amend it", "proposal", proposal.pk)
 
 
-def _plan_step(plans: Sequence[ActivePlan], now: datetime, *, is_live: bool) -> NextStep | None:
-    """Return the step that keeps the active plans current, or None.
+def _plan_steps(plans: Sequence[ActivePlan], now: datetime, *, is_live: bool) -> Iterator[NextStep]:
+    """Yield the steps that keep the active plans current.
 
     A plan that has ended needs a new run. A plan without a live source cannot be checked.
     """
     for plan in plans:
         if plan.repeat == "once" and plan.ends <= now:
             reason = f"The plan of {plan.scenario} ended on {_day(plan.ends)}."
-            scenario = plan.run and plan.run.scenario_id
-            if scenario:
-                return NextStep(reason, "Plan the next period", "scenario", scenario)
-            return NextStep(reason, "Open plan", "plan-in-force", plan.pk)
+            if plan.run and plan.run.scenario_id:
+                yield NextStep(reason, "Plan the next period", "scenario", plan.run.scenario_id)
+            else:
+                yield NextStep(reason, "Open plan", "plan-in-force", plan.pk)
     if plans and not is_live:
         reason = "Live traffic is not measured yet, so nothing confirms this plan."
-        return NextStep(reason, "Connect a live source", "sources")
-    return None
+        yield NextStep(reason, "Connect a live source", "sources")
 
 
 def fleet_plan(plan: ActivePlan, now: datetime, *, charts: int) -> FleetPlan:
     """Return an active plan with its figures, its last outcome and up to ``charts`` charts."""
     report = policy_report(plan.run, plan.policy) if plan.run else None
-    moment = None if plan.until else _in_window(plan, now)
-    today = plan.repeat != "once" and moment is not None
+    is_active = plan.until is None
+    moment = _in_window(plan, now) if is_active else None
+    about = f"simulated for {_date(plan)}"
+    if plan.repeat != "once" and moment is not None:
+        about = f"today's schedule, demand of {_date(plan)}"
     outcome = plan.outcomes.filter(state=Outcome.State.DONE).first()
-    known = with_data_age(report, plan.run, now).trust if report and plan.run else ()
+    trust = [_actual_fact(outcome)]
+    if report and plan.run:
+        trust += with_data_age(report, plan.run, now).trust
     return FleetPlan(
         plan=plan,
-        facts=_facts(plan, report, now),
+        facts=(
+            *(_present(plan, now) if is_active else ()),
+            *_saved_fact(plan, now),
+            *(_key_facts(report) if report else ()),
+        ),
         charts=_charts(plan, report, moment, now, charts) if report else (),
-        about=f"today's schedule, demand of {_date(plan)}"
-        if today
-        else f"simulated for {_date(plan)}",
-        services=[] if plan.until else services_now(plan, now),
-        trust=(_actual_fact(outcome), *known),
+        about=about,
+        services=services_now(plan, now) if is_active else [],
+        trust=tuple(trust),
         outcome=outcome,
     )
 
@@ -195,24 +198,26 @@ def _actual_fact(outcome: Outcome | None) -> Fact:
 
 
 def with_data_age(report: Report, run: Run, now: datetime) -> Report:
-    """Return ``report`` with the age of the run's traffic among the facts of its trust, if known.
+    """Return ``report`` with the age of the run's traffic as the second fact of its trust.
 
-    The end of the traffic is added to the sources. A report without such facts stays as it is.
+    The end of the traffic is added to the section "sources". The report stays as it is if it has no
+    facts of trust, or if the age is not known.
     """
     age = data_age(run, stored_result(run), now)
     if not report.trust or age is None:
         return report
-    old = age > SEASON
-    meaning = Meaning.RISK if old else Meaning.MET
-    fact = Fact("Trace", f"{days_old(age):,} days old", meaning=meaning, link="sources")
-    limit = f", more than {SEASON.days} days ago. Demand may have changed" if old else ""
-    end = Note(f"The trace ends on {when(now - age)}{limit}.")
-    sections = tuple(
-        replace(section, blocks=(end, *section.blocks)) if section.anchor == fact.link else section
-        for section in report.sections
-    )
+    is_old = age > SEASON
+    meaning = Meaning.RISK if is_old else Meaning.MET
+    age_fact = Fact("Trace", f"{days_old(age):,} days old", meaning=meaning, link="sources")
+    warning = f", more than {SEASON.days} days ago. Demand may have changed" if is_old else ""
+    end_note = Note(f"The trace ends on {when(now - age)}{warning}.")
+    sections = []
+    for section in report.sections:
+        if section.anchor == age_fact.link:
+            section = replace(section, blocks=(end_note, *section.blocks))
+        sections.append(section)
     tested, *others = report.trust
-    return replace(report, trust=(tested, fact, *others), sections=sections)
+    return replace(report, trust=(tested, age_fact, *others), sections=tuple(sections))
 
 
 def outcome_words(outcome: Outcome) -> str:
@@ -222,8 +227,8 @@ def outcome_words(outcome: Outcome) -> str:
     """
     if outcome.state != Outcome.State.DONE:
         return outcome.get_state_display().lower()
-    short = float(outcome.figures.get("short_hours") or 0.0)
-    return f"short for {figure(short)} h" if short else "held"
+    short_hours = float(outcome.figures.get("short_hours") or 0.0)
+    return f"short for {figure(short_hours)} h" if short_hours else "held"
 
 
 def replicas_now(plan: ActivePlan, now: datetime) -> int | None:
@@ -231,13 +236,6 @@ def replicas_now(plan: ActivePlan, now: datetime) -> int | None:
     counts = [pool.replicas for pool in desired_by_pool(plan, now)]
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
-
-
-def _facts(plan: ActivePlan, report: Report | None, now: datetime) -> tuple[Fact, ...]:
-    """Return the figures of a plan; those of a simulation come from its ``report``."""
-    present = () if plan.until else _present(plan, now)
-    simulated = _key_facts(report) if report else ()
-    return (*present, *_saved_fact(plan, now), *simulated)
 
 
 def _date(plan: ActivePlan) -> str:
@@ -265,14 +263,13 @@ def _saved_fact(plan: ActivePlan, now: datetime) -> Iterator[Fact]:
     """Yield the dollars that a plan saved while it was active; nothing if that is unknown."""
     if plan.run is None:
         return
-    result = stored_result(plan.run)
-    cost, before = (
-        result.policies.get(name, StoredPolicy()).cost_usd
-        for name in (plan.policy, result.baseline)
-    )
-    if cost is None or before is None:
+    policies = stored_result(plan.run).policies
+    baseline = stored_result(plan.run).baseline
+    plan_usd = policies.get(plan.policy, StoredPolicy()).cost_usd
+    baseline_usd = policies.get(baseline, StoredPolicy()).cost_usd
+    if plan_usd is None or baseline_usd is None:
         return
-    saved = _saved_usd(plan, min(now, plan.until or now), cost, before)
+    saved = _saved_usd(plan, min(now, plan.until or now), plan_usd, baseline_usd)
     if saved is None:
         return
     if plan.until:
@@ -282,30 +279,33 @@ def _saved_fact(plan: ActivePlan, now: datetime) -> Iterator[Fact]:
     yield Fact("Savings by schedule", saved, "$", note=note)
 
 
-def _saved_usd(plan: ActivePlan, now: datetime, cost: float, before: float) -> float | None:
+def _saved_usd(
+    plan: ActivePlan, now: datetime, plan_usd: float, baseline_usd: float
+) -> float | None:
     """Return the dollars that the schedule of a plan saved up to ``now``; None without a schedule.
 
-    ``cost`` and ``before`` are those of the planned window with and without the plan. The cost
-    follows the scheduled GPU-hours, at their mean price in the window.
+    ``plan_usd`` and ``baseline_usd`` are the costs of the planned window with and without the plan.
+    The cost so far follows the scheduled GPU-hours, at their mean price in the window.
     """
     begins, ends = plan.since, now
     if plan.repeat == "once":
         begins, ends = max(begins, plan.begins), min(ends, plan.ends)
-    planned = gpu_hours_planned(plan, plan.begins, plan.ends)
-    if not planned:
+    window_gpu_hours = gpu_hours_planned(plan, plan.begins, plan.ends)
+    if not window_gpu_hours:
         return None
     # Whole minutes, as the schedule is counted: both costs must cover the same time.
     minutes = max(ends - begins, timedelta(0)) // MINUTE
     ends = begins + minutes * MINUTE
-    elapsed = (ends - begins) / (plan.ends - plan.begins)
-    return before * elapsed - cost * gpu_hours_requested(plan, begins, ends) / planned
+    windows_elapsed = (ends - begins) / (plan.ends - plan.begins)
+    gpu_hours = gpu_hours_requested(plan, begins, ends)
+    return baseline_usd * windows_elapsed - plan_usd * gpu_hours / window_gpu_hours
 
 
 def _key_facts(report: Report) -> Iterator[Fact]:
     """Yield cost and SLO attainment of the active plan."""
     for fact in report.facts:
         if fact.label.startswith(COSTS):
-            yield replace(fact, note="") if fact.change else fact
+            yield replace(fact, note="") if fact.change else fact  # a change needs no note
         elif fact.label.startswith("SLO attainment"):
             yield replace(fact, meaning=Meaning.NEUTRAL)  # green would look measured
 
@@ -321,30 +321,23 @@ def _charts(
     shift = now - moment if moment and report.clock == "utc" else timedelta(0)
     charts: list[Chart] = []
     for chart in report.charts[:most]:
-        lines = [
-            replace(
-                line,
-                label=_dated_label(line, _date(plan)),
-                x=tuple(x + shift if isinstance(x, datetime) else x for x in line.x),
-            )
-            for line in chart.series
-        ]
-        if moment is not None and not charts:
+        lines = []
+        for line in chart.series:
+            label = line.label
+            if line.role is Role.RECOMMENDED:
+                label = "Capacity, active plan, simulated"
+            elif line.role is Role.DEMAND:
+                label = f"{line.label} of {_date(plan)}"
+            x = tuple(x + shift if isinstance(x, datetime) else x for x in line.x)
+            lines.append(replace(line, label=label, x=x))
+        is_first = not charts
+        if is_first and moment is not None:
             top = chart.y.top or max((y or 0.0 for line in lines for y in line.y), default=0.0)
             present = moment + shift
             lines.append(Series("Now", (present, present), (0.0, top), Role.LIMIT))
         charts.append(replace(chart, series=tuple(lines)))
-    shown = replace(report, charts=tuple(charts))
-    return display_charts(shown, live=True, prefix=f"plan-{plan.pk}")
-
-
-def _dated_label(line: Series, date: str) -> str:
-    """Return the label of a simulated line that says that its demand is of ``date``."""
-    if line.role is Role.RECOMMENDED:
-        return "Capacity, active plan, simulated"
-    if line.role is Role.DEMAND:
-        return f"{line.label} of {date}"
-    return line.label
+    dated_report = replace(report, charts=tuple(charts))
+    return display_charts(dated_report, live=True, prefix=f"plan-{plan.pk}")
 
 
 def _in_window(plan: ActivePlan, now: datetime) -> datetime | None:
@@ -370,11 +363,11 @@ def _alerts() -> Iterator[Alert]:
     for source in Source.objects.filter(state=Source.State.PROBLEM)[:ITEMS]:
         yield Alert(f"Live source {source.name} cannot be read", "source", source.name)
     failed = (Firing.State.FAILED, Firing.State.MISSED)
-    seen = set()
+    seen = set()  # only the last firing of a schedule counts
     for firing in Firing.objects.select_related("schedule").order_by("-due_at")[:ITEMS]:
         if firing.schedule_id not in seen and firing.state in failed:
-            what = firing.get_state_display().lower()
-            yield Alert(f"Schedule {firing.schedule.name}: {what}", "schedule", firing.schedule_id)
+            state = firing.get_state_display().lower()
+            yield Alert(f"Schedule {firing.schedule.name}: {state}", "schedule", firing.schedule_id)
         seen.add(firing.schedule_id)
     for outcome in Outcome.objects.filter(state=Outcome.State.DONE).select_related("plan")[:ITEMS]:
         drifts = [*(outcome.figures.get("lengths") or []), *(outcome.figures.get("speed") or [])]

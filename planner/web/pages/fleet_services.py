@@ -28,17 +28,20 @@ class Service:
 
 def services_now(plan: ActivePlan, now: datetime) -> list[Service]:
     """Return the services of an active plan, with the replicas that it schedules at ``now``."""
-    services = []
-    for (name, gpus), pools in _by_service(
+    pools_by_service = _by_service(
         (pool.model, pool.role, pool.arrangement or f"{pool.gpus or 1} x {pool.gpu}", pool)
         for pool in pools_of(plan)
-    ).items():
-        known: dict[str, int] = {}  # replicas by region, which may have pools of several markets
+    )
+    services = []
+    for (name, gpus), pools in pools_by_service.items():
+        by_region: dict[str, int] = {}  # replicas; a region may have pools of several markets
         for pool in pools:
-            if (count := replicas_at_time(plan, pool, now)) is not None:
-                known[pool.region] = known.get(pool.region, 0) + count
-        replicas = f"{sum(known.values()):,}" if known else NOTHING
-        services.append(Service(name, gpus, replicas, _words(known), _change(plan, pools, now)))
+            replicas = replicas_at_time(plan, pool, now)
+            if replicas is not None:
+                by_region[pool.region] = by_region.get(pool.region, 0) + replicas
+        total = f"{sum(by_region.values()):,}" if by_region else NOTHING
+        change = _change(plan, pools, now)
+        services.append(Service(name, gpus, total, _words(by_region), change))
     return services
 
 
@@ -47,27 +50,30 @@ def services_planned(schedule: Schedule | None) -> list[Service]:
     if schedule is None or not schedule.rows:
         return []
 
-    def span(columns: Sequence[int]) -> str:
+    def span(pools: Sequence[int]) -> str:
         """Return the fewest and the most replicas of some pools together, as text."""
-        totals = [sum(row.replicas[i] for i in columns) for row in schedule.rows]
+        totals = [sum(row.replicas[i] for i in pools) for row in schedule.rows]
         return span_text((min(totals), max(totals)))
 
-    services = []
-    for (name, gpus), columns in _by_service(
+    # Pools are numbered by their position in the schedule.
+    pools_by_service = _by_service(
         (pool.model, pool.role, pool.arrangement, i) for i, pool in enumerate(schedule.pools)
-    ).items():
+    )
+    services = []
+    for (name, gpus), pools in pools_by_service.items():
         by_region: dict[str, list[int]] = {}
-        for i in columns:
+        for i in pools:
             by_region.setdefault(schedule.pools[i].region, []).append(i)
-        regions = {region: span(pools) for region, pools in by_region.items()}
-        services.append(Service(name, gpus, span(columns), _words(regions)))
+        spans = {region: span(pools_there) for region, pools_there in by_region.items()}
+        services.append(Service(name, gpus, span(pools), _words(spans)))
     return services
 
 
 def _by_service(pools: Iterable[tuple[str, str, str, P]]) -> Mapping[tuple[str, str], list[P]]:
-    """Group pools, each given as (model, role, arrangement, pool), by service and GPUs.
+    """Return pools by (name of their service, GPUs of a replica).
 
-    The name of a service has the role only if the pool does one phase.
+    ``pools`` are (model, role, arrangement, pool). A service is a model, with its role if the pool
+    does only prefill or only decode.
     """
     groups: dict[tuple[str, str], list[P]] = {}
     for model, role, arrangement, pool in pools:

@@ -76,12 +76,11 @@ class MissedPeaks:
 def missed_peaks(table: pl.DataFrame, period_s: float) -> MissedPeaks:
     """Return how many periods had a bin above the plan, and the worst ``MOST_MISSED`` of them."""
     planned = "planned" if "planned" in table.columns else "p90"
-    keys = ["model", "region", "tier"]
     first = table["time"].min()
     period = ((pl.col("time") - first).dt.total_seconds() // period_s).cast(pl.Int64)
     peaks = (
         table.with_columns(period=period)
-        .group_by(*keys, "period")
+        .group_by("model", "region", "tier", "period")
         .agg(pl.col("time").min(), pl.col("actual").max(), pl.col(planned).max().alias("planned"))
         .with_columns(over=pl.col("actual") / pl.col("planned") - 1)
     )
@@ -96,15 +95,15 @@ def moment_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     ``params`` has the ``series`` and the index of the ``moment``.
     """
     moments = run_table(run, "moments")
-    keys = [name for name in KEYS if name in moments.columns]  # older runs have no unit
+    key_columns = [name for name in KEYS if name in moments.columns]  # older runs have no unit
     key_of_series = {
-        " / ".join(row).replace("_", " "): row
-        for row in moments.select(keys).unique(maintain_order=True).rows()
+        " / ".join(key).replace("_", " "): key
+        for key in moments.select(key_columns).unique(maintain_order=True).rows()
     }
     series = params.get("series", "")
     if series not in key_of_series:
         series = next(iter(key_of_series))
-    key = zip(keys, key_of_series[series], strict=True)
+    key = zip(key_columns, key_of_series[series], strict=True)
     of_series = [pl.col(name) == value for name, value in key]
     moments = moments.filter(*of_series)
     origins = moments["origin"].unique().sort()  # times at which forecasts were made
@@ -114,7 +113,11 @@ def moment_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     origin = origins[index]
     forecast = moments.filter(pl.col("origin") == origin).sort("time")
     history = run_table(run, "history").filter(*of_series).sort("time")
-    clock = _clock_of(run)
+    window, trace = stored_result(run).window, run.trace
+    clock = window.clock if window else ""
+    if not clock and trace is not None:
+        clock = trace.report.get("clock")
+    clock = clock or "utc"
     return {
         "run": run,
         "moment": index,
@@ -126,15 +129,6 @@ def moment_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
         "moment_error": _wape(forecast, history),
         "moment_figure": moment_figure(forecast, history, origin, clock),
     }
-
-
-def _clock_of(run: Run) -> str:
-    """Return the clock of a run's window, else that of its trace, else UTC."""
-    window = stored_result(run).window
-    if window is not None and window.clock:
-        return window.clock
-    trace_clock = run.trace.report.get("clock") if run.trace is not None else None
-    return trace_clock or "utc"
 
 
 def _wape(forecast: pl.DataFrame, history: pl.DataFrame) -> float | None:
@@ -150,8 +144,8 @@ def _wape(forecast: pl.DataFrame, history: pl.DataFrame) -> float | None:
 
 def moment_figure(forecast: pl.DataFrame, history: pl.DataFrame, origin: Any, clock: str) -> Figure:
     """Draw the known demand, the forecast at ``origin`` and the actual demand after it."""
-    named = forecast["unit"][0] if "unit" in forecast.columns else "input_tokens"
-    unit = f"{named.replace('_', ' ')}/s"
+    amount = forecast["unit"][0] if "unit" in forecast.columns else "input_tokens"
+    unit = f"{amount.replace('_', ' ')}/s"
     end = forecast["time"].max()
     known = history.filter((pl.col("time") >= origin - BEFORE) & (pl.col("time") < origin))
     actual = history.filter((pl.col("time") >= origin) & (pl.col("time") <= end))

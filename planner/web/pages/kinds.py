@@ -105,16 +105,18 @@ def _plan_context(run: Run, params: QueryDict) -> TemplateContext:
     context = report_context(run, params)
     context |= groups_context(run, {}) | forecast_context(run, params)
     context |= why_context(run) | {"next": next_interval(run)}
-    opened = _open_sections(context["sections"])
-    folded = [each for each in context["sections"] if each not in opened]
-    return context | {"sections": opened, "folds": tuple(_folds(folded, context))}
-
-
-def _open_sections(sections: Sequence[ShownSection]) -> list[ShownSection]:
-    """Return the sections that a page shows at once. The policies precede the assumptions."""
-    shown = [each for each in sections if each.section.group is None]
-    shown += [each for each in sections if each.section.sheet == "Policies"]
-    return sorted(shown, key=lambda each: each.section.sheet == "Assumptions")
+    at_once, policies, assumptions, folded = [], [], [], []
+    for shown in context["sections"]:
+        if shown.section.sheet == "Policies":
+            policies.append(shown)
+        elif shown.section.group is not None:
+            folded.append(shown)
+        elif shown.section.sheet == "Assumptions":
+            assumptions.append(shown)
+        else:
+            at_once.append(shown)
+    sections = [*at_once, *policies, *assumptions]
+    return context | {"sections": sections, "folds": tuple(_folds(folded, context))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +159,10 @@ def _folds(sections: Sequence[ShownSection], context: TemplateContext) -> Iterat
         "has_plan": context["result"].get("plan"), "has_replicas": "replicas" in context["tables"],
     }  # fmt: skip
     for fold in FOLDS:
-        shown = tuple(each for each in sections if each.section.group in fold.groups)
-        parts = tuple(part for part in fold.parts if any(known.get(key) for key in part.needs))
-        if shown or parts:
-            yield replace(fold, sections=shown, parts=parts)
+        of_groups = tuple(shown for shown in sections if shown.section.group in fold.groups)
+        parts = tuple(part for part in fold.parts if any(map(known.get, part.needs)))
+        if of_groups or parts:
+            yield replace(fold, sections=of_groups, parts=parts)
 
 
 PLANNED = Page(  # for kinds that forecast, plan and simulate
@@ -189,20 +191,26 @@ def report_with(
 
 
 def outlook_context(run: Run, params: QueryDict) -> TemplateContext:
-    """Return the report of an outlook next to the newest plan, and the month to simulate."""
+    """Return the context of an outlook's page: its report, and the month to simulate.
+
+    The second fact is the cost per day of the scenario's newest comparison, if it is known.
+    """
     context = report_context(run, params)
     context |= {"to_replay": month_to_replay(run), "beside": "web/_outlook_simulation.html"}
-    planned = _newest_comparison(run)
-    compared = stored_result(planned) if planned else StoredResult()
-    if planned and compared.recommended and compared.recommended.cost_usd and compared.window:
-        days = (compared.window.end - compared.window.start) / timedelta(days=1)
+    comparison = _newest_comparison(run)
+    if comparison is None:
+        return context
+    result = stored_result(comparison)
+    window, recommended = result.window, result.recommended
+    if window and recommended and recommended.cost_usd:
+        days = (window.end - window.start) / timedelta(days=1)
         report: Report = context["report"]
         first, *others = report.facts
-        yours = Fact(
-            "Simulated cost per day", compared.recommended.cost_usd / days, "$",
-            note=f"your plan, tuned for one day · run {planned.pk}",
+        cost = Fact(
+            "Simulated cost per day", recommended.cost_usd / days, "$",
+            note=f"your plan, tuned for one day · run {comparison.pk}",
         )  # fmt: skip
-        context["report"] = replace(report, facts=(first, yours, *others))
+        context["report"] = replace(report, facts=(first, cost, *others))
     return context
 
 
@@ -212,34 +220,37 @@ def deployments_context(run: Run, _: QueryDict) -> TemplateContext:
     There is a button for each deployment of the run, if its model has several. Pools for prefill
     and decode on the same GPUs are one deployment.
     """
-    groups: dict[ProfileChoice, list[Row]] = {}
-    for row in _profiles(run):
-        groups.setdefault(replace(ProfileChoice.of(row), role=""), []).append(row)
-    count = Counter(choice.model for choice in groups)
-    return {
-        "uses": [
-            (choice.label, json.dumps(rows))
-            for choice, rows in groups.items()
-            if count[choice.model] > 1
-        ]
-    }
+    profiles_by_deployment: dict[ProfileChoice, list[Row]] = {}
+    for profile in _profiles(run):
+        deployment = replace(ProfileChoice.of(profile), role="")
+        profiles_by_deployment.setdefault(deployment, []).append(profile)
+    deployments_of_model = Counter(deployment.model for deployment in profiles_by_deployment)
+    buttons = [
+        (deployment.label, json.dumps(profiles))
+        for deployment, profiles in profiles_by_deployment.items()
+        if deployments_of_model[deployment.model] > 1
+    ]
+    return {"uses": buttons}
 
 
 def _ratio_uses(run: Run) -> list[tuple[str, str]]:
     """Return a button for aggregated or disaggregated serving, if it is better than the scenario's.
 
-    A button is its label and the profiles as JSON. The list is empty if the scenario has the better
-    one.
+    A button is (label, its profiles as JSON). The list is empty if the scenario has the better way
+    of serving, or no profile of the model.
     """
-    result, service = typed_result(run, PdRatioResult), run.options.get("service")
-    rows = [row for row in _profiles(run) if service in (None, row.get("model"))]
-    split, first = any(row.get("role") in ROLES for row in rows), dict(next(iter(rows), {}))
-    first.pop("role", None)
-    if not first or split == beats_aggregated(result.best.figures, result.mixed):
+    result, model = typed_result(run, PdRatioResult), run.options.get("service")
+    profiles = [profile for profile in _profiles(run) if model in (None, profile.get("model"))]
+    if not profiles:
         return []
-    if split:
-        return [("aggregated serving", json.dumps([first]))]
-    return [("prefill and decode pools", json.dumps([first | {"role": role} for role in ROLES]))]
+    is_disaggregated = any(profile.get("role") in ROLES for profile in profiles)
+    should_be_disaggregated = beats_aggregated(result.best.figures, result.mixed)
+    if is_disaggregated == should_be_disaggregated:
+        return []
+    mixed = {key: value for key, value in profiles[0].items() if key != "role"}
+    if is_disaggregated:
+        return [("aggregated serving", json.dumps([mixed]))]
+    return [("prefill and decode pools", json.dumps([mixed | {"role": role} for role in ROLES]))]
 
 
 def _profiles(run: Run) -> list[Row]:
@@ -248,42 +259,46 @@ def _profiles(run: Run) -> list[Row]:
 
 
 def pd_ratio_context(run: Run, params: QueryDict) -> TemplateContext:
-    """Return the report of a P:D ratio run, with the split of the scenario's newest plan added."""
+    """Return the context of a P:D ratio's page: its report, and buttons to use the better way.
+
+    The first fact is the prefill-decode split of the scenario's newest comparison, if it has one.
+    """
     context = report_context(run, params)
     context |= {"uses": _ratio_uses(run), "beside": "web/_use_this.html"}
-    planned = _newest_comparison(run)
-    if planned is None:
+    comparison = _newest_comparison(run)
+    if comparison is None:
         return context
-    compared = stored_result(planned)
-    schedule = schedule_of(tables_of(planned), compared.recommended_policy)
-    service = run.options.get("service", "")
-    split = schedule.peak_split(service) if schedule else (0, 0)
-    if min(split) > 0:
+    result = stored_result(comparison)
+    schedule = schedule_of(tables_of(comparison), result.recommended_policy)
+    model = run.options.get("service", "")
+    prefill, decode = schedule.peak_split(model) if schedule else (0, 0)
+    if prefill > 0 and decode > 0:
         report: Report = context["report"]
-        verdict, meaning = _against_best(split, service, compared)
-        note = f"{verdict}run {planned.pk}"
-        first, *others = report.facts
-        label, name = "Split in the largest region", ratio_name(*split)
-        yours = Fact(label, name, note=note, meaning=meaning)
-        context["report"] = replace(report, facts=(yours, first, *others))
+        verdict, meaning = _against_best((prefill, decode), model, result)
+        plan_split = Fact(
+            "Split in the largest region", ratio_name(prefill, decode),
+            note=f"{verdict}run {comparison.pk}", meaning=meaning,
+        )  # fmt: skip
+        context["report"] = replace(report, facts=(plan_split, *report.facts))
     return context
 
 
 def _newest_comparison(run: Run) -> Run | None:
     """Return the newest comparison of a run's scenario; None without one."""
-    newest = latest_comparisons([run.scenario]).get(run.scenario.pk) if run.scenario else None
+    if run.scenario is None:
+        return None
+    newest = latest_comparisons([run.scenario]).get(run.scenario.pk)
     return run_get(newest.pk) if newest is not None else None
 
 
-def _against_best(
-    split: tuple[int, int], service: str, compared: StoredResult
-) -> tuple[str, Meaning]:
-    """Return how a plan's ``split`` (prefill, decode) compares with the best one, and its meaning.
+def _against_best(split: tuple[int, int], model: str, result: StoredResult) -> tuple[str, Meaning]:
+    """Return (text, meaning): how a plan's ``split`` compares with the best of as many replicas.
 
-    ``compared`` has the best split of each number of replicas; "" if it has none of this number.
+    ``split`` is (prefill replicas, decode replicas). ``result`` has the best splits by number of
+    replicas. The text is "" if it has none of this number.
     """
-    for ratio in compared.pd_ratios:
-        if ratio.model == service and ratio.prefill and ratio.instances == sum(split):
+    for ratio in result.pd_ratios:
+        if ratio.model == model and ratio.prefill and ratio.instances == sum(split):
             if split == (ratio.prefill, ratio.decode):
                 return f"best split for its {ratio.instances} replicas · ", Meaning.MET
             best = ratio_name(ratio.prefill, ratio.decode)
@@ -329,18 +344,19 @@ def why_context(run: Run) -> TemplateContext:
     """Return why the recommended replicas are needed, and what they cost."""
     chains = explanation_chains(run)
     shared = shared_steps(chains)
-    # Steps of all pools are shown once. Sources have a section of their own.
-    own = [
-        (chain, [step for step in chain.steps if step not in shared and step.about != "sources"])
-        for chain in chains
-    ]
-    names = list(dict.fromkeys(step.name for _, steps in own for step in steps))
+    own_steps = []  # of each chain, one per pool
+    for chain in chains:
+        # Steps of all pools are shown once. Sources have a section of their own.
+        steps = [step for step in chain.steps if step not in shared and step.about != "sources"]
+        own_steps.append(steps)
+    names = list(dict.fromkeys(step.name for steps in own_steps for step in steps))
+    table_rows = []  # of each chain, its steps by name, because a chain may lack some of them
+    for chain, steps in zip(chains, own_steps, strict=True):
+        cells = [[step for step in steps if step.name == name] for name in names]
+        table_rows.append((chain, cells))
     return {
         "names": names,
-        "chains": [
-            (chain, [[step for step in steps if step.name == name] for name in names])
-            for chain, steps in own
-        ],
+        "chains": table_rows,
         "shared_steps": shared,
         "money": _explained_cost(stored_result(run)),
     }
@@ -351,10 +367,10 @@ def _explained_cost(result: StoredResult) -> ExplainedCost | None:
     recommended = result.recommended
     if recommended is None or not recommended.cost_usd or not recommended.gpu_hours:
         return None
-    usd, hours = recommended.cost_usd, recommended.gpu_hours
-    row = result.policies.get(recommended.policy)
-    basis = "simulated" if row else "planned"
-    words = f"{figure(hours)} {basis} GPU-hours at a mean of ${usd / hours:,.2f}."
-    if row and row.wasted_gpu_hours is not None:
-        words += f" Of these, cold starts: {figure(row.wasted_gpu_hours)}."
+    usd, gpu_hours = recommended.cost_usd, recommended.gpu_hours
+    simulated = result.policies.get(recommended.policy)
+    basis = "simulated" if simulated else "planned"
+    words = f"{figure(gpu_hours)} {basis} GPU-hours at a mean of ${usd / gpu_hours:,.2f}."
+    if simulated and simulated.wasted_gpu_hours is not None:
+        words += f" Of these, cold starts: {figure(simulated.wasted_gpu_hours)}."
     return ExplainedCost(usd, words)

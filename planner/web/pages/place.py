@@ -131,13 +131,16 @@ def page_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     placed_instances = run_table(run, "instances").filter(
         (pl.col("method") == methods.chosen) & on_nodes
     )
-    instances = _sorted_instances(placed_instances.filter(pl.col("state") == states.chosen))
+    in_state = placed_instances.filter(pl.col("state") == states.chosen)
+    in_order = in_state.sort("service", "unit", "role", "instance")
+    columns = [column.name for column in fields(_Instance)]
+    instances = [_Instance(*row) for row in in_order.select(columns).iter_rows()]
     first_numbers = None
     if states.chosen == "grown":
         first_rows = placed_instances.filter(pl.col("state") == "start")
         first_numbers = set(first_rows["instance"])
-    colour = {row.name: f"place-{i % COLOURS}" for i, row in enumerate(result.services)}
-    shown = by_state[states.chosen]
+    colour = {service.name: f"place-{i % COLOURS}" for i, service in enumerate(result.services)}
+    figures = by_state[states.chosen]
     return {
         "run": run,
         "selects": (methods, states, regions),
@@ -145,7 +148,7 @@ def page_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
         "region": regions.chosen,
         "many_regions": len(regions.choices) > 1,
         "used": sum(instance.gpus for instance in instances),
-        "unplaced": shown.unplaced_units if shown else 0,  # over all regions
+        "unplaced": figures.unplaced_units if figures else 0,  # over all regions
         "services": display_table(services_table(placed.services), "utc", live=True),
         "grouped": nodes.height > MANY,
         "tree": _tree(nodes, instances, colour, first_numbers),
@@ -158,16 +161,9 @@ def _legend(instances: Sequence[_Instance], colour: Mapping[str, str]) -> Templa
     services = {instance.service for instance in instances}
     letters = {instance.letter for instance in instances}
     return {
-        "legend": [(name, of_name) for name, of_name in colour.items() if name in services],
-        "letters": [(letter, MEANINGS[letter]) for letter in MEANINGS if letter in letters],
+        "legend": [(name, its_colour) for name, its_colour in colour.items() if name in services],
+        "letters": [(letter, words) for letter, words in MEANINGS.items() if letter in letters],
     }
-
-
-def _sorted_instances(instances: pl.DataFrame) -> list[_Instance]:
-    """Return the rows of the table, sorted by service, unit and role."""
-    names = [column.name for column in fields(_Instance)]
-    rows = instances.sort("service", "unit", "role", "instance").select(names).iter_rows()
-    return [_Instance(*row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,53 +176,53 @@ class _Picture:
 
     def instances(self, nodes: Iterable[_Node]) -> list[_Instance]:
         """Return the instances on the nodes."""
-        return [instance for row in nodes for instance in self.by_node.get(row.node, [])]
-
-    def s2_switch(self, number: int, nodes: list[_Node], *, bars: bool) -> _S2Switch:
-        """Return an S2 switch; ``bars``: its S1 switches have bars instead of racks."""
-        switches = [self.s1_switch(s1, rows, bars=bars) for s1, rows in _group_rows(nodes, "s1")]
-        gpus, used = sum(s1.gpus for s1 in switches), sum(s1.used for s1 in switches)
-        return _S2Switch(number, gpus, used, switches)
+        return [instance for node in nodes for instance in self.by_node.get(node.node, [])]
 
     def s1_switch(self, number: int, nodes: list[_Node], *, bars: bool) -> _S1Switch:
-        """Return an S1 switch with bars or with racks."""
-        instances, racks = self.instances(nodes), [] if bars else _group_rows(nodes, "rack")
+        """Return an S1 switch, with a bar per GPU type (``bars``) or with racks of nodes."""
+        instances = self.instances(nodes)
+        bars_of_types, racks = [], []
+        if bars:
+            bars_of_types = [self.bar(gpu, same_gpu) for gpu, same_gpu in _group_rows(nodes, "gpu")]
+        else:
+            for _, rack in _group_rows(nodes, "rack"):
+                racks.append((_types(rack), [self.node(node) for node in rack]))
         return _S1Switch(
             number=number,
-            gpus=sum(row.gpus for row in nodes),
+            gpus=sum(node.gpus for node in nodes),
             used=sum(instance.gpus for instance in instances),
             priority=nodes[0].priority,
             types=_types(nodes),
             words=_contents_words(instances),
-            bars=[self.bar(gpu, rows) for gpu, rows in _group_rows(nodes, "gpu")] if bars else [],
-            racks=[(_types(rack), [self.node(row) for row in rack]) for _, rack in racks],
+            bars=bars_of_types,
+            racks=racks,
         )
 
-    def node(self, row: _Node) -> _Strip:
+    def node(self, node: _Node) -> _Strip:
         """Return a node with a box per instance, and its free GPUs."""
-        instances = self.instances([row])
-        first = self.first_numbers
-        shares = [
-            (each.service, each.letter, each.gpus, first is not None and each.instance not in first)
-            for each in instances
-        ]
+        instances, shares = self.instances([node]), []
+        for instance in instances:
+            is_new = self.first_numbers is not None and instance.instance not in self.first_numbers
+            shares.append((instance.service, instance.letter, instance.gpus, is_new))
         used = sum(instance.gpus for instance in instances)
-        free = row.gpus - used
+        free = node.gpus - used
         words = [*_contents_words(instances), f"{free} free" if free else "full"]
         return _Strip(
-            title=f"Node {row.node}, {row.gpus} x {row.gpu}: {'; '.join(words)}",
-            width=row.gpus * CELL,
+            title=f"Node {node.node}, {node.gpus} x {node.gpu}: {'; '.join(words)}",
+            width=node.gpus * CELL,
             boxes=self._boxes(shares, gpu_width=CELL, gap=1),
-            free=[i * CELL for i in range(used, row.gpus)],
+            free=[i * CELL for i in range(used, node.gpus)],
         )
 
     def bar(self, gpu: str, nodes: Iterable[_Node]) -> _Strip:
         """Return a bar for the nodes of a GPU type, with the share of each service and role."""
-        total = sum(row.gpus for row in nodes)
+        total = sum(node.gpus for node in nodes)
         used = Counter[tuple[str, str]]()
         for instance in self.instances(nodes):
             used[instance.service, instance.letter] += instance.gpus
-        shares = [(*key, gpus, False) for key, gpus in sorted(used.items())]
+        shares = [
+            (service, letter, gpus, False) for (service, letter), gpus in sorted(used.items())
+        ]
         boxes = self._boxes(shares, gpu_width=BAR / total, gap=0.5)
         return _Strip(f"{gpu}: {used.total()} of {total}", BAR, boxes, [])
 
@@ -262,9 +258,19 @@ def _tree(
     """
     by_node = dict(_group_rows(instances, "node"))
     picture = _Picture(by_node, colour, first_numbers)
-    rows = [_Node(*row) for row in nodes.select(each.name for each in fields(_Node)).iter_rows()]
+    columns = [column.name for column in fields(_Node)]
+    rows = [_Node(*row) for row in nodes.select(columns).iter_rows()]
     bars = nodes.height > MANY
-    return [picture.s2_switch(s2, under_s2, bars=bars) for s2, under_s2 in _group_rows(rows, "s2")]
+    tree = []
+    for s2, nodes_of_s2 in _group_rows(rows, "s2"):
+        switches = [
+            picture.s1_switch(s1, nodes_of_s1, bars=bars)
+            for s1, nodes_of_s1 in _group_rows(nodes_of_s2, "s1")
+        ]
+        gpus = sum(switch.gpus for switch in switches)
+        used = sum(switch.used for switch in switches)
+        tree.append(_S2Switch(s2, gpus, used, switches))
+    return tree
 
 
 def _group_rows(rows: Iterable[Row], name: str) -> list[tuple[Any, list[Row]]]:
@@ -284,7 +290,7 @@ def _contents_words(instances: Iterable[_Instance]) -> list[str]:
     """Return the GPUs of each service and role in words, for readers who cannot see colours."""
     gpus = Counter[tuple[str, str]]()
     for instance in instances:
-        role = MEANINGS[instance.letter].split(":")[0]
+        role, _, _ = MEANINGS[instance.letter].partition(":")
         gpus[instance.service, role] += instance.gpus
     return [
         f"{service}, {role}: {gpu_words(count)}" for (service, role), count in sorted(gpus.items())

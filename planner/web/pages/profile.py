@@ -54,29 +54,27 @@ def _facts(profile: known.KnownProfile) -> Iterator[Fact]:
     speed = profile.profile
     context = f"at {CONTEXT:,} tokens of context"
     for requests in (1, min(REQUESTS, speed.max_batch)):
-        seconds = float(iteration_s(speed, requests, requests * CONTEXT, 0, 0))
-        label = f"TPOT, {requests} request{'s' * (requests > 1)}"
-        yield Fact(label, 1e3 * seconds, "ms", note=context)
-    seconds = float(iteration_s(speed, 0, 0, PROMPT, PROMPT * PROMPT / 2))
-    yield Fact(f"Prefill of {PROMPT:,} tokens", 1e3 * seconds, "ms", note="an idle replica")
-    if check := profile.stated_check:
+        decode_s = float(iteration_s(speed, requests, requests * CONTEXT, 0, 0))
+        label = "TPOT, 1 request" if requests == 1 else f"TPOT, {requests} requests"
+        yield Fact(label, 1e3 * decode_s, "ms", note=context)
+    # Causal attention: each token attends to half of the prompt on average.
+    prefill_s = float(iteration_s(speed, 0, 0, PROMPT, PROMPT * PROMPT / 2))
+    yield Fact(f"Prefill of {PROMPT:,} tokens", 1e3 * prefill_s, "ms", note="an idle replica")
+    check = profile.stated_check
+    if check:
         note = f"{tpot(check.quantity)}, {tpot(check.against)}"
         yield Fact("Error in plans", check.mape, form=Form.SHARE, note=note)
 
 
 def versions(name: str) -> list[tuple[ProfileVersion, Check | None]]:
     """Return every version of a profile, each with the check that states its accuracy."""
-    return [
-        (
-            row,
-            stated_check(
-                [Check(**check) for check in row.checks],
-                float(row.report.get("spread") or 0.0),
-                row.provenance == "modelled",
-            ),
-        )
-        for row in known.profile_versions(name)
-    ]
+    versions = []
+    for version in known.profile_versions(name):
+        checks = [Check(**check) for check in version.checks]
+        spread = float(version.report.get("spread") or 0.0)
+        is_modelled = version.provenance == "modelled"
+        versions.append((version, stated_check(checks, spread, is_modelled)))
+    return versions
 
 
 def parameters(profile: known.KnownProfile) -> list[tuple[str, str, Any]]:

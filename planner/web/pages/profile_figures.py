@@ -34,13 +34,15 @@ WIDE = 30.0  # ratio of largest to smallest value above which an axis is logarit
 def decode_figure(profile: Profile) -> Figure:
     """Draw the milliseconds between output tokens over the number of decoding sequences."""
     batch = np.unique(np.round(np.geomspace(1, max(2, profile.max_batch), SAMPLES)))
+    shortest_s = iteration_s(profile, batch, batch * CONTEXTS[0], 0, 0)
+    longest_s = iteration_s(profile, batch, batch * CONTEXTS[-1], 0, 0)
+    # A linear profile does not depend on the context, so it has one line.
+    ignores_context = np.allclose(shortest_s, longest_s)
     traces = []
-    # A linear profile does not depend on the context: one line.
-    by_context = not _ignores_context(profile, batch)
-    for i, context in enumerate(_contexts(profile) if by_context else CONTEXTS[:1]):
+    for i, context in enumerate(CONTEXTS[:1] if ignores_context else _contexts(profile)):
         took_ms = iteration_s(profile, batch, batch * context, 0, 0) * 1000
         measured = measured_range(profile, batch, batch * context, 0, 0)
-        label = f"{context:,} tokens of context" if by_context else ""
+        label = "" if ignores_context else f"{context:,} tokens of context"
         traces += _lines(batch, took_ms, measured, label, i, basis_of(profile))
     return figure(traces, height=320, x="requests that decode", y="TPOT, ms", together=True)
 
@@ -48,7 +50,8 @@ def decode_figure(profile: Profile) -> Figure:
 def prefill_figure(profile: Profile) -> Figure:
     """Draw the milliseconds of an iteration that computes prompt tokens only."""
     most_tokens = max(2, min(TOKENS, profile.max_batch_tokens))
-    tokens = np.unique(np.round(np.geomspace(16 if most_tokens > 16 else 1, most_tokens, SAMPLES)))
+    fewest_tokens = 16 if most_tokens > 16 else 1
+    tokens = np.unique(np.round(np.geomspace(fewest_tokens, most_tokens, SAMPLES)))
     traces = []
     for i, before in enumerate(KEYS):
         # Causal attention: a token attends to all before the chunk, and to half of it on average.
@@ -151,7 +154,7 @@ def _lines(x: Any, y: Any, measured: Any, label: str, rank: int, basis: str) -> 
     ``measured`` tells for each point whether it is in the range of the profile, which ``basis``
     names: measured or modelled.
     """
-    inside = _clean(np.where(measured, y, np.nan))
+    inside = _clean(np.where(measured, y, np.nan))  # a gap where not measured
     colour, hover = PALETTE[rank], "%{y:,.4~r} ms"
     lines = []
     if not measured.all():
@@ -167,18 +170,14 @@ def _contexts(profile: Profile) -> tuple[int, ...]:
     values = profile.curve.values
     # The header of the decode part: offset, number of batch sizes and of contexts in its grid.
     start, batches, contexts = (int(value) for value in values[DECODE : DECODE + 3])
-    knots = values[start + batches : start + batches + contexts]
-    usual = tuple(context for context in CONTEXTS if knots[0] <= context <= knots[-1])
+    # The grid has the batch sizes first, then the contexts, both rising.
+    grid_contexts = values[start + batches : start + batches + contexts]
+    shortest, longest = grid_contexts[0], grid_contexts[-1]
+    usual = tuple(context for context in CONTEXTS if shortest <= context <= longest)
     if len(usual) > 1:
         return usual
-    chosen = np.unique(np.round(np.quantile(knots, (0, 0.5, 1), method="nearest")))
+    chosen = np.unique(np.round(np.quantile(grid_contexts, (0, 0.5, 1), method="nearest")))
     return tuple(int(context) for context in chosen if context >= 1) or CONTEXTS
-
-
-def _ignores_context(profile: Profile, batch: Any) -> bool:
-    """Return whether the shortest and the longest of ``CONTEXTS`` take the same time."""
-    near = iteration_s(profile, batch, batch * CONTEXTS[0], 0, 0)
-    return bool(np.allclose(near, iteration_s(profile, batch, batch * CONTEXTS[-1], 0, 0)))
 
 
 def _clean(values: Any) -> list[float | None]:

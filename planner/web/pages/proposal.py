@@ -28,7 +28,7 @@ from planner.outputs.render.figure import RED, Figure, points
 from planner.outputs.reports import tables_of
 from planner.policies.base import TODAY
 from planner.selectors.review import approvals_of, authors_of, proposal_entries, review_rules
-from planner.selectors.run_comparison_figures import ComparedFigure
+from planner.selectors.run_comparison_figures import Setting
 from planner.selectors.runs import run_tables, stored_result
 from planner.services.approval import (
     barred_authors,
@@ -100,14 +100,15 @@ def verdict_of(proposal: Proposal) -> Verdict | None:
     """Return the change of the cost per day and the failed checks; None without a run."""
     if proposal.run is None:
         return None
-    (result_before, result), (name_before, name) = compared_policies(proposal, proposal.run)
-    before, after = simulated_policy(result_before, name_before), simulated_policy(result, name)
-    was, now = (each.usd_per_day if each else None for each in (before, after))
-    checks = checks_of(proposal, result, after, timezone.now())
-    return Verdict(
-        usd_per_day=None if was is None or now is None else now - was,
-        failed=tuple(check.name for check in checks if check.passed is False),
-    )
+    base, proposed = compared_policies(proposal, proposal.run)
+    before = simulated_policy(base.result, base.policy)
+    after = simulated_policy(proposed.result, proposed.policy)
+    change_usd = None
+    if before and after and before.usd_per_day is not None and after.usd_per_day is not None:
+        change_usd = after.usd_per_day - before.usd_per_day
+    checks = checks_of(proposal, proposed.result, after, timezone.now())
+    failed = tuple(check.name for check in checks if check.passed is False)
+    return Verdict(usd_per_day=change_usd, failed=failed)
 
 
 def proposal_context(proposal: Proposal, user: User) -> TemplateContext:
@@ -124,10 +125,13 @@ def proposal_context(proposal: Proposal, user: User) -> TemplateContext:
         "colour": STATE_COLOURS[proposal.state],
         "entries": [(entry, ENTRY_ICONS.get(entry.kind, "info")) for entry in entries],
         "found": proposed,
-        "settings": _threads(proposed, entries),
-        "groups": _groups(proposed),
-        "worse": _lines(proposed.worse) if proposed else [],
-        "better": _lines(proposed.better) if proposed else [],
+        "settings": _threads(proposed.settings, entries) if proposed else [],
+        "groups": [
+            (group.title, group.note, list(map(figure_line, group.rows)))
+            for group in (proposed.groups if proposed else ())
+        ],
+        "worse": list(map(figure_line, proposed.worse)) if proposed else [],
+        "better": list(map(figure_line, proposed.better)) if proposed else [],
         **(_difference(proposal, proposed, course, now=now) if proposed else {}),
         "rules": review_rules(),
         "missing": missing_approvals(proposal) if undecided else "",
@@ -154,30 +158,13 @@ def _window(run: Run | None) -> str:
     return "" if window is None else window_title(window)
 
 
-def _threads(
-    proposed: ProposalComparison | None, entries: Sequence[ProposalEntry]
-) -> list[SettingThread]:
-    """Return each setting that the proposal changes, with the comments on it."""
-    if proposed is None:
-        return []
-    return [
-        SettingThread(
-            row.key,
-            setting_line(row),
-            tuple(entry for entry in entries if entry.anchor.get(SETTING) == row.key),
-        )
-        for row in proposed.settings
-    ]
-
-
-def _groups(proposed: ProposalComparison | None) -> list[tuple[str, str, list[Line]]]:
-    """Return title, note and lines of each group of compared figures."""
-    groups = proposed.groups if proposed else ()
-    return [(group.title, group.note, _lines(group.rows)) for group in groups]
-
-
-def _lines(rows: Iterable[ComparedFigure]) -> list[Line]:
-    return [figure_line(row) for row in rows]
+def _threads(settings: Iterable[Setting], entries: Sequence[ProposalEntry]) -> list[SettingThread]:
+    """Return the changed ``settings``, each with those ``entries`` that comment on it."""
+    threads = []
+    for setting in settings:
+        comments = tuple(entry for entry in entries if entry.anchor.get(SETTING) == setting.key)
+        threads.append(SettingThread(setting.key, setting_line(setting), comments))
+    return threads
 
 
 def _difference(
@@ -189,8 +176,9 @@ def _difference(
     with is still the present one.
     """
     assert proposal.run is not None
-    pair, names = compared_policies(proposal, proposal.run)
-    before, after = (simulated_policy(*outcome) for outcome in zip(pair, names, strict=True))
+    base_policy, proposed_policy = compared_policies(proposal, proposal.run)
+    before = simulated_policy(base_policy.result, base_policy.policy)
+    after = simulated_policy(proposed_policy.result, proposed_policy.policy)
     total, pools = proposed.total, list(proposed.pools)
     if len(pools) > 1:
         pools.append(total)
@@ -200,29 +188,26 @@ def _difference(
     replayed = f"{was_head}, replayed" if replay_of(proposal) is not None else ""
     base = _baseline_label(proposal) or replayed
     note = f"{base}:" if base else was
+    span_before, span_after = _spans(total)
+    counts = course.table["ready"].to_list() if course else []
+    simulated_span = (round(min(counts)), round(max(counts))) if counts else None
     tiles = change_facts(
-        before, after, *_spans(total), proposed.saving, note, _simulated_span(course)
+        before, after, span_before, span_after, proposed.saving, note, simulated_span
     )
     return {
         "tiles": list(tiles),
         "was_head": f"num:{was_head}",
         "base_head": f"num:{base or was_head}",
-        "checks": checks_of(proposal, pair[1], after, timezone.now()),
+        "checks": checks_of(proposal, proposed_policy.result, after, timezone.now()),
         "pools": [_pool_change(pool, total) for pool in pools],
     }
 
 
-def _simulated_span(course: Course | None) -> Span | None:
-    """Return the least and the most replicas of the proposal in its simulation, or None."""
-    counts = course.table["ready"].to_list() if course else []
-    return (round(min(counts)), round(max(counts))) if counts else None
-
-
 def _spans(change: ReplicaChange) -> tuple[Span | None, Span | None]:
-    """Return the range of replicas, least to most, before and as proposed."""
+    """Return (before, as proposed): the least and the most replicas; None if not known."""
     before, after = (
-        None if low is None or high is None else (low, high)
-        for low, high in zip(change.least, change.most, strict=True)
+        None if least is None or most is None else (least, most)
+        for least, most in zip(change.least, change.most, strict=True)
     )
     return before, after
 
@@ -233,15 +218,14 @@ def _pool_change(change: ReplicaChange, total: ReplicaChange) -> PoolChange:
     ``total`` is the change of all pools; where it is None, that plan's replicas are not known. In a
     known plan, a pool that it lacks has 0 replicas. Unless both are known, the change is not known.
     """
-    known = [mean is not None for mean in total.mean]
-    before, after = (
-        span_text(span or (0, 0)) if is_known else NOTHING
-        for span, is_known in zip(_spans(change), known, strict=True)
-    )
-    if not all(known):
+    knows_before, knows_after = (mean is not None for mean in total.mean)
+    span_before, span_after = _spans(change)
+    before = span_text(span_before or (0, 0)) if knows_before else NOTHING
+    after = span_text(span_after or (0, 0)) if knows_after else NOTHING
+    if not knows_before or not knows_after:
         return PoolChange(change.title, before, after, None, NOTHING)
-    mean, mean_after = (mean or 0.0 for mean in change.mean)
-    more = round(mean_after - mean, 1)
+    mean_before, mean_after = change.mean
+    more = round((mean_after or 0.0) - (mean_before or 0.0), 1)
     words = minus(f"{more:+.1f}") if more else "0"
     return PoolChange(change.title, before, after, more, words)
 
@@ -267,31 +251,33 @@ def _charts(
     run = proposal.run
     if run is None:
         return {}
-    base, policy, label = _comparison_base(proposal, now=now)
-    courses = [_course(base, policy, label, base=True)] if base is not None else []
-    drawn = [each for each in (*courses, course) if each is not None]
-    replicas = drawn
-    if course and (schedule := _schedule_course(*outcome_of(proposal, run), course)) is not None:
-        guarded = "guard" in stored_result(run).labels.get(proposal.policy, "")
-        simulated_label = "With the guard, simulated" if guarded else "As simulated"
-        replicas = [*drawn[:-1], schedule]
-        most, most_scheduled = (max(each.table["ready"].to_list()) for each in (course, schedule))
-        if round(most) > most_scheduled:  # else the line would lie behind the schedule
-            replicas.append(replace(course, label=simulated_label, added=True))
+    base_run, policy, label = _comparison_base(proposal, now=now)
+    base_course = _course(base_run, policy, label, base=True) if base_run is not None else None
+    base_courses = [base_course] if base_course else []
+    cost_courses = [*base_courses, course] if course else base_courses
+    replica_courses = cost_courses
+    schedule = _schedule_course(*outcome_of(proposal, run), course) if course else None
+    if course and schedule:
+        replica_courses = [*base_courses, schedule]
+        if round(max(course.table["ready"])) > max(schedule.table["ready"]):
+            # Otherwise the line would lie behind the schedule.
+            guarded = "guard" in stored_result(run).labels.get(proposal.policy, "")
+            simulated_label = "With the guard, simulated" if guarded else "As simulated"
+            replica_courses.append(replace(course, label=simulated_label, added=True))
     comments = [entry for entry in entries if entry.revision == proposal.revision]
     result = stored_result(run)
-    different_windows = base is not None and _start(stored_result(base)) != _start(result)
+    different_windows = base_run is not None and _start(stored_result(base_run)) != _start(result)
     figures = {
         REPLICAS: course_figure(
-            replicas, "ready", "replicas", clock=result.clock, apart=different_windows
+            replica_courses, "ready", "replicas", clock=result.clock, apart=different_windows
         ),
         COST: course_figure(
-            drawn, "usd_per_hour", "$ an hour", clock=result.clock, apart=different_windows
+            cost_courses, "usd_per_hour", "$ an hour", clock=result.clock, apart=different_windows
         ),
     }
     return {
-        f"{name}_figure": _with_comments(its_figure, name, comments)
-        for name, its_figure in figures.items()
+        f"{chart}_figure": _with_comments(figure, chart, comments)
+        for chart, figure in figures.items()
     }
 
 
@@ -305,40 +291,40 @@ def _schedule_course(run: Run, policy: str, simulated: Course) -> Course | None:
         return None
     times = simulated.table["time"]
     first, last = times.min(), times.max()
-    counts = {
-        max(row.period or row.begins, first): count  # type: ignore[type-var]
-        for row, count in zip(schedule.rows, schedule.totals, strict=True)
-    }
+    counts = {}  # replicas from each time on
+    for row, count in zip(schedule.rows, schedule.totals, strict=True):
+        # A row before the first time holds at that time.
+        counts[max(row.period or row.begins, first)] = count  # type: ignore[type-var]
     counts[last] = schedule.totals[-1]
     steps = {"time": list(counts), "ready": list(counts.values())}
     return Course("Schedule", pl.DataFrame(steps, schema_overrides={"time": times.dtype}))
 
 
 def _start(result: StoredResult) -> datetime | None:
+    """Return the start of a result's window; None if it has no window."""
     return result.window.start if result.window else None
 
 
 def _with_comments(
     figure: Figure | None, chart: str, entries: Sequence[ProposalEntry]
 ) -> Figure | None:
-    """Return the figure with the comments that refer to points of the chart ``chart``.
+    """Return the figure of ``chart`` with a point for each entry that comments on a point of it.
 
     None if there is no figure.
     """
-    about = [
+    comments = [
         entry for entry in entries if entry.anchor.get(CHART) == chart and "value" in entry.anchor
     ]
-    if figure is None or not about:
+    if figure is None or not comments:
         return figure
-    words = [escape(f"{comment.by or comment.rule}: {comment.text[:80]}") for comment in about]
     marks = points(
-        [_number_or_time(comment.anchor["time"]) for comment in about],
-        [_number_or_time(comment.anchor["value"]) for comment in about],
+        [_number_or_time(comment.anchor["time"]) for comment in comments],
+        [_number_or_time(comment.anchor["value"]) for comment in comments],
         "Comments",
         RED,
         symbol="diamond",
         hover="%{text}",
-        text=words,
+        text=[escape(f"{entry.by or entry.rule}: {entry.text[:80]}") for entry in comments],
     )
     return {**figure, "data": [*figure["data"], marks]}
 
@@ -352,21 +338,22 @@ def _number_or_time(text: str) -> float | str:
 
 
 def _comparison_base(proposal: Proposal, *, now: bool) -> tuple[Run | None, str, str]:
-    """Return the run and policy that the proposal is compared with, and their label in charts.
+    """Return (run, policy, label in charts) that the proposal is compared with.
 
     It is the replay of the active plan, else the base run, else the policy that the proposed run
     was compared with. The run is None without any. ``now``: the base is what runs at present.
     """
-    label = _baseline_label(proposal)
-    label = label or ("Now" if now else "Before the plan")
-    if (replay := replay_of(proposal)) is not None:
+    label = _baseline_label(proposal) or ("Now" if now else "Before the plan")
+    replay, base_run, active = replay_of(proposal), proposal.base_run, proposal.base
+    if replay is not None:
         return replay, REPLAYED, label
-    base = proposal.base_run
-    if base is not None and base.state == Run.State.COMPLETED:
-        policy = proposal.base.policy if proposal.base and proposal.base.run_id == base.pk else ""
-        return base, policy, label
-    baseline = compared_policies(proposal, proposal.run)[1][0] if proposal.run else ""
-    return (proposal.run, baseline, label) if baseline else (None, "", "")
+    if base_run is not None and base_run.state == Run.State.COMPLETED:
+        is_run_of_active = active is not None and active.run_id == base_run.pk
+        return base_run, active.policy if active and is_run_of_active else "", label
+    if proposal.run is None:
+        return None, "", ""
+    base, _ = compared_policies(proposal, proposal.run)
+    return (proposal.run, base.policy, label) if base.policy else (None, "", "")
 
 
 def _baseline_label(proposal: Proposal) -> str:
@@ -374,12 +361,12 @@ def _baseline_label(proposal: Proposal) -> str:
 
     It is "" if the present fleet (an active plan or a base run) is known.
     """
-    base = proposal.base_run
-    stated = base is not None and base.state == Run.State.COMPLETED
-    if proposal.run is None or proposal.base or stated or replay_of(proposal) is not None:
+    base_run = proposal.base_run
+    has_base_run = base_run is not None and base_run.state == Run.State.COMPLETED
+    if proposal.run is None or proposal.base or has_base_run or replay_of(proposal) is not None:
         return ""
-    (result, _), (policy, _) = compared_policies(proposal, proposal.run)
-    return "" if policy in ("", TODAY) else result.labels[policy]
+    base, _ = compared_policies(proposal, proposal.run)
+    return "" if base.policy in ("", TODAY) else base.result.labels[base.policy]
 
 
 def _course(run: Run, policy: str, label: str, *, base: bool = False) -> Course | None:

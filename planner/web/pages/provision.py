@@ -147,10 +147,10 @@ def _pool_sections(
     name = pool_name(pool)
     levels = [pool_levels([pool])] if pool.levels else []
     yield Section(f"{name[0].upper()}{name[1:]}", (_load(pool), *_notes(pool), *levels), "Pool")
-    operators, devices, shards = (
-        _rows(run, table, pool).filter(pl.col("level") == level)
-        for table in ("operators", "devices", "shards")
-    )
+    of_level = pl.col("level") == level
+    operators = _rows(run, "operators", pool).filter(of_level)
+    devices = _rows(run, "devices", pool).filter(of_level)
+    shards = _rows(run, "shards", pool).filter(of_level)
     if operators.height > 1:
         yield Section(PLANS.get(level, "Plan"), (_operators(operators, level),), "Graph")
     if not devices.is_empty():
@@ -229,7 +229,7 @@ def _rows(run: Run, table: str, pool: PoolFigures) -> pl.DataFrame:
 
 def _colours(names: Iterable[str]) -> dict[str, int]:
     """Return the colour of each operator in graph order, the same in all charts of the pool."""
-    return {name: at for at, name in enumerate(names)}
+    return {name: colour for colour, name in enumerate(names)}
 
 
 def _memory_chart(shards: pl.DataFrame, devices: pl.DataFrame, colours: Mapping[str, int]) -> Chart:
@@ -246,7 +246,7 @@ def _memory_chart(shards: pl.DataFrame, devices: pl.DataFrame, colours: Mapping[
         )
         for (name,), rows in shown.group_by("operator", maintain_order=True)
     ]
-    series.sort(key=lambda one: one.colour or 0)  # in graph order
+    series.sort(key=lambda operator: operator.colour or 0)  # in graph order
     last = min(devices.height, MANY)
     # GB in use over the share in use is the memory of a device.
     device_gb = float((devices["memory_gb"] / devices["memory"].clip(1e-9)).median() or 0.0)  # type: ignore[arg-type]
@@ -281,26 +281,32 @@ def _modules_by_gpu(shards: pl.DataFrame, modules: pl.DataFrame) -> Table:
         "operator", index="device", values="shards"
     )
     names = [name for name in modules["operator"] if name in by_gpu.columns]
-    counts = by_gpu.sort("device").select("device", *names).rows()
     most = max(shards["shards"])
+    rows, shades = [], []
+    for device, *counts in by_gpu.sort("device").select("device", *names).rows():
+        rows.append((device + 1, *counts))
+        # A GPU without shards of a module (None or 0) has no shade.
+        shades.append((None, *(count and 0.6 * count / most for count in counts)))
     return Table(
         (Head("GPU", Form.COUNT), *(Head(name, Form.COUNT) for name in names)),
-        tuple((device + 1, *shown) for device, *shown in counts),
+        tuple(rows),
         "Modules by GPU",
         note="Shards of the modules on each GPU.",
-        shades=tuple((None, *(n and 0.6 * n / most for n in shown)) for _, *shown in counts),
+        shades=tuple(shades),
     )
 
 
 def _sensitivity(responses: Mapping[str, Any], chosen: str) -> Section:
-    """Return a chart of how the ``chosen`` figure, such as latency, responds to length or rate.
+    """Return a chart of one of RESPONSES, called ``chosen``, such as latency by length.
 
-    It has a line for each of the operators that respond most.
+    ``responses`` has its values by operator. The chart has a line for each of the operators that
+    respond most.
     """
     names = responses["operators"]
     colours = _colours(names)
-    title, unit, key, factor, (x_key, x_axis) = next(row for row in RESPONSES if row[2] == chosen)
-    values = factor * np.asarray(responses[key], np.float64)  # [operator, x]
+    declared = {key: (title, unit, factor, x) for title, unit, key, factor, x in RESPONSES}
+    title, unit, factor, (x_key, x_axis) = declared[chosen]
+    values = factor * np.asarray(responses[chosen], np.float64)  # [operator, x]
     strongest = np.argsort(-values.max(axis=1), kind="stable")[:SHOWN]
     series = tuple(
         Series(
@@ -317,28 +323,32 @@ def _sensitivity(responses: Mapping[str, Any], chosen: str) -> Section:
     )
     if x_key in ("lengths", "batches") and x_axis.log:  # they double
         x_axis = replace(x_axis, ticks=tuple(responses[x_key][::2]))
-    shown = values[strongest]
-    log = bool(shown.min() > 0 and shown.max() / shown.min() > WIDE)
-    chart = Chart(title, x_axis, Axis(unit=unit, log=log), series, note)
+    least, most = values[strongest].min(), values[strongest].max()
+    is_log = bool(least > 0 and most / least > WIDE)
+    chart = Chart(title, x_axis, Axis(unit=unit, log=is_log), series, note)
     return Section("Sensitivity", (chart,), "Response")
 
 
 def _sweep(by: str, run: Run, pool: PoolFigures) -> Section:
-    """Return the savings of operators over whole replicas ``by`` length, rate or model size."""
+    """Return a chart of the savings of operators over whole replicas.
+
+    The x axis (``by``) is length, rate or size, of the model.
+    """
     rows = [row for row in service.savings_sweep(run, pool, by)["rows"] if "gpus" in row]
     axis, conditions = SWEPT[by]
+    x = tuple(row["at"] for row in rows)
     series = []
     for colour, (measure, label) in enumerate(MEASURES.items()):
-        at, saved = (tuple(row[name] for row in rows) for name in ("at", measure))
-        places, shares = zip(*PUBLISHED[by][measure], strict=True)
+        computed = tuple(row[measure] for row in rows)
+        published_x, published = zip(*PUBLISHED[by][measure], strict=True)
         series += [
-            Series(f"{label}, computed", at, saved, colour=colour),
-            Series(f"{label}, {PAPER}", places, shares, shape=Shape.POINTS, colour=colour),
+            Series(f"{label}, computed", x, computed, colour=colour),
+            Series(f"{label}, {PAPER}", published_x, published, shape=Shape.POINTS, colour=colour),
         ]
-    saves = any(abs(row[measure]) > 0.001 for row in rows for measure in MEASURES)
-    nothing = "" if saves or not rows else "Operators save nothing here. "
+    saves_nothing = all(abs(row[measure]) <= 0.001 for row in rows for measure in MEASURES)
+    no_saving = "Operators save nothing here. " if rows and saves_nothing else ""
     note = (
-        f"{nothing}{conditions} Lines: GPUs after placement, confirmed by simulation. Dots: "
+        f"{no_saving}{conditions} Lines: GPUs after placement, confirmed by simulation. Dots: "
         f"{PAPER}, by queueing formulas (arXiv 2511.02248, section 4.3). Gap: no plan keeps the "
         "limit."
     )
@@ -354,11 +364,12 @@ def _course_chart(courses: pl.DataFrame) -> Chart:
     with its largest number of GPUs and its mean rate.
     """
     start = courses["time_s"].min() or 0.0
-    hours = (pl.col("time_s") - start) / 3600
-    end = float(courses["time_s"].max() or 0.0) - float(start)  # type: ignore[arg-type]
-    span_s = max(end / SPANS, 1.0)
+    seconds = pl.col("time_s") - start
+    hours = seconds / 3600
+    length_s = float(courses["time_s"].max() or 0.0) - float(start)  # type: ignore[arg-type]
+    span_s = max(length_s / SPANS, 1.0)
     grouped = (
-        courses.with_columns(((pl.col("time_s") - start) / span_s).floor().alias("span"))
+        courses.with_columns((seconds / span_s).floor().alias("span"))
         .group_by("level", "span")
         .agg(hours.first().alias("hours"), pl.col("gpus").max(), pl.col("requests_s").mean())
         .sort("span")

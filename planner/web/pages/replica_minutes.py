@@ -123,7 +123,10 @@ FIRST = ("states", "tokens")  # charts shown at once; the others are folded
 
 
 def minutes_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
-    """Return the charts over time of the policy and the pool in ``params``; default: all pools."""
+    """Return the charts over time of the policy and the pool in ``params``; default: all pools.
+
+    A run without simulated replicas has no charts.
+    """
     result = stored_result(run)
     if "replicas" not in run_tables(run):
         return {"run": run, "minute_charts": []}
@@ -135,18 +138,20 @@ def minutes_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     pool = Select.of(params, "pool", "Model, region and pool", {"": "Total"} | names)
     for column, value in pools.get(pool.chosen, {}).items():
         table = table.filter(pl.col(column) == value)
+    times = table["time"].unique().sort()
+    step_s = (times[1] - times[0]).total_seconds() if len(times) > 1 else None
     return {
         "run": run,
         "minute_selects": (policy, pool),
-        "minute_step_s": _step_s(table),
+        "minute_step_s": step_s,
         "minute_charts": minute_charts(table, result.clock),
     }
 
 
 def pool_choices(table: pl.DataFrame) -> dict[str, dict[str, str]]:
-    """Return the choices: each model and region, and single pools where there are several.
+    """Return for each choice of the select the values of columns that its rows have.
 
-    Each label has the values of columns that select its rows.
+    A choice is a model in a region, or one of its pools if it has several.
     """
     columns = [name for name in POOL if name in table.columns]
     rows = table.select(columns).unique().sort(columns)
@@ -166,13 +171,13 @@ def minute_charts(table: pl.DataFrame, clock: str) -> list[ShownChart]:
     for chart in CHARTS:
         lines = [line for line in chart.lines if line.column in table.columns]
         rows = table.group_by("time").agg(line.value.alias(line.name) for line in lines)
-        # The first line is shown even if it is 0 throughout.
-        drawn = [
-            line
-            for line in lines
-            if rows[line.name].null_count() < rows.height
-            and (line is chart.lines[0] or (rows[line.name].fill_null(0.0) != 0).any())
-        ]
+        drawn = []
+        for line in lines:
+            values = rows[line.name]
+            # The first line is shown even if it is 0 throughout.
+            has_value = line is chart.lines[0] or (values.fill_null(0.0) != 0).any()
+            if has_value and values.null_count() < rows.height:
+                drawn.append(line)
         if not drawn:
             continue
         names = [line.name for line in drawn]
@@ -204,9 +209,3 @@ def _figure(chart: MinuteChart, rows: pl.DataFrame, clock: str) -> Figure:
         # A short axis of replicas has whole numbers only.
         y = replace(y, ticks=tuple(range(int(largest) + 1)) if largest <= FEW_REPLICAS else ())
     return figure_of(Chart(chart.title, Axis(), y, series, small=True), clock)
-
-
-def _step_s(table: pl.DataFrame) -> float | None:
-    """Return the seconds from one time of the table to the next; None if it has only one."""
-    times = table["time"].unique().sort()
-    return (times[1] - times[0]).total_seconds() if len(times) > 1 else None

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import polars as pl
 
@@ -56,13 +55,20 @@ def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> TemplateCont
     results = [stored_result(run) for run in runs]
     numbers = [run.pk for run in runs]
     main, names = _main_group(comparison)
-    if main is None:
-        lines = [_answers_line(numbers)]
-    else:
+    if main is not None:
         lines = list(_main_lines(comparison, results, main, names))
+    else:  # without a common cost, show the answer of each run
+        answers = {run.pk: answer_of(run) for run in runs_with_answers().filter(pk__in=numbers)}
+        lines = [Line("Result", tuple(Cell(answers[number] or NOTHING) for number in numbers))]
     unlike = main is None and len({run.kind for run in runs}) > 1
-    window_texts = _window_texts(comparison, results)
-    queries = [_query(number, numbers) for number in numbers]
+    window_texts = []  # of each run on its own clock; "" without a window
+    for compared, result in zip(comparison.runs, results, strict=True):
+        start = when(compared.start, result.clock, zoned=False) if compared.start else ""
+        window_texts.append(f"{start} to {when(compared.end, result.clock)}" if start else "")
+    queries = []  # of this page with each run as the first one
+    for number in numbers:
+        in_order = [number, *(other for other in numbers if other != number)]
+        queries.append("&".join(f"run={other}" for other in in_order))
     return {
         "beside": comparison,
         "common": _common_texts(runs, comparison, window_texts),
@@ -80,7 +86,7 @@ def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> TemplateCont
             if group.rows
         ],
         "policy": params.get("policy", ""),
-        "policies": {name: label for each in results for name, label in each.labels.items()},
+        "policies": {name: label for result in results for name, label in result.labels.items()},
         "replica_figure": replica_chart(runs, comparison, results),
     }
 
@@ -97,62 +103,55 @@ def _main_group(comparison: RunComparison) -> tuple[Group | None, Sequence[str]]
     return None, ()
 
 
-def _window_texts(comparison: RunComparison, results: Sequence[StoredResult]) -> list[str]:
-    """Return the window of each run on its own clock, such as "... to ..."; "" without a window."""
-    texts = []
-    for compared, result in zip(comparison.runs, results, strict=True):
-        start = when(compared.start, result.clock, zoned=False) if compared.start else ""
-        texts.append(f"{start} to {when(compared.end, result.clock)}" if start else "")
-    return texts
-
-
 def _common_texts(
     runs: Sequence[Run], comparison: RunComparison, window_texts: Sequence[str]
 ) -> list[str]:
-    """Return the name, the window and the label that all runs share.
+    """Return those of name, window and label that all runs share.
 
     They would be the same in every column.
     """
-    names = {run.name for run in runs}
-    labels = {compared.label for compared in comparison.runs}
-    texts = (names, set(window_texts), labels)
-    return [distinct.pop() for distinct in texts if len(distinct) == 1 and distinct != {""}]
+    names = [run.name for run in runs]
+    labels = [compared.label for compared in comparison.runs]
+    common = []
+    for texts in (names, window_texts, labels):
+        first, *others = texts
+        if first and all(text == first for text in others):
+            common.append(first)
+    return common
 
 
 def _main_lines(
     comparison: RunComparison, results: Sequence[StoredResult], main: Group, names: Sequence[str]
 ) -> Iterator[Line]:
-    """Yield the lines of ``names`` in the group ``main``.
+    """Yield the lines of the figures ``names`` in the group ``main``, with a cell per run.
 
     For planned figures, a line with the simulated cost comes first. The second line tells whether
     each run meets its SLO.
     """
+    is_planned = names == PLANNED
     policies = [
         result.policies.get(compared.policy)
         for compared, result in zip(comparison.runs, results, strict=True)
     ]
-    met = Line("Meets its SLO", tuple(Cell(_slo_text(policy)) for policy in policies))
-    if names == PLANNED:
+    slo_line = Line("Meets its SLO", tuple(Cell(_slo_text(policy)) for policy in policies))
+    if is_planned:
         texts = [figure(policy.cost_usd, "$") if policy else NOT_SIMULATED for policy in policies]
         yield Line("Simulated cost", tuple(map(Cell, texts)))
-        yield met
+        yield slo_line
     for name in names:
-        for row in main.rows:  # several have one name: one per tier
-            if row.name == name:
-                yield _main_line(row, main, names)
+        for compared_figure in main.rows:  # several have one name: one per tier
+            if compared_figure.name != name:
+                continue
+            if main.note:  # a change between runs that do not compare would look like a saving
+                no_changes = (None,) * len(compared_figure.values)
+                compared_figure = replace(compared_figure, changes=no_changes)
+            line = figure_line(compared_figure)
+            if is_planned:
+                label = line.label if line.label.startswith("GPU") else lower_first(line.label)
+                line = replace(line, label=f"Planned {label}")
+            yield line
         if name == "cost_usd":
-            yield met
-
-
-def _main_line(row: ComparedFigure, main: Group, names: Sequence[str]) -> Line:
-    """Return one line of the group ``main``, named as planned if its figures are."""
-    if main.note:  # a change between runs that do not compare would look like a saving
-        row = replace(row, changes=(None,) * len(row.values))
-    line = figure_line(row)
-    if names != PLANNED:
-        return line
-    label = line.label if line.label.startswith("GPU") else lower_first(line.label)
-    return replace(line, label=f"Planned {label}")
+            yield slo_line
 
 
 def _slo_text(policy: StoredPolicy | None) -> str:
@@ -160,18 +159,6 @@ def _slo_text(policy: StoredPolicy | None) -> str:
     if policy is None:
         return NOT_SIMULATED
     return "yes" if all(policy.slo_met.values()) else "no"
-
-
-def _answers_line(numbers: Sequence[int]) -> Line:
-    """Return a line with the answer of each run, for runs that share no figure of cost."""
-    answers = {run.pk: answer_of(run) for run in runs_with_answers().filter(pk__in=numbers)}
-    return Line("Result", tuple(Cell(answers[number] or NOTHING) for number in numbers))
-
-
-def _query(first: int, numbers: Sequence[int]) -> str:
-    """Return the query of the page that compares runs ``numbers`` with run ``first``."""
-    in_order = [first, *(number for number in numbers if number != first)]
-    return "&".join(f"run={number}" for number in in_order)
 
 
 def scenario_of(run: Run) -> Scenario | None:
@@ -206,21 +193,15 @@ def _priced_runs(
     comparison: RunComparison, results: Sequence[StoredResult], main: Group
 ) -> list[PricedRun]:
     """Return the runs that have a cost in the group ``main``, from the cheapest."""
-    costs: Sequence[Any] = [None] * len(results)
-    for row in main.rows:
-        if row.name in ("cost_usd", "usd"):
-            costs = row.values
-            break
-    priced = [
-        PricedRun(
-            compared.run,
-            float(usd),
-            result.policies.get(compared.policy),
-            has_spare=bool(result.plan and result.plan.spare),
-        )
-        for compared, result, usd in zip(comparison.runs, results, costs, strict=True)
-        if usd is not None
-    ]
+    cost_row = next((row for row in main.rows if row.name in ("cost_usd", "usd")), None)
+    if cost_row is None:
+        return []
+    priced = []
+    for compared, result, usd in zip(comparison.runs, results, cost_row.values, strict=True):
+        if usd is not None:
+            policy = result.policies.get(compared.policy)
+            has_spare = bool(result.plan and result.plan.spare)
+            priced.append(PricedRun(compared.run, float(usd), policy, has_spare))
     return sorted(priced, key=lambda run: run.usd)
 
 
@@ -278,8 +259,8 @@ def _cheapest(runs: Sequence[PricedRun], basis: str) -> str:
 
     The runs begin with the cheapest. ``basis`` ends the sentence.
     """
-    cheapest, following = runs[0], runs[1]
-    saving = 1 - cheapest.usd / following.usd if following.usd else 0.0
+    cheapest, next_cheapest = runs[0], runs[1]
+    saving = 1 - cheapest.usd / next_cheapest.usd if next_cheapest.usd else 0.0
     cost = figure(cheapest.usd, "$")
     if saving < SAME_COST:
         return f"The cost is the same, {cost}, {basis}"
@@ -326,16 +307,12 @@ def _unsimulated_verdict(priced: Sequence[PricedRun]) -> str:
 
 def figure_line(row: ComparedFigure) -> Line:
     """Return a figure as a line of the table, with one cell per run."""
-    cells = tuple(
-        Cell(
-            figure_text(value, row.unit) if value is not None else NOTHING,
-            _change_text(row, change),
-            mark,
-            None if not mark else mark == BETTER,
-        )
-        for value, change, mark in zip(row.values, row.changes, row.marks, strict=True)
-    )
-    return Line(row.label, cells, row.help, row.unit != TEXT)
+    cells = []
+    for value, change, mark in zip(row.values, row.changes, row.marks, strict=True):
+        text = NOTHING if value is None else figure_text(value, row.unit)
+        is_better = mark == BETTER if mark else None
+        cells.append(Cell(text, _change_text(row, change), mark, is_better))
+    return Line(row.label, tuple(cells), row.help, numeric=row.unit != TEXT)
 
 
 def _change_text(row: ComparedFigure, change: float | None) -> str:
@@ -345,7 +322,8 @@ def _change_text(row: ComparedFigure, change: float | None) -> str:
     if row.unit == SHARE:
         points = round(100 * change, 2)
         return minus(f"{points:+g} points") if points else ""
-    return signed_percent(change, 0 if abs(change) >= 1 else 1)
+    decimals = 0 if abs(change) >= 1 else 1
+    return signed_percent(change, decimals)
 
 
 def replica_chart(
@@ -368,10 +346,10 @@ def replica_chart(
 
 
 def replica_steps(run: Run) -> tuple[pl.DataFrame | None, dict[str, str]]:
-    """Return replicas over time and the labels of policies: as simulated, else as planned.
+    """Return (replicas over time, labels of policies by name): as simulated, else as planned.
 
     The table has columns time, policy, ready and those of a pool. It is None if the run has none.
-    Cached on ``run``, because a page asks for several policies.
+    Cached as an attribute of ``run``, because a page asks for several policies.
     """
     if "replica_steps" not in vars(run):
         vars(run)["replica_steps"] = _read_replica_steps(run)

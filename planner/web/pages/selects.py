@@ -31,8 +31,12 @@ class Select:
 
         Only a value among the choices is taken. The value is "" without any choice.
         """
-        known = (value for value in (params.get(name), default) if value in choices)
-        return cls(name, label, choices, next(known, next(iter(choices), "")) or "")
+        chosen = next(iter(choices), "")
+        if default in choices:
+            chosen = default
+        if params.get(name) in choices:
+            chosen = params[name]
+        return cls(name, label, choices, chosen)
 
 
 def policy_select(params: Mapping[str, str], result: StoredResult, table: pl.DataFrame) -> Select:

@@ -26,11 +26,16 @@ def groups_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     policy = policy_select(params, result, groups)
     rows = groups.filter(pl.col("policy") == policy.chosen)
     selects = [policy]
-    for name in GROUPED:
-        select = _group_select(params, name, rows[name])
-        chosen = pl.col(name) == select.chosen
-        rows = rows.filter(pl.col(name) != ALL if select.chosen == EACH else chosen)
+    for name in GROUPED:  # tier, model and region
+        choices = {ALL: f"all {name}s", EACH: f"each {name}"}
+        choices |= {value: value for value in rows[name].unique().sort() if value != ALL}
+        default = EACH if name == "tier" and name not in params else ALL
+        select = Select.of(params, name, name.title(), choices, default)
         selects.append(select)
+        if select.chosen == EACH:
+            rows = rows.filter(pl.col(name) != ALL)
+        else:
+            rows = rows.filter(pl.col(name) == select.chosen)
     rows = rows.with_columns(lost=pl.col("arrived") - pl.col("completed"))
     return {
         "run": run,
@@ -38,14 +43,6 @@ def groups_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
         "group_table": display_table(_table(rows.head(MOST_ROWS)), result.clock, live=True),
         "group_more": max(0, rows.height - MOST_ROWS),
     }
-
-
-def _group_select(params: Mapping[str, str], name: str, values: pl.Series) -> Select:
-    """Return the choice for tier, model or region: all, a row for each, or one of ``values``."""
-    choices = {ALL: f"all {name}s", EACH: f"each {name}"}
-    choices |= {value: value for value in values.unique().sort() if value != ALL}
-    default = EACH if name == "tier" and name not in params else ALL
-    return Select.of(params, name, name.title(), choices, default)
 
 
 def _table(rows: pl.DataFrame) -> Table:

@@ -19,7 +19,7 @@ from planner.inputs.scenario.address import names_of
 from planner.inputs.scenario.schema import Scenario
 from planner.policies.registry import POLICIES, TRAITS
 from planner.selectors.run_comparison_figures import Setting
-from planner.web.forms.document import Row
+from planner.web.forms.document import Row, value_at
 from planner.web.forms.fields import SCALARS
 from planner.web.forms.profile_choice import ProfileChoice
 from planner.web.forms.scenario import KIND_LABELS, RegionRow, SourceRow, TierRow, TodayRow
@@ -60,23 +60,27 @@ class ListSection:
 
 
 def _profile(entry: Row) -> str:
-    role = entry.get("role")
-    return ProfileChoice.of(entry).label + (f", {role}" if role in ("prefill", "decode") else "")
+    """Return a profile of a scenario in words, with its role if it does one phase."""
+    choice = ProfileChoice.of(entry)
+    return f"{choice.label}, {choice.role}" if choice.role else choice.label
 
 
 def _source(entry: Row) -> str:
+    """Return a traffic source in words: its trace, and the series, name or model if stated."""
     trace = entry.get("trace") or entry.get("file") or "launch"
     part = entry.get("series") or entry.get("name") or entry.get("model")
     return f"{trace}: {part}" if part else str(trace)
 
 
 def _today(entry: Row) -> str:
+    """Return replicas of today in words, such as "4 x MODEL REGION prefill"."""
     role = entry.get("role")
-    places = [entry.get("model"), entry.get("region"), role if role != "mixed" else None]
-    return " ".join([f"{entry.get('replicas')} x", *(str(place) for place in places if place)])
+    facts = [entry.get("model"), entry.get("region"), role if role != "mixed" else None]
+    return " ".join([f"{entry.get('replicas')} x", *map(str, filter(None, facts))])
 
 
 def _test_day(entry: Row) -> str:
+    """Return a test day in words: its kind, and the number of days or the factor if stated."""
     label = KIND_LABELS.get(str(entry.get("kind")), str(entry.get("kind")))
     amount = entry.get("windows") or entry.get("paths")
     times = f" × {entry['times']:g}" if entry.get("times") else ""
@@ -113,32 +117,45 @@ def setting_lines(
     ``scenarios`` has the scenario of each run as plain data. Entries of a list that a run lacks, or
     that differ in many fields, share one line with their names.
     """
-    plain: list[Row] = [
-        {} if each is None else each.model_dump(mode="json", by_alias=True) for each in scenarios
+    documents: list[Row] = [
+        {} if scenario is None else scenario.model_dump(mode="json", by_alias=True)
+        for scenario in scenarios
     ]
     sections = dict.fromkeys(section for section, _ in _settings_by_entry(differences))
-    entries = {section: [_entries(each, section) for each in plain] for section in sections}
+    entries = {section: [_entries(run, section) for run in documents] for section in sections}
     lines: list[Line] = []
-    in_a_line: dict[str, set[str]] = {}  # entries that share a line, by section
+    in_shared_line: dict[str, set[str]] = {}  # names of entries by section
     for section, names in _entries_as_a_whole(differences, entries).items():
         line = _line_of_entries(LISTS[section], entries[section])
-        if line is not None:  # else their names do not tell them apart
+        if line is not None:  # otherwise their names do not tell them apart
             lines.append(line)
-            in_a_line[section] = names
-    for row in differences:
-        match = _ENTRY.fullmatch(row.key)
-        if match is None or match[2] not in in_a_line.get(match[1], ()):
-            lines.append(setting_line(row))
+            in_shared_line[section] = names
+    for setting in differences:
+        section, name, _ = _entry_of_key(setting.key) or ("", "", "")
+        if name not in in_shared_line.get(section, ()):
+            lines.append(setting_line(setting))
     return lines
+
+
+def _entry_of_key(key: str) -> tuple[str, str, str] | None:
+    """Return (section, name of the entry, field) of a key such as "tiers[chat].ttft_ms".
+
+    Returns None for a setting that is not in one of LISTS.
+    """
+    match = _ENTRY.fullmatch(key)
+    if match is None or match[1] not in LISTS:
+        return None
+    return match[1], match[2], match[3]
 
 
 def _settings_by_entry(differences: Sequence[Setting]) -> dict[tuple[str, str], list[Setting]]:
     """Return the settings of entries of lists by (section, name of the entry)."""
     by_entry: dict[tuple[str, str], list[Setting]] = {}
-    for row in differences:
-        match = _ENTRY.fullmatch(row.key)
-        if match and match[1] in LISTS:
-            by_entry.setdefault((match[1], match[2]), []).append(row)
+    for setting in differences:
+        entry = _entry_of_key(setting.key)
+        if entry is not None:
+            section, name, _ = entry
+            by_entry.setdefault((section, name), []).append(setting)
     return by_entry
 
 
@@ -150,11 +167,11 @@ def _entries_as_a_whole(
     ``entries`` has those of each run, by section.
     """
     names: dict[str, set[str]] = {}
-    for (section, name), rows in _settings_by_entry(differences).items():
-        is_missing = any(name not in of_run for of_run in entries[section])
+    for (section, name), settings in _settings_by_entry(differences).items():
+        is_missing = any(name not in entries_of_run for entries_of_run in entries[section])
         if is_missing and name.isdecimal():  # an index means another entry in each run
             names.setdefault(section, set()).update(*entries[section])
-        elif is_missing or len(rows) > MOST_FIELDS:
+        elif is_missing or len(settings) > MOST_FIELDS:
             names.setdefault(section, set()).add(name)
     return names
 
@@ -164,68 +181,72 @@ def _entries(scenario: Row, section: str) -> dict[str, Row]:
 
     In the key ``tiers[chat].ttft_ms`` it is "chat". An entry that is only a name becomes a row.
     """
-    node: Any = scenario
-    for key in section.split("."):
-        node = (node or {}).get(key)
-    entries = node or ()
-    rows: list[Row] = [each if isinstance(each, dict) else {"name": each} for each in entries]
+    entries = value_at(scenario, section) or ()
+    rows = [entry if isinstance(entry, dict) else {"name": entry} for entry in entries]
     return dict(zip(names_of(entries), rows, strict=True))
 
 
 def _line_of_entries(section: ListSection, entries: Sequence[Mapping[str, Row]]) -> Line | None:
     """Return one line with the ``entries`` of each run, or None if their texts are equal."""
-    words = [[*dict.fromkeys(map(section.words, of_run.values()))] for of_run in entries]
-    if all(each == words[0] for each in words):
+    words_by_run = []
+    for entries_of_run in entries:
+        unique = dict.fromkeys(map(section.words, entries_of_run.values()))
+        words_by_run.append(list(unique))
+    if all(words == words_by_run[0] for words in words_by_run):
         return None
     texts = []
-    for each in words:
-        more = len(each) - MOST_NAMES
-        texts.append("; ".join(each[:MOST_NAMES]) + (f"; and {more} more" if more > 0 else ""))
+    for words in words_by_run:
+        more = len(words) - MOST_NAMES
+        if more > 0:
+            words = [*words[:MOST_NAMES], f"and {more} more"]
+        texts.append("; ".join(words))
     return Line(section.title, _cells(texts))
 
 
 def setting_line(row: Setting) -> Line:
     """Return a setting as a line of the table, with one cell per run."""
-    scalar = next((each for each in SCALARS.values() if each.path == row.key), None)
+    scalar = next((scalar for scalar in SCALARS.values() if scalar.path == row.key), None)
     label = _label(row.key) if scalar is None else scalar.label
     in_ms = row.key.endswith("_ms")
-
-    def text(value: Any) -> str:
-        if value is None or not isinstance(value, int | float) or isinstance(value, bool):
-            return _text(value)
-        if in_ms:
-            return milliseconds(value)
-        if scalar is not None and scalar.is_duration:
-            return duration(value)
-        return figure(value / scalar.per) if scalar and scalar.per else _text(value)
-
-    label = label.removesuffix(", ms") if in_ms else label  # the values have their units
-    return Line(label, _cells([text(value) for value in row.values]))
+    if in_ms:
+        label = label.removesuffix(", ms")  # the values have their units
+    texts = []
+    for value in row.values:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and in_ms:
+            texts.append(milliseconds(value))
+        elif is_number and scalar is not None and scalar.is_duration:
+            texts.append(duration(value))
+        elif is_number and scalar is not None and scalar.per:
+            texts.append(figure(value / scalar.per))
+        else:
+            texts.append(_text(value))
+    return Line(label, _cells(texts))
 
 
 def _label(key: str) -> str:
-    """Return the label of the setting at an address."""
-    match = _ENTRY.fullmatch(key)
-    if match is None or match[1] not in LISTS:
-        return _words(key)
-    section, name, field = LISTS[match[1]], match[2], match[3]
-    name = TRAITS[name].label if match[1] == "policies" and name in TRAITS else name
-    entry = f"{section.singular} {int(name) + 1 if name.isdecimal() else name}"
+    """Return the label of a setting, such as "Tier chat: TTFT" or "Objective: spare replicas"."""
+    entry = _entry_of_key(key)
+    if entry is None:
+        first, _, rest = key.replace("option ", "Option: ").partition(".")
+        return key_words(f"{first}: {rest}" if rest else first).replace("instance", "replica")
+    list_path, name, field = entry
+    section = LISTS[list_path]
+    if name.isdecimal():  # an index, which people count from 1
+        name = str(int(name) + 1)
+    elif list_path == "policies" and name in TRAITS:
+        name = TRAITS[name].label
     if not field:
-        return entry
+        return f"{section.singular} {name}"
     first, _, rest = field.partition(".")
     fields = section.form().fields if section.form else {}
     words = str(fields[first].label) if first in fields else key_words(first)
-    return f"{entry}: {words}, {rest}" if rest else f"{entry}: {words}"
-
-
-def _words(key: str) -> str:
-    """Return the keys of an address as words, such as "Objective: spare replicas"."""
-    first, _, rest = key.replace("option ", "Option: ").partition(".")
-    return key_words(f"{first}: {rest}" if rest else first).replace("instance", "replica")
+    label = f"{section.singular} {name}: {words}"
+    return f"{label}, {rest}" if rest else label
 
 
 def _cells(texts: Sequence[str]) -> tuple[Cell, ...]:
+    """Return a cell per run; those that differ from the first run are marked as changed."""
     return tuple(
         Cell(text or NOTHING, mark="changed" if text != texts[0] else "") for text in texts
     )

@@ -42,8 +42,9 @@ def trace_context(trace: Trace, params: Mapping[str, str]) -> TemplateContext:
     volumes = [volume for volume in character.volumes if volume.by == by]
     all_series = trace.report.get("series", ())
     series = all_series
-    if len(all_series) > LISTED:
-        series = sorted(all_series, key=lambda each: -(each["requests"] or 0.0))[:LISTED]
+    if len(all_series) > LISTED:  # show the largest ones
+        by_size = sorted(all_series, key=lambda series: -(series["requests"] or 0.0))
+        series = by_size[:LISTED]
     assumptions = trace.report.get("assumptions", ())
     days = character.days.days
     return {
@@ -99,51 +100,44 @@ def chosen_options(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _facts(character: Character) -> Iterator[Fact]:
     """Yield amount, rate, peak hour and mean lengths of the traffic."""
     total, rhythm = character.total, character.rhythm
-    requests = total.requests
-    span, peak_s = duration(character.end_s - character.start_s), duration(character.bin_s)
-    yield Fact("Requests", requests and round(requests), note=f"in {span}")
+    requests = total.requests  # None or 0 if the trace has only tokens
+    length, bin_length = duration(character.end_s - character.start_s), duration(character.bin_s)
+    yield Fact("Requests", round(requests) if requests else requests, note=f"in {length}")
     unit = f"{character.unit.replace('_', ' ')}/s"
-    yield Fact(f"Mean {unit}", total.mean, note=f"peak {digits(total.peak)} ({peak_s} mean)")
+    yield Fact(f"Mean {unit}", total.mean, note=f"peak {digits(total.peak)} ({bin_length} mean)")
     if rhythm.peak_to_trough:
-        over = f"{digits(rhythm.peak_to_trough)}x the quietest hour, {rhythm.trough_hour:02d}:00"
+        ratio = f"{digits(rhythm.peak_to_trough)}x the quietest hour, {rhythm.trough_hour:02d}:00"
         zone = " (UTC)" if character.clock == UTC_CLOCK else ""
-        yield Fact(f"Peak hour{zone}", f"{rhythm.peak_hour:02d}:00", note=over)
-    for field in ("input_tokens", "output_tokens"):
-        amount = getattr(total, field)
-        if requests and amount:
-            words = field.replace("_", " ").capitalize()
-            total_text = f"per request, {compact(amount)} in all"
-            yield Fact(words, amount / requests, note=total_text)
+        yield Fact(f"Peak hour{zone}", f"{rhythm.peak_hour:02d}:00", note=ratio)
+    for label, tokens in (
+        ("Input tokens", total.input_tokens),
+        ("Output tokens", total.output_tokens),
+    ):
+        if requests and tokens:
+            note = f"per request, {compact(tokens)} in all"
+            yield Fact(label, tokens / requests, note=note)
 
 
 def _rates(trace: Trace, character: Character, by: str) -> dict[str, Figure]:
     """Draw the rates of requests and of tokens, split by ``by``; return the figures by field."""
     rates, total = trace_rates(trace, by), trace_rates(trace, "all")
-    return {
-        field: rate_figure(
-            rates,
-            total,
-            field,
-            unit="requests/s" if field == "requests" else f"{field.replace('_', ' ')}/s",
-            clock=character.clock,
-            lost=character.outages,
-        )
-        for field in AMOUNTS
-        if field in rates.columns
-    }
+    figures = {}
+    for field in AMOUNTS:
+        if field in rates.columns:
+            unit = f"{field.replace('_', ' ')}/s"
+            figures[field] = rate_figure(
+                rates, total, field, unit=unit, clock=character.clock, lost=character.outages
+            )
+    return figures
 
 
 def _week(character: Character) -> Figure | None:
-    """Draw the weekly pattern if the trace covers all hours of the day.
-
-    Otherwise return None.
-    """
+    """Draw the weekly pattern; None if the trace does not cover all hours of the day."""
     if character.rhythm.peak_hour is None:
         return None
-    unit = "requests/s" if character.unit == "requests" else f"{character.unit.replace('_', ' ')}/s"
     return week_figure(
         character.rhythm.weekday_hour,
-        unit=unit,
+        unit=f"{character.unit.replace('_', ' ')}/s",
         clock=character.clock,
         start_s=character.start_s,
     )
@@ -151,36 +145,39 @@ def _week(character: Character) -> Figure | None:
 
 def _lengths(character: Character, by: str, volumes: list[Volume]) -> dict[str, Figure]:
     """Draw the length distributions of the labels, with the colours of the other charts."""
+    # The rank of a label, by which charts choose its colour.
     places = {volume.label: place for place, volume in enumerate(volumes)}
     # Other charts draw the labels beyond ``LINES`` as their sum, which has no lengths.
     drawn_labels = len(places) if len(places) <= LINES else LINES - 1
     if by == "all":
         drawn_labels = max(drawn_labels, 1)
+    drawn = [
+        lengths
+        for lengths in character.lengths
+        if lengths.by == by and lengths.quantiles and places.get(lengths.label, 0) < drawn_labels
+    ]
+    drawn.sort(key=lambda lengths: places.get(lengths.label, 0))
     charts = {}
     for field in ("input_tokens", "output_tokens"):
-        lines = [
-            lengths
-            for lengths in character.lengths
-            if (lengths.field, lengths.by) == (field, by)
-            and lengths.quantiles
-            and places.get(lengths.label, 0) < drawn_labels
-        ]
-        lines.sort(key=lambda line: places.get(line.label, 0))
+        lines = [lengths for lengths in drawn if lengths.field == field]
         if lines:
             charts[field] = lengths_figure(lines, character.levels, places)
     return charts
 
 
 def _model_limits(report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield sentences on prompts beyond a model's context, and on unknown models."""
+    """Yield sentences on too long prompts, repeated prompts, and unknown models."""
     for excess in report.get("beyond_context", ())[:ROWS]:
         yield (
             f"{excess['requests']:,} requests are longer than the context of {excess['model']} "
             f"({excess['context']:,} tokens). The longest has {excess['longest']:,}."
         )
-    if (repeated := report.get("repeated_blocks") or 0.0) > 0:
-        yield (f"{percent(repeated)} of prompts repeat earlier ones. Prefix caches can use that.")
-    if unknown := report.get("unknown_models"):
+    repeated_share = report.get("repeated_blocks") or 0.0
+    if repeated_share > 0:
+        share = percent(repeated_share)
+        yield f"{share} of prompts repeat earlier ones. Prefix caches can use that."
+    unknown = report.get("unknown_models", ())
+    if unknown:
         more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
         yield f"The catalogue lacks these models: {', '.join(unknown[:5])}{more}."
 
@@ -189,11 +186,19 @@ def _unusual_traits(character: Character) -> Iterator[str]:
     """Yield sentences on unusual traits of this traffic, most important first."""
     yield from character.days.words
     if character.outages_found:
-        many = character.outages_found
-        yield (f"{many:,} outage{'s' * (many > 1)}, shaded below. They are not counted as demand.")
+        outages = character.outages_found
+        noun = "outages" if outages > 1 else "outage"
+        yield f"{outages:,} {noun}, shaded below. They are not counted as demand."
     if character.gaps:
         yield f"{character.gaps:,} bins are missing. They count as gaps, not zero."
-    yield from _rhythm(character)
+    rhythm = character.rhythm
+    day, week = rhythm.autocorrelation_day, rhythm.autocorrelation_week
+    if day is not None:
+        with_week = "" if week is None else f", with the previous week {week:.2f}"
+        yield f"{repeats(day)}: correlation with the previous day {day:.2f}{with_week}."
+    burstiness = bursts(character.burstiness)
+    if burstiness:
+        yield burstiness
     for unequal in character.imbalance:
         unit = character.unit.replace("_", " ").capitalize()
         yield f"{unit} by {unequal.by}: {_shares(character, unequal)}."
@@ -208,8 +213,8 @@ def _shares(character: Character, unequal: Imbalance) -> str:
         if volume.by == unequal.by and volume.share is not None
     ]
     if len(known) == unequal.labels <= MOST_LABELS:
-        known.sort(key=lambda each: -each[1])
-        return ", ".join(f"{label} {percent(share, 0)}" for label, share in known)
+        largest_first = sorted(known, key=lambda label_and_share: -label_and_share[1])
+        return ", ".join(f"{label} {percent(share, 0)}" for label, share in largest_first)
     return (
         f"{unequal.labels:,} labels, from {unequal.most} {percent(unequal.most_share, 0)} "
         f"to {unequal.least} {percent(unequal.least_share, 0)}"
@@ -219,17 +224,6 @@ def _shares(character: Character, unequal: Imbalance) -> str:
 def repeats(correlation: float) -> str:
     """Return how similar days are, in words, by the autocorrelation at a lag of one day."""
     return next(words for least, words in REPEATS if correlation >= least)
-
-
-def _rhythm(character: Character) -> Iterator[str]:
-    """Yield sentences on daily and weekly patterns, peak hours and bursts."""
-    rhythm = character.rhythm
-    day, week = rhythm.autocorrelation_day, rhythm.autocorrelation_week
-    if day is not None:
-        words = f"{repeats(day)}: correlation with the previous day {day:.2f}"
-        yield words + (f", with the previous week {week:.2f}." if week is not None else ".")
-    if words := bursts(character.burstiness):
-        yield words
 
 
 def bursts(scales: Sequence[Burstiness]) -> str:

@@ -81,18 +81,21 @@ class Question:
     @property
     def cells(self) -> list[dict[str, float]]:
         """Return the changed values by setting name, for each combination of the axes' values."""
+        if not self.axes:
+            return [dict(self.fixed)]
         keys = [axis.key for axis in self.axes]
-        rows = cells_of(self.axes) if keys else [()]
-        return [{**self.fixed, **dict(zip(keys, row, strict=True))} for row in rows]
+        return [
+            {**self.fixed, **dict(zip(keys, values, strict=True))} for values in cells_of(self.axes)
+        ]
 
     @property
     def sent(self) -> list[tuple[str, str]]:
         """Return the lines as (field, value) pairs, with which a form can be sent again."""
-        return [
-            pair
-            for line in self.lines
-            for pair in (("setting", line.name), *((name, text) for name, _, text in line.fields))
-        ]
+        pairs = []
+        for line in self.lines:
+            pairs.append(("setting", line.name))
+            pairs += [(field, text) for field, _, text in line.fields]
+        return pairs
 
 
 def question_of(settings: Mapping[str, Setting], params: QueryDict) -> Question:
@@ -101,7 +104,10 @@ def question_of(settings: Mapping[str, Setting], params: QueryDict) -> Question:
     ``setting``, ``value``, ``to`` and ``steps`` are repeated for each line. A parameter with the
     name of a setting is a line too.
     """
-    lines = _lines_of(settings, params)
+    columns = [params.getlist(name) for name in ("setting", "value", "to", "steps")]
+    sent = [Line(*map(str, texts)) for texts in zip_longest(*columns, fillvalue="")]
+    sent += [Line(name, str(params[name])) for name in settings if name in params]
+    lines = [line for line in sent if line.name and line.value.strip()][:MOST_LINES]
     fixed: dict[str, float] = {}
     axes: list[Axis] = []
     for line in lines:
@@ -117,14 +123,6 @@ def question_of(settings: Mapping[str, Setting], params: QueryDict) -> Question:
     if prod(len(axis.values) for axis in axes) > MOST_ON_PAGE:
         raise PlannerError(f"More than {MOST_ON_PAGE} combinations. Use fewer steps.")
     return Question(tuple(lines), fixed, tuple(axes))
-
-
-def _lines_of(settings: Mapping[str, Setting], params: QueryDict) -> list[Line]:
-    """Return the lines of a request that name a setting and a value, at most ``MOST_LINES``."""
-    columns = [params.getlist(name) for name in ("setting", "value", "to", "steps")]
-    lines = [Line(*map(str, values)) for values in zip_longest(*columns, fillvalue="")]
-    lines += [Line(name, str(params[name])) for name in settings if name in params]
-    return [line for line in lines if line.name and line.value.strip()][:MOST_LINES]
 
 
 def present_text(setting: Setting) -> str:
@@ -178,22 +176,29 @@ def page_context(run: Run, params: QueryDict) -> TemplateContext:
     # A static fleet follows no forecast, so its percentile has no effect.
     useless = "" if base.plan.basis.series and base.plan.basis.flat is None else "quantile"
     offered = [setting for setting in base.settings.values() if setting.name != useless]
+    groups: dict[str, list[tuple[str, str, str]]] = {}
+    for setting in offered:
+        # The hint is the present value of a setting; of a relative setting, what it multiplies.
+        unit = "" if setting.unit in setting.label.lower() else setting.unit
+        if setting.relative:
+            hint = setting.unit
+        elif setting.value is None:
+            hint = "not set"
+        else:
+            hint = f"now {figure(setting.value, unit)}"
+        option = (setting.name, f"{setting.label} ({hint})", present_text(setting))
+        groups.setdefault(setting.group, []).append(option)
     chosen = question_of(base.settings, params).lines
     lines = list(enumerate(chosen or [Line("growth", "1")], start=1))
-    empty = max(LINES - len(chosen), int(len(chosen) < MOST_LINES))
+    # Empty lines fill the form up to LINES. A full form gets one more, up to MOST_LINES.
+    empty_lines = max(LINES - len(chosen), int(len(chosen) < MOST_LINES))
+    first_empty = len(lines) + 1
     return {
         "result": run_result(run),
         "tables": run_tables(run),
-        "groups": {
-            group: [
-                (setting.name, f"{setting.label} ({_hint(setting)})", present_text(setting))
-                for setting in offered
-                if setting.group == group
-            ]
-            for group in dict.fromkeys(s.group for s in offered)
-        },
+        "groups": groups,
         "lines": lines,
-        "more_lines": [(len(lines) + i + 1, Line()) for i in range(empty)],
+        "more_lines": [(first_empty + i, Line()) for i in range(empty_lines)],
         "examples": [] if chosen else _examples(base.settings),
         "steps": STEPS,
         "trade_offs": TRADE_OFFS,
@@ -211,20 +216,18 @@ def _examples(settings: Mapping[str, Setting]) -> list[tuple[str, str]]:
     ]
 
 
-def _hint(setting: Setting) -> str:
-    """Return the present value of a setting as text; of a relative setting, what it multiplies."""
-    if setting.relative:
-        return setting.unit
-    unit = "" if setting.unit in setting.label.lower() else setting.unit
-    return "not set" if setting.value is None else f"now {figure(setting.value, unit)}"
-
-
 def answers_context(run: Run, params: QueryDict) -> TemplateContext:
     """Return the context of the answers to the what-if; without one, of the Pareto front."""
     question = question_of(base_of(run).settings, params)
     context = {"run": run, "address": reverse("web:run-what-if", args=[run.pk])}
     if run.kind == Run.Kind.PARETO and not question.lines:
-        return context | _front_context(run)
+        result = typed_result(run, ParetoResult)
+        plans = len(result.points)
+        choices = [(i, f"Plan {i + 1}") for i in range(plans)]
+        if not has_trade_off(result.points):
+            choices = []  # the run's own plan is as good
+        chosen = plans - 1 if result.knee is None else result.knee
+        return context | {"choices": choices, "cell": chosen, **_context_of(run_report(run))}
     before, *answers = what_if_cells(run, [{}, *question.cells], WITHIN_S)
     if not isinstance(before, WhatIf):
         raise before or NotReady("The plan of this run is being prepared. Try again.")
@@ -248,16 +251,6 @@ def answers_context(run: Run, params: QueryDict) -> TemplateContext:
     return context | {"choices": [(0, "")] if question.fixed else [], **_context_of(report)}
 
 
-def _front_context(run: Run) -> TemplateContext:
-    """Return the context of the points of a run's Pareto front; the knee is chosen first."""
-    result = typed_result(run, ParetoResult)
-    choices = [(i, f"Plan {i + 1}") for i in range(len(result.points))]
-    if not has_trade_off(result.points):
-        choices = []  # the plan is as good
-    chosen = len(result.points) - 1 if result.knee is None else result.knee
-    return {"choices": choices, "cell": chosen, **_context_of(run_report(run))}
-
-
 def _grid_context(
     run: Run, question: Question, answers: Sequence[WhatIf | PlannerError | None], figure_name: str
 ) -> TemplateContext:
@@ -265,31 +258,26 @@ def _grid_context(
 
     An answer is None while it is pending. By default, the figure is the first one.
     """
+    cells = []
+    for values, answer in zip(cells_of(question.axes), answers, strict=True):
+        if isinstance(answer, WhatIf):
+            cells.append(planned_cell(values, answer))
+        else:  # an error is the reason, None is pending
+            cells.append(Cell(values, {}, "planned" if answer else "pending", str(answer or "")))
     settings = base_of(run).settings
-    combinations = cells_of(question.axes)
-    cells = [_cell_of(*pair) for pair in zip(combinations, answers, strict=True)]
-    varied = [_varied_setting(settings[axis.key], axis) for axis in question.axes]
+    varied = []
+    for axis in question.axes:
+        setting = settings[axis.key]
+        texts = [f"{figure(value)} {setting.unit}" for value in axis.values]
+        varied.append(VariedSetting(setting.label, axis.values, texts, setting.relative))
     figures = planned_figures(recommended_policy(run))
     chosen = figure_by_name(figure_name or figures[0].name, figures)
-    found = [answer for answer in answers if isinstance(answer, WhatIf)]
-    notes = tuple(dict.fromkeys(note for answer in found for note in answer.notes))
+    known = [answer for answer in answers if isinstance(answer, WhatIf)]
+    notes = tuple(dict.fromkeys(note for answer in known for note in answer.notes))
     report = grid_report(run.name, cells, varied, chosen, figures, notes)
-    texts = product(*(setting.texts for setting in varied))
-    rows = [(i, ", ".join(values)) for i, values in enumerate(texts)]
-    return {"choices": rows, "figures": figures, "chosen": chosen, **_context_of(report)}
-
-
-def _cell_of(values: tuple[float, ...], answer: WhatIf | PlannerError | None) -> Cell:
-    """Return the cell of a grid for an answer; an error is its reason, None is pending."""
-    if isinstance(answer, WhatIf):
-        return planned_cell(values, answer)
-    return Cell(values, {}, "planned" if answer else "pending", str(answer or ""))
-
-
-def _varied_setting(setting: Setting, axis: Axis) -> VariedSetting:
-    """Return the setting of an axis with its values as texts."""
-    texts = [f"{figure(value)} {setting.unit}" for value in axis.values]
-    return VariedSetting(setting.label, axis.values, texts, setting.relative)
+    combinations = product(*(setting.texts for setting in varied))
+    choices = [(i, ", ".join(combination)) for i, combination in enumerate(combinations)]
+    return {"choices": choices, "figures": figures, "chosen": chosen, **_context_of(report)}
 
 
 def sweep_context(sweep: Sweep, params: QueryDict) -> TemplateContext:

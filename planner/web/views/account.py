@@ -111,7 +111,13 @@ def token(request: Request) -> HttpResponse:
         messages.success(request, "Token ended.")
         return redirect("web:token")
     form = TokenForm(request.POST)
-    new, problem = attempt(form, lambda: _create_token(request, form))
+
+    def create() -> tokens.NewToken:
+        """Create the token, if the user proved the password recently or does now."""
+        check_verified(request, request.user, request.POST.get("again", ""))
+        return tokens.token_create(user=request.user, **form.cleaned_data)
+
+    new, problem = attempt(form, create)
     if new is None:
         return _tokens(request, form, problem=problem)
     return _tokens(request, TokenForm(), key=new.key)
@@ -132,12 +138,6 @@ def data(request: Request) -> HttpResponse:
     """Download everything stored about the person as one JSON file."""
     headers = {"Content-Disposition": 'attachment; filename="headroom-account.json"'}
     return JsonResponse(account_data(request.user, by=request.user), headers=headers)
-
-
-def _create_token(request: Request, form: TokenForm) -> tokens.NewToken:
-    """Create the token of a valid form, for a user who proved the password recently or does now."""
-    check_verified(request, request.user, request.POST.get("again", ""))
-    return tokens.token_create(user=request.user, **form.cleaned_data)
 
 
 def _tokens(
@@ -169,8 +169,9 @@ def own_sessions(request: Request) -> HttpResponse:
     """Show the person's own sessions; end one of them, or all except the current one."""
     current_key = sessions.row_key_of(request)
     if request.method == "POST":
-        if key := request.POST.get("end", ""):
-            sessions.session_end(user=request.user, key=key)
+        key_to_end = request.POST.get("end", "")
+        if key_to_end:
+            sessions.session_end(user=request.user, key=key_to_end)
             messages.success(request, "Session ended.")
         else:
             sessions.sessions_end(user=request.user, by=request.user, except_key=current_key)

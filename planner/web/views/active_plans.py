@@ -18,7 +18,7 @@ from planner.domain.reports.schedule import schedule_of
 from planner.models import ActivePlan, Outcome
 from planner.outputs.metrics import desired_by_pool
 from planner.outputs.plan_difference import pools_by_minute, week_difference
-from planner.outputs.proposal_changes import saving_between
+from planner.outputs.proposal_changes import PolicyOfResult, saving_between
 from planner.outputs.render.figure import DASHES, FEW_REPLICAS, PALETTE, Figure, figure, line
 from planner.outputs.reports import tables_of
 from planner.outputs.stored_pools import pools_of
@@ -33,7 +33,7 @@ from planner.web.errors import planners_only
 from planner.web.pages.fleet import fleet_plan, outcome_words, replicas_now
 from planner.web.pages.setting_lines import setting_line
 from planner.web.paging import is_short, page_of
-from planner.web.request import Request
+from planner.web.request import Request, TemplateContext
 from simulation.arrays import IntArray
 
 MONDAY = datetime(2024, 1, 1)  # an arbitrary week: only its weekdays and hours are shown
@@ -54,19 +54,17 @@ def listing(request: Request) -> HttpResponse:
     outcomes = Prefetch("outcomes", Outcome.objects.defer("figures"))
     plans = activated_plans(scenario).defer("pools").prefetch_related(outcomes)
     old, new = (_plan_numbered(request.GET.get(name, "")) for name in ("from", "to"))
-    difference = week_difference(old, new) if old and new and old != new else None
     page, now = page_of(request, plans), timezone.now()
-    active = next((plan for plan in page if not plan.until), None)
-    context = {
+    rows = []  # each plan with its replicas now and its simulated figures
+    for plan in page:
+        is_active = plan.until is None
+        replicas = replicas_now(plan, now) if is_active else None
+        simulated = _simulated(plan) if is_active or is_short(page) else None
+        rows.append((plan, replicas, simulated))
+    active = next((plan for plan in page if plan.until is None), None)
+    context: TemplateContext = {
         "page": page,
-        "rows": [
-            (
-                plan,
-                None if plan.until else replicas_now(plan, now),
-                _simulated(plan) if not plan.until or is_short(page) else None,
-            )
-            for plan in page
-        ],
+        "rows": rows,
         "shown_plan": fleet_plan(active, now, charts=1) if active and is_short(page) else None,
         "several": page.paginator.count > 1,
         "outcomes": any(plan.outcomes.all() for plan in page),
@@ -76,33 +74,38 @@ def listing(request: Request) -> HttpResponse:
         "choices": STEPS,
         "old": old,
         "new": new,
-        "found": difference,
-        "tiles": _tiles(old, new) if difference and old and new else (),
-        "settings": [setting_line(row) for row in difference.settings] if difference else [],
-        "week_figure": week_figure([old, new])
-        if difference and difference.hours and old and new
-        else None,
     }
+    if old and new and old != new:
+        difference = week_difference(old, new)
+        context |= {
+            "found": difference,
+            "tiles": _tiles(old, new),
+            "settings": [setting_line(setting) for setting in difference.settings],
+            "week_figure": week_figure([old, new]) if difference.hours else None,
+        }
     return render(request, "web/plans.html", context)
 
 
 def _simulated(plan: ActivePlan) -> Simulated | None:
     """Return the simulated figures of a plan; None if it was not simulated, or its run is gone."""
-    return simulated_policy(stored_result(plan.run), plan.policy) if plan.run else None
+    if plan.run is None:
+        return None
+    return simulated_policy(stored_result(plan.run), plan.policy)
 
 
 def _tiles(old: ActivePlan, new: ActivePlan) -> tuple[Fact, ...]:
     """Return the five figures of the plan ``new``, each with that of ``old``."""
     if old.run is None or new.run is None:
         return ()
-    before, after = (
-        schedule_of(tables_of(run), policy)
-        for run, policy in ((old.run, old.policy), (new.run, new.policy))
-    )
+    before = schedule_of(tables_of(old.run), old.policy)
+    after = schedule_of(tables_of(new.run), new.policy)
     facts = change_facts(
         _simulated(old), _simulated(new),
         before.span if before else None, after.span if after else None,
-        saving_between([stored_result(old.run), stored_result(new.run)], [old.policy, new.policy]),
+        saving_between(
+            PolicyOfResult(stored_result(old.run), old.policy),
+            PolicyOfResult(stored_result(new.run), new.policy),
+        ),
         f"plan {old.pk}:",
     )  # fmt: skip
     return tuple(facts)
@@ -173,22 +176,22 @@ def week_figure(plans: Sequence[ActivePlan]) -> Figure | None:
     The result is None if no plan has replicas in any minute.
     """
     if len(plans) == 1:
-        by_label = {name: counts for (name, _), counts in pools_by_minute(plans[0]).items()}
+        (plan,) = plans
+        by_label = {name: counts for (name, _), counts in pools_by_minute(plan).items()}
     else:
         by_label = {f"Plan {plan.pk}": _total(plan) for plan in plans if plan.pools}
-    drawn = [
-        line(
-            *_steps(counts),
-            name,
-            PALETTE[i % len(PALETTE)],
-            dash=DASHES[i % len(DASHES)],
-            line_shape="hv",
-            hover="%{y:,} replicas",
-        )
-        for i, (name, counts) in enumerate(by_label.items())
-    ]
-    if not drawn:
+    if not by_label:
         return None
+    drawn = []
+    for i, (label, counts) in enumerate(by_label.items()):
+        times, replicas = _steps(counts)
+        colour, dash = PALETTE[i % len(PALETTE)], DASHES[i % len(DASHES)]
+        drawn.append(
+            line(
+                times, replicas, label, colour, dash=dash, line_shape="hv",
+                hover="%{y:,} replicas",
+            )
+        )  # fmt: skip
     largest = max(int(counts.max()) for counts in by_label.values())
     ticks = {"dtick": 1} if largest <= FEW_REPLICAS else {}
     return figure(
@@ -209,14 +212,15 @@ def _total(plan: ActivePlan) -> IntArray:
 
 
 def _steps(counts: IntArray) -> tuple[list[str], list[int | None]]:
-    """Return times and replicas at which a step line changes, in the reader's zone.
+    """Return (times, replicas) at which a step line changes, in the reader's zone.
 
-    ``counts`` are by minute of a week in UTC. A value is None where it is unknown.
+    ``counts`` are by minute of a week in UTC. Replicas are None where they are unknown. The last
+    time is the end of the week.
     """
     offset = local(timezone.now()).utcoffset() or timedelta()
     counts = np.roll(counts, offset // timedelta(minutes=1))  # the week is a ring
-    edges = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist()]
-    values = [int(counts[edge]) for edge in edges]
-    shown = [None if value == UNKNOWN else value for value in values]
-    times = [MONDAY + timedelta(minutes=edge) for edge in (*edges, MINUTES_PER_WEEK)]
-    return [moment.isoformat() for moment in times], [*shown, shown[-1]]
+    changes = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist()]  # minutes
+    replicas = [None if count == UNKNOWN else count for count in counts[changes].tolist()]
+    minutes = [*changes, MINUTES_PER_WEEK]
+    times = [(MONDAY + timedelta(minutes=minute)).isoformat() for minute in minutes]
+    return times, [*replicas, replicas[-1]]

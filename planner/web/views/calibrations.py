@@ -99,6 +99,7 @@ def delete(request: Request, pk: int) -> HttpResponse:
 
 
 def _store_upload(request: Request, form: MeasurementsForm) -> Calibration:
+    """Store the uploaded file of a valid form, and return it."""
     file = form.cleaned_data["file"]
     return calibrations.calibration_upload(
         user=request.user,
@@ -146,16 +147,15 @@ def _show(
 
 def page_context(calibration: Calibration) -> TemplateContext:
     """Return the context of a measurement file's page."""
+    is_benchmark = calibration.kind == Calibration.Kind.BENCHMARK
     return {
         "calibration": calibration,
         "report": calibration.report,
         **preview(calibration_table(calibration)),
         "fit": fit_form(calibration),
         "compare": compare_form(calibration),
-        "benchmark": calibration.kind == Calibration.Kind.BENCHMARK,
-        "evidence": evidence_of(calibration)
-        if calibration.kind == Calibration.Kind.BENCHMARK
-        else None,
+        "benchmark": is_benchmark,
+        "evidence": evidence_of(calibration) if is_benchmark else None,
         **choice_names(),
     }
 
@@ -163,26 +163,22 @@ def page_context(calibration: Calibration) -> TemplateContext:
 def preview(table: pl.DataFrame) -> TemplateContext:
     """Return the heads of the filled columns, and their first rows with a class; times in ms."""
     filled = [name for name in table.columns if any(table[name].drop_nulls().to_list())]
-    rows = table.head(PREVIEW_ROWS).select(
-        pl.col(name) * (1000 if name.endswith(SECONDS) else 1)
-        if table[name].dtype.is_numeric()
-        else pl.col(name)
-        for name in filled
-    )
-    cells = [
-        [(value, "num" if isinstance(value, int | float) else "") for value in row]
-        for row in rows.rows()
-    ]
-    return {"columns": [_head(table, name) for name in filled], "rows": cells}
+    times = [name for name in filled if name.endswith(SECONDS) and table[name].dtype.is_numeric()]
+    first_rows = table.head(PREVIEW_ROWS).select(filled).with_columns(pl.col(times) * 1000)
+    rows = []
+    for row in first_rows.rows():
+        rows.append([(value, "num" if isinstance(value, int | float) else "") for value in row])
+    return {"columns": [_head(table, name) for name in filled], "rows": rows}
 
 
 def _head(table: pl.DataFrame, name: str) -> str:
     """Return the head of a column, such as "num:TTFT, ms"."""
-    short = name.removesuffix(SECONDS)
-    unit = "ms" if short != name else UNITS.get(name, "")
-    label = COLUMNS.get(short) or short.replace("_", " ").capitalize()
-    number = "num:" if table[name].dtype.is_numeric() else ""
-    return f"{number}{label}{unit and f', {unit}'}"
+    quantity = name.removesuffix(SECONDS)
+    unit = "ms" if name.endswith(SECONDS) else UNITS.get(name, "")
+    head = COLUMNS.get(quantity) or quantity.replace("_", " ").capitalize()
+    if unit:
+        head += f", {unit}"
+    return f"num:{head}" if table[name].dtype.is_numeric() else head
 
 
 def fit_form(calibration: Calibration, posted: Any = None) -> FitForm:

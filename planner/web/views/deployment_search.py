@@ -1,7 +1,7 @@
 """Search for deployments from a form."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode
 
@@ -81,14 +81,11 @@ def page(request: Request) -> HttpResponse:
 
 def _examples() -> list[tuple[str, str, str]]:
     """Return the name, the values and the address of each example search."""
-    return [
-        (
-            name,
-            f"{values['model']}, {values['isl']:,} input and {values['osl']:,} output tokens",
-            f"?example=1&{urlencode(values)}",
-        )
-        for name, values in EXAMPLES.items()
-    ]
+    examples = []
+    for name, values in EXAMPLES.items():
+        words = f"{values['model']}, {values['isl']:,} input and {values['osl']:,} output tokens"
+        examples.append((name, words, f"?example=1&{urlencode(values)}"))
+    return examples
 
 
 @require_safe
@@ -116,6 +113,7 @@ def _shared_progress(request: Request) -> Progress:
 
 
 def _progress_key(request: Request) -> str:
+    """Return the cache key of the progress of a user's search."""
     return f"configure-{request.user.pk}"
 
 
@@ -138,28 +136,34 @@ def page_context(found: DeploymentSearchResult) -> TemplateContext:
 
 
 def _simpler(found: DeploymentSearchResult) -> tuple[Row, float] | None:
-    """Return the cheapest aggregated deployment and its extra cost, a share of the recommended.
+    """Return (the cheapest aggregated deployment, its extra cost as a share).
 
-    None: the recommended one is aggregated too, or a price is not known.
+    The share is of the cost of the recommended deployment. None: that one is aggregated too, or a
+    price is not known.
     """
     best = found.simplest
     if best is None or best.mode != "disagg" or not best.usd_per_mtok:
         return None
-    row = next((row for row in found.candidates if row.mode != "disagg"), None)
-    if row is None or row.usd_per_mtok is None:
-        return None
-    return row, row.usd_per_mtok / best.usd_per_mtok - 1.0
+    for candidate in found.candidates:  # from the cheapest
+        if candidate.mode != "disagg":
+            if candidate.usd_per_mtok is None:
+                return None
+            return candidate, candidate.usd_per_mtok / best.usd_per_mtok - 1.0
+    return None
 
 
 def _near_limits(found: DeploymentSearchResult) -> Iterator[str]:
     """Yield each latency of the recommended deployment that its error may take over the limit."""
-    if (best := found.simplest) is None:
+    best = found.simplest
+    if best is None:
         return
-    for name, value, limit, error in (
+    for name, latency_ms, limit_ms, error_share in (
         ("TTFT", best.ttft_ms, found.ttft_ms, best.expected_error.ttft),
         ("TPOT", best.tbt_ms, found.tbt_ms, best.expected_error.tbt),
     ):
-        if limit is not None and value is not None and value * (1 + error) > limit:
+        if limit_ms is None or latency_ms is None:
+            continue
+        if latency_ms * (1 + error_share) > limit_ms:
             yield name
 
 
@@ -176,7 +180,11 @@ def _front(found: DeploymentSearchResult, key: str, label: str) -> Figure | None
         return None
     listed = [row for row in found.candidates if row.usd_per_mtok is not None]
     traces = [_markers(listed, key, "Listed below", GREY, "circle-open")] if listed else []
-    for i, (name, rows) in enumerate(_by_gpu_and_mode(front).items()):
+    by_gpu_and_mode: dict[str, list[Row]] = {}
+    for row in front:
+        mode_label = ", P/D" if row.mode == "disagg" else ""
+        by_gpu_and_mode.setdefault(f"{row.gpu}{mode_label}", []).append(row)
+    for i, (name, rows) in enumerate(by_gpu_and_mode.items()):
         colour, symbol = COLOURS[i % len(COLOURS)], SYMBOLS[i % len(SYMBOLS)]
         traces.append(_markers(rows, key, name, colour, symbol))
     best = found.simplest
@@ -189,15 +197,6 @@ def _front(found: DeploymentSearchResult, key: str, label: str) -> Figure | None
     return figure(
         traces, height=340, x=label, y="$ per million tokens", xaxis=xaxis, yaxis=from_zero
     )
-
-
-def _by_gpu_and_mode(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Return deployments by GPU type; prefill-decode ones are groups of their own."""
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        mode_label = ", P/D" if row.mode == "disagg" else ""
-        groups.setdefault(f"{row.gpu}{mode_label}", []).append(row)
-    return groups
 
 
 def _markers(

@@ -88,17 +88,19 @@ def keep(request: Request) -> HttpResponse:
     """Save the typed rows as a measurement file, which then corrects similar estimates."""
     form = EstimateForm(request.POST)
     if not form.is_valid() or not form.cleaned_data["measured"]:
-        faults = [str(errors[0]) for errors in form.errors.values()]
-        raise IngestError("; ".join(faults) or "There are no rows. Type at least one.")
+        first_errors = [str(errors[0]) for errors in form.errors.values()]
+        raise IngestError("; ".join(first_errors) or "There are no rows. Type at least one.")
     rows = form.measurements()
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    text = csv_text(pl.DataFrame([{name: row.get(name) for name in names} for row in rows]))
-    row = form.row()
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    text = csv_text(pl.DataFrame([{name: row.get(name) for name in columns} for row in rows]))
+    deployment = form.row()
     calibration = calibrations.calibration_upload(
         user=request.user,
         chunks=[text.encode()],
-        file_name=f"{slugify(row['model'])}-{slugify(row['gpu'])}-typed.csv",
-        options=calibrations.CalibrationOptions(format="csv", precision=row.get("precision")),
+        file_name=f"{slugify(deployment['model'])}-{slugify(deployment['gpu'])}-typed.csv",
+        options=calibrations.CalibrationOptions(
+            format="csv", precision=deployment.get("precision")
+        ),
         source="typed in on the page of estimates",
     )
     messages.success(request, f"{len(rows)} rows are saved. Similar estimates use them.")
@@ -112,7 +114,8 @@ def answer_context(row: Deployment, typed: list[Deployment]) -> TemplateContext:
     # The sweep is over requests in flight, also if the load is given as a rate.
     closed_loop = {name: value for name, value in row.items() if name != "rate"}
     corrected = {"ttft_ms": estimate.ttft_ms, "tbt_ms": estimate.tbt_ms}
-    if (at_rate := estimate.at_rate) is not None:
+    at_rate = estimate.at_rate
+    if at_rate is not None:
         closed_loop["concurrency"] = max(at_rate.in_flight, 1.0)
         # Measured rows correct the closed loop, so the page shows that for comparison.
         corrected = {"ttft_ms": at_rate.closed_loop_ttft_ms, "tbt_ms": at_rate.closed_loop_tbt_ms}
@@ -147,6 +150,7 @@ class EstimateForm(forms.Form):
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Add a field for each option of an estimate."""
         super().__init__(*args, **kwargs)
         for name, option in ESTIMATE.items():
             self.fields[name] = option_field(option, BLANK.get(name, ""))
@@ -190,6 +194,7 @@ class EstimateForm(forms.Form):
                 values = [None if cell in "-–" else float(cell) for cell in cells]
             except ValueError:
                 values = []
+            # Only the two times, which are the last columns, may be missing.
             if len(values) != len(COLUMNS) or None in values[:3]:
                 raise forms.ValidationError(
                     f"Line {number} is not five numbers: requests in flight, input tokens, output "
@@ -209,13 +214,17 @@ class EstimateForm(forms.Form):
 
         P/D widths are included only in disaggregated mode, concurrency only without a rate.
         """
-        filled = {
-            name: value for name, value in self.cleaned_data.items() if value not in (None, "")
+        row = {name: value for name, value in self.cleaned_data.items() if value not in (None, "")}
+        row.pop("measured", None)
+        if "rate" in row:
+            row.pop("concurrency", None)
+        if row.get("mode") == "disagg":
+            return row
+        return {
+            name: value
+            for name, value in row.items()
+            if not name.startswith(("prefill_", "decode_"))
         }
-        left_out = {"measured"} | ({"concurrency"} if "rate" in filled else set())
-        if filled.get("mode") != "disagg":
-            left_out |= {name for name in filled if name.startswith(("prefill_", "decode_"))}
-        return {name: value for name, value in filled.items() if name not in left_out}
 
 
 class RowsForm(DressedForm):

@@ -19,10 +19,9 @@ STEPS = (  # shown while the list is empty
 def listing(request: Request) -> HttpResponse:
     """List the expectations of all comparisons, and count those whose interval was right."""
     stated = expectations()
-    counts = [
-        (name, inside, total, inside / total if total else None)
-        for name, (inside, total) in coverage(stated).items()
-    ]
+    counts = []  # quantity, expectations in range, all, and the share in range
+    for name, (inside, total) in coverage(stated).items():
+        counts.append((name, inside, total, inside / total if total else None))
     context = {
         "page": page_of(request, stated),
         "counts": counts,

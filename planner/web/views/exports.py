@@ -90,40 +90,31 @@ def _preview(request: Request, run: Run) -> HttpResponse:
         return render(request, "web/_export_preview.html", {"problem": problem})
     lines = file.content.decode(errors="replace").splitlines(keepends=True)
     comments = list(takewhile(lambda line: line.startswith("#"), lines))
-    shown = {
+    active = None  # the active plan of this schedule, if the file repeats it at other times
+    if to in MANIFESTS:
+        policy = options.policy or stored_result(run).recommended_policy
+        active = active_plan_of_policy(run, policy)
+        if active and options.repeat in ("auto", active.repeat):
+            active = None
+    limits = []  # replicas to which each pool may grow under load
+    if _has_limit(to):
+        plan = plan_of(run, options, timezone.now())
+        limits = [pool.max_with_guard for pool in plan.pools if pool.guard]
+    context = {
         "file": file,
         "comments": "".join(comments),
         "text": "".join(lines[len(comments) :]),
-        "active": _plan_with_other_repeat(run, options) if to in MANIFESTS else None,
+        "active": active,
         "repeat": options.repeat,
-        "most": _max_replicas_text(run, to, options),
+        "most": span_text((min(limits), max(limits))) if limits else "",
     }
-    return render(request, "web/_export_preview.html", shown)
+    return render(request, "web/_export_preview.html", context)
 
 
 def _has_limit(to: str) -> bool:
     """Return whether files of a format may add replicas, up to the option ``most``."""
     manifest = MANIFESTS.get(to)
     return manifest is not None and "most" in manifest.own
-
-
-def _max_replicas_text(run: Run, to: str, options: ExportOptions) -> str:
-    """Return to how many replicas a pool may grow under load in the file, such as "4 to 64".
-
-    Return "" if the file adds no replicas to the schedule.
-    """
-    if not _has_limit(to):
-        return ""
-    plan = plan_of(run, options, timezone.now())
-    limits = [pool.max_with_guard for pool in plan.pools if pool.guard]
-    return span_text((min(limits), max(limits))) if limits else ""
-
-
-def _plan_with_other_repeat(run: Run, options: ExportOptions) -> ActivePlan | None:
-    """Return the active plan of the exported schedule if ``options`` repeat it at other times."""
-    policy = options.policy or stored_result(run).recommended_policy
-    active = active_plan_of_policy(run, policy)
-    return active if active and options.repeat not in ("auto", active.repeat) else None
 
 
 @require_POST
@@ -151,9 +142,9 @@ def names(request: Request, pk: int) -> HttpResponse:
 
 def _options(sent: QueryDict) -> ExportOptions:
     """Return the sent options; footprints of several models are words of one field."""
-    sent = sent.copy()
-    sent.setlist("footprints", sent.get("footprints", "").replace(",", " ").split())
-    return options_of(ExportOptions, options_posted(ExportOptions, sent))
+    options = sent.copy()
+    options.setlist("footprints", sent.get("footprints", "").replace(",", " ").split())
+    return options_of(ExportOptions, options_posted(ExportOptions, options))
 
 
 def _context(request: Request, run: Run, problem: PlannerError | None) -> TemplateContext:
@@ -162,7 +153,15 @@ def _context(request: Request, run: Run, problem: PlannerError | None) -> Templa
     ``problem`` is why the last export was refused, if it was.
     """
     run_result(run)  # raises the reason if there is nothing to export
-    plan, why = _plan(run, request.GET.get("policy", ""))
+    is_share = run.kind == Run.Kind.SHARE
+    plan, why_no_plan = _plan(run, request.GET.get("policy", ""))
+    usual_format = USUAL if plan else ""
+    if is_share:
+        usual_format = CLAIMS
+    recommended = stored_result(run).recommended
+    assurance = ""  # level of the plan, if the run recommends it
+    if plan and recommended and plan.policy == recommended.policy:
+        assurance = recommended.assurance or ""
     current = active_plan_of_run(run)
     other_plans = active_plans().exclude(pk=current.pk) if current else active_plans()
     replicas = desired_by_pool(current, timezone.now()) if current else []
@@ -171,12 +170,10 @@ def _context(request: Request, run: Run, problem: PlannerError | None) -> Templa
     return {
         "run": run,
         "groups": groups,
-        "to": request.GET.get(
-            "to", USUAL if plan else CLAIMS if run.kind == Run.Kind.SHARE else ""
-        ),
+        "to": request.GET.get("to", usual_format),
         "plan": plan,
-        "assurance": _assurance(run, plan),
-        "why_none": "" if run.kind == Run.Kind.SHARE else why,
+        "assurance": assurance,
+        "why_none": "" if is_share else why_no_plan,
         "form": [field for field in form if field.name not in MORE],
         "more": [field for field in form if field.name in MORE],
         "manifests": " ".join(MANIFESTS),
@@ -199,20 +196,19 @@ def _plan(run: Run, policy: str) -> tuple[Plan | None, str]:
         return None, str(problem)
 
 
-def _assurance(run: Run, plan: Plan | None) -> str:
-    """Return the level of assurance of the plan; "" if the run does not recommend it."""
-    recommended = stored_result(run).recommended
-    chosen = plan and recommended and plan.policy == recommended.policy
-    return recommended.assurance or "" if recommended and chosen else ""
-
-
 def _form(sent: QueryDict, run: Run, plan: Plan | None, current: ActivePlan | None) -> OptionsForm:
     """Return the form of export options; choices come from the run's policies and plan.
 
-    Defaults are those of the active plan ``current`` if it is of this run.
+    Defaults are those of the active plan ``current`` if it is of this run. A run of shared GPUs has
+    only the options of resource claims: the namespace, and the footprints of models.
     """
     if run.kind == Run.Kind.SHARE:
-        return _claims_form(sent)
+        others = tuple(ExportOptions.model_fields.keys() - {"namespace", "footprints"})
+        form = OptionsForm(ExportOptions, without=others, initial={"footprints": ""} | sent.dict())
+        form.fields["footprints"].widget.attrs["placeholder"] = FOOTPRINTS
+        for field in form.fields.values():
+            field.widget.attrs["data-for"] = CLAIMS
+        return form
     initial = {"timezone": zone_name()} | _usual_limit(plan)
     if current and current.run_id == run.pk:  # an export repeats as the active plan does
         initial["repeat"] = current.repeat
@@ -221,25 +217,19 @@ def _form(sent: QueryDict, run: Run, plan: Plan | None, current: ActivePlan | No
     form = OptionsForm(ExportOptions, without=without, initial=initial | sent.dict())
     make_select(form, "policy", {"": "Recommended"} | stored_result(run).deployable_labels)
     form.fields["policy"].widget.attrs |= FOLLOWED
-    for what in ("region", "model"):
-        names = dict.fromkeys(getattr(pool, what) for pool in plan.pools) if plan else {}
-        make_select(form, what, {"": "All"} | {name: name for name in names})
+    pools = plan.pools if plan else ()
+    make_select(form, "region", {"": "All"} | {pool.region: pool.region for pool in pools})
+    make_select(form, "model", {"": "All"} | {pool.model: pool.model for pool in pools})
     make_select(form, "repeat", REPEATS)
     make_select(form, "form", FORMS)
     form.fields["form"].label = "Form"
     form.fields["at"].widget.attrs["placeholder"] = "default: start of the plan"
     for name, field in form.fields.items():  # static/js/page.js hides those of other formats
-        field.widget.attrs["data-for"] = " ".join(_formats_with(name))
-    return form
-
-
-def _claims_form(sent: QueryDict) -> OptionsForm:
-    """Return the form for resource claims of shared GPUs: namespace and footprints of models."""
-    others = tuple(ExportOptions.model_fields.keys() - {"namespace", "footprints"})
-    form = OptionsForm(ExportOptions, without=others, initial={"footprints": ""} | sent.dict())
-    form.fields["footprints"].widget.attrs["placeholder"] = FOOTPRINTS
-    for field in form.fields.values():
-        field.widget.attrs["data-for"] = CLAIMS
+        formats = [to for to, manifest in MANIFESTS.items() if name in manifest.own]
+        formats = formats or list(MANIFESTS)
+        if name == "policy":
+            formats += [to for to, report in FORMATS.items() if report.group == REPORT]
+        field.widget.attrs["data-for"] = " ".join(formats)
     return form
 
 
@@ -251,10 +241,3 @@ def _usual_limit(plan: Plan | None) -> dict[str, str]:
     if all(pool.max_with_guard <= limit for pool in plan.pools):
         return {}
     return {"most": str(max(limit, 1))}
-
-
-def _formats_with(option: str) -> list[str]:
-    """Return the formats that have an option: of manifests all, unless it is one's own."""
-    own = [name for name, manifest in MANIFESTS.items() if option in manifest.own]
-    reports = [name for name, form in FORMATS.items() if form.group == REPORT]
-    return (own or list(MANIFESTS)) + (reports if option == "policy" else [])

@@ -62,6 +62,7 @@ class FleetForm(forms.Form):
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Add a field for each fact that a file may lack."""
         super().__init__(*args, **kwargs)
         self.fields |= {
             name: option_field(option) for name, option in options_in(PoolFacts).items()
@@ -87,6 +88,8 @@ class FleetForm(forms.Form):
         values = self.cleaned_data
         facts = options_of(PoolFacts, {name: values[name] for name in PoolFacts.model_fields})
         text, name = values["text"], "the pasted text"
-        if file := values["file"]:
+        file = values["file"]
+        if file:
             text, name = file.read().decode("utf-8-sig", errors="replace"), file.name
-        return fleet_import(scenario=scenario, user=user, text=text, name=name, facts=facts)[1]
+        _, imported = fleet_import(scenario=scenario, user=user, text=text, name=name, facts=facts)
+        return imported

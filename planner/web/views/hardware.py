@@ -49,9 +49,8 @@ def models(request: Request) -> HttpResponse:
     chosen = request.GET.get("gpu", "")
     gpu = known.gpu_get(chosen if chosen in names else _usual_gpu()).spec
     used = models_of_scenarios()
-    page = page_of(
-        request, sorted(known.models_list(search), key=lambda each: each.name not in used)
-    )
+    used_first = sorted(known.models_list(search), key=lambda model: model.name not in used)
+    page = page_of(request, used_first)
     context = {
         "page": page,
         "models": [(entry, model_memory(entry, gpu)) for entry in page],
@@ -123,6 +122,7 @@ def price_list_delete(request: Request, name: str) -> HttpResponse:
 
 @require_safe
 def carbon(request: Request) -> HttpResponse:
+    """Show the carbon intensity of regions, filtered by the words of a search."""
     search = request.GET.get("search", "")
     page = page_of(request, known.carbon_list(search))
     # The part after ", from " is the origin of one row, which its number shows.
@@ -157,17 +157,15 @@ def model(request: Request, name: str) -> HttpResponse:
     """Show one model."""
     entry = known.model_get(name)
     profiles = profiles_list()
-    common = {profile.gpu for profile in profiles}
-    fits = [
-        (gpu.spec, [fit_on_gpu(entry.spec, gpu.spec, precision) for precision in PRECISIONS])
-        for gpu in known.gpus_list()
-    ]
+    gpus_with_profile = {profile.gpu for profile in profiles}
+    placements: dict[str, list[Any]] = {"": [], "Other GPUs": []}  # by title of their group
+    for gpu in known.gpus_list():
+        fits = [fit_on_gpu(entry.spec, gpu.spec, precision) for precision in PRECISIONS]
+        title = "" if gpu.spec.name in gpus_with_profile else "Other GPUs"
+        placements[title].append((gpu.spec, fits))
     context = {
         "entry": entry,
-        "placements": {
-            "": [fit for fit in fits if fit[0].name in common],
-            "Other GPUs": [fit for fit in fits if fit[0].name not in common],
-        },
+        "placements": placements,
         "profiles": [profile for profile in profiles if profile.model == name],
     }
     return render(request, "web/model.html", context)
@@ -254,20 +252,19 @@ def _price_columns(
 
 def _figures(entry: Any) -> list[tuple[user_hardware.Quantity, float, Provenance]]:
     """Return every known quantity of a GPU type, its value and its source."""
-    facts, sources = user_hardware.gpu_form_values(entry.spec), known.gpu_sources(entry)
+    values, sources = user_hardware.gpu_form_values(entry.spec), known.gpu_sources(entry)
     default = sources[""]  # of all quantities without a source of their own
-    return [
-        (quantity, facts[quantity.name], sources.get(_source_key(quantity), default))
-        for quantity in user_hardware.GPU
-        if quantity.name in facts
-    ]
-
-
-def _source_key(quantity: user_hardware.Quantity) -> str:
-    """Return the name under which the catalogue has the source of a quantity."""
-    if quantity.attribute in BYTES:
-        return "peak_flops"
-    return "link_bytes_s" if quantity.attribute == "gpus_per_node" else quantity.attribute
+    figures = []
+    for quantity in user_hardware.GPU:
+        if quantity.name not in values:
+            continue
+        source_name = quantity.attribute  # the name of its source in the catalogue
+        if quantity.attribute in BYTES:
+            source_name = "peak_flops"
+        elif quantity.attribute == "gpus_per_node":
+            source_name = "link_bytes_s"
+        figures.append((quantity, values[quantity.name], sources.get(source_name, default)))
+    return figures
 
 
 def _price_order(price: known.PriceRow) -> tuple[bool, float]:
@@ -307,15 +304,15 @@ def _save(request: Request, row: Any, form: Any, what: str, shaped: ModelSpec | 
 
     ``shaped`` is a model whose shape is known; it is then stored in place of the form.
     """
-    version = request.POST.get("version", "")
+    save = hardware.gpu_save if what == "gpu" else hardware.model_save
     facts: Any = shaped or form.facts()
-    return (hardware.gpu_save if what == "gpu" else hardware.model_save)(
+    return save(
         user=request.user,
         name=form.cleaned_data["name"],
         facts=facts,
         source=form.cleaned_data["source"],
         kind=form.cleaned_data["kind"],
-        version=version_of(version),
+        version=version_of(request.POST.get("version", "")),
         row=row,
     )
 
@@ -333,8 +330,8 @@ def _import(request: Request, form: ImportForm) -> list[Any]:
 
 def quantity_field(quantity: user_hardware.Quantity) -> forms.Field:
     """Return a number field for a quantity, with its unit and its limits."""
-    kind: Any = forms.IntegerField if quantity.whole else forms.FloatField
-    field: forms.Field = kind(
+    number_field: Any = forms.IntegerField if quantity.whole else forms.FloatField
+    field: forms.Field = number_field(
         label=f"{quantity.label}, {quantity.unit}" if quantity.unit else quantity.label,
         required=quantity.required,
         widget=forms.NumberInput(attrs={"step": "1" if quantity.whole else "any"}),

@@ -75,7 +75,9 @@ def _pages_by_group() -> dict[str, list[tuple[str, str]]]:
 @cache
 def _purpose(slug: str) -> str:
     """Return the first sentence of a how-to page, below its title."""
-    return how_to_text(slug).split("\n\n")[1].partition(". ")[0].rstrip(".").replace("`", "")
+    _, first_paragraph, *_ = how_to_text(slug).split("\n\n")
+    sentence, _, _ = first_paragraph.partition(". ")
+    return sentence.rstrip(".").replace("`", "")
 
 
 def _address(target: str) -> str:
@@ -92,10 +94,10 @@ def _address(target: str) -> str:
 @require_safe
 def terms(request: Request) -> HttpResponse:
     """Show every term of docs/glossary.md, with a link to the page that lists such objects."""
-    pages = {job.label.lower(): f"web:{job.page}" for place in PLACES for job in place.jobs}
-    found = {
-        term.name: reverse(pages[f"{term.name.lower()}s"])
-        for term in glossary()
-        if f"{term.name.lower()}s" in pages
-    }
-    return render(request, "web/glossary.html", {"terms": glossary(), "pages": found})
+    page_of_label = {job.label.lower(): job.page for place in PLACES for job in place.jobs}
+    page_of_term = {}
+    for term in glossary():
+        plural = f"{term.name.lower()}s"  # lists are called by the plural, such as "Scenarios"
+        if plural in page_of_label:
+            page_of_term[term.name] = reverse(f"web:{page_of_label[plural]}")
+    return render(request, "web/glossary.html", {"terms": glossary(), "pages": page_of_term})

@@ -48,7 +48,11 @@ def home(request: Request) -> HttpResponse:
     )
     context = _activity() | fleet_context(timezone.now(), request.user)
     begun = study is not None or scenarios_list().exists()
-    context |= {"study": study, "begun": begun, "demo": _demo(), "choices": _first_steps(request)}
+    first_steps = [
+        (label, words, reverse(page) if page and request.user.may_plan else "")
+        for label, words, page in FIRST_STEPS
+    ]
+    context |= {"study": study, "begun": begun, "demo": _demo(), "choices": first_steps}
     if study is not None and not context["plans"]:
         report = with_data_age(run_report(study), study, timezone.now())
         schedule = schedule_of(tables_of(study), stored_result(study).recommended_policy)
@@ -61,17 +65,6 @@ def home(request: Request) -> HttpResponse:
             reason = "No plan is active. Check the latest result, then propose it."
             context["next_step"] = NextStep(reason, "Open result", "run", study.pk)
     return render(request, "web/home.html", context)
-
-
-def _first_steps(request: Request) -> list[tuple[str, str, str]]:
-    """Return the label, the words and the address of each step to a first plan.
-
-    The last step has none, and those who may not plan get none.
-    """
-    return [
-        (label, words, reverse(page) if page and request.user.may_plan else "")
-        for label, words, page in FIRST_STEPS
-    ]
 
 
 def _demo() -> Run | None:
@@ -89,8 +82,9 @@ def _demo() -> Run | None:
 def find(request: Request) -> HttpResponse:
     """List jobs (links to pages) and stored objects whose name contains the text."""
     text = request.GET.get("q", "").strip()[:MOST_LETTERS]
-    every = (*(job for place in (*PLACES, ACCOUNT) for job in place.jobs), *FOOTER)
-    jobs = [job for job in jobs_of(request.user, every) if matches(text, job.label, job.words)]
+    all_jobs = [job for place in (*PLACES, ACCOUNT) for job in place.jobs]
+    allowed = jobs_of(request.user, (*all_jobs, *FOOTER))
+    jobs = [job for job in allowed if matches(text, job.label, job.words)]
     context = {"text": text, "jobs": jobs, "found": things_found(text)}
     return render(request, "web/_found.html" if request.htmx else "web/find.html", context)
 
@@ -106,5 +100,6 @@ def activity(request: Request) -> HttpResponse:
 
 
 def _activity() -> TemplateContext:
+    """Return the recent runs, and whether any run is active."""
     # Traces have their own list: otherwise uploads would push studies off the page.
     return {"runs": recent_runs(), "active": Run.objects.filter(state__in=ACTIVE).exists()}

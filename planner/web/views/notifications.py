@@ -56,18 +56,18 @@ def change(request: Request, pk: int) -> HttpResponse:
 def mailbox(request: Request) -> HttpResponse:
     """Save the user's mail address."""
     form = MailboxForm(request.POST)
-    _, problem = attempt(form, lambda: _save_mailbox(request, form.cleaned_data["email"]))
+
+    def save() -> None:
+        """Save the address, if the user proved the password recently or does now."""
+        check_verified(request, request.user, request.POST.get("again", ""))
+        mailbox_set(user=request.user, email=form.cleaned_data["email"])
+
+    _, problem = attempt(form, save)
     if problem is not None:
         channel_form = ChannelForm(shared=request.user.may_administer)
         return _render_channels(request, channel_form, form, problem)
     messages.success(request, "Your mail address is saved.")
     return redirect("web:notices")
-
-
-def _save_mailbox(request: Request, email: str) -> None:
-    """Save the mail address of a user who proved the password recently or does now."""
-    check_verified(request, request.user, request.POST.get("again", ""))
-    mailbox_set(user=request.user, email=email)
 
 
 def _mailbox(request: Request) -> MailboxForm:
@@ -115,8 +115,9 @@ class ChannelForm(forms.Form):
 
     def chosen(self) -> dict[str, Any]:
         """Return the arguments of ``channel_add``."""
-        fields = dict(self.cleaned_data)
-        return fields | {"mine": fields.pop("whose", "mine") == "mine"}
+        arguments = dict(self.cleaned_data)
+        arguments["mine"] = arguments.pop("whose", "mine") == "mine"
+        return arguments
 
 
 class MailboxForm(DressedForm):

@@ -48,13 +48,19 @@ class Welcome(PasswordResetConfirmView):
 @never_cache
 @require_http_methods(["GET", "POST"])
 def listing(request: Request) -> HttpResponse:
-    """Show all people, with the form for invitations."""
+    """Show all people, with the form to invite a person, or to add one who has an account."""
     check_may_administer(request.user)
     if request.method != "POST":
         return _render_people(request, InviteForm())
     form = InviteForm(request.POST)
     if form.is_valid() and form.cleaned_data["existing"]:
-        return _join(request, form)
+        joined, problem = attempt(
+            form, lambda: workspaces.person_join(by=request.user, **form.chosen())
+        )
+        if joined is None:
+            return _render_people(request, form, problem=problem)
+        messages.success(request, f"{joined.username} belongs to this workspace now.")
+        return redirect("web:people")
     invited, problem = attempt(form, lambda: people.person_invite(by=request.user, **form.chosen()))
     if invited is None:
         return _render_people(request, form, problem=problem)
@@ -72,6 +78,7 @@ def change(request: Request, name: str) -> HttpResponse:
         factor_reset(by=request.user, person=person_get(name))
         messages.success(request, f"{name} signs in without a second factor now.")
         return redirect("web:people")
+    # None: the access stays as it is.
     active = {"disable": False, "enable": True}.get(request.POST.get("access", ""))
     person = people.person_change(
         by=request.user, person=person_get(name), role=request.POST.get("role"), active=active
@@ -115,17 +122,6 @@ def remove(request: Request, name: str) -> HttpResponse:
             return redirect("web:people")
     context = {"person": person, "owned": owned_row_count(person), "form": form}
     return render_form(request, "web/person_remove.html", context, problem)
-
-
-def _join(request: Request, form: InviteForm) -> HttpResponse:
-    """Add the existing account of a form to the workspace, or show why it is refused."""
-    joined, problem = attempt(
-        form, lambda: workspaces.person_join(by=request.user, **form.chosen())
-    )
-    if joined is None:
-        return _render_people(request, form, problem=problem)
-    messages.success(request, f"{joined.username} belongs to this workspace now.")
-    return redirect("web:people")
 
 
 def _render_people(

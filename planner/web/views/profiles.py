@@ -24,6 +24,7 @@ from planner.web.request import Request
 
 @require_safe
 def listing(request: Request) -> HttpResponse:
+    """List the profiles, filtered by the words of a search; htmx gets only the rows."""
     search = request.GET.get("search", "")
     listed = known.profiles_list(search)
     page = page_of(request, listed)

@@ -99,7 +99,7 @@ def _with_colours(
     rows: Iterable[Proposal], verdict: Callable[[Proposal], Verdict | None] = lambda _: None
 ) -> list[tuple[Proposal, str, Verdict | None]]:
     """Return the rows of a list: a proposal, the colour of its state, and its verdict, if any."""
-    return [(each, STATE_COLOURS[each.state], verdict(each)) for each in rows]
+    return [(proposal, STATE_COLOURS[proposal.state], verdict(proposal)) for proposal in rows]
 
 
 @require_http_methods(["GET", "POST"])
@@ -115,7 +115,7 @@ def new(request: Request) -> HttpResponse:
             title=sent.get("title", ""),
             run=_run(sent.get("run", "")),
             message=sent.get("message", ""),
-            options={name: value for name in ("policy", "repeat") if (value := sent.get(name, ""))},
+            options=_filled(sent, ("policy", "repeat")),
             reviewers=_people(sent.getlist("reviewer")),
             draft=sent.get("draft") == "1",
         )
@@ -134,13 +134,14 @@ def _proposal_form(
     try:
         replaced = plans_replaced_by(activatable_plan(run, options, timezone.now()), run)
     except PlannerError:  # report this only once the run is proposed: another policy may be valid
-        replaced = [current] if (current := active_plan_of_run(run)) else []
+        active = active_plan_of_run(run)
+        replaced = [active] if active else []
     people = User.objects.filter(is_active=True).order_by("username")
     result = stored_result(run)
     recommended = result.recommended_policy
-    about = policy_report(run, sent.get("policy") or recommended)
+    report = policy_report(run, sent.get("policy") or recommended)
     context = {
-        "facts": about and about.facts,
+        "facts": report.facts if report else None,
         "run": run,
         "sent": sent,
         "sentences": str(problem).splitlines() if problem else [],
@@ -157,8 +158,8 @@ def _proposal_form(
 @require_safe
 def detail(request: Request, pk: int) -> HttpResponse:
     context = proposal_context(proposal_get(pk), request.user)
-    about = {name: value for name in ("setting", "chart") if (value := request.GET.get(name, ""))}
-    return render(request, "web/proposal.html", {**context, "about": about})
+    context["about"] = _filled(request.GET, ("setting", "chart"))
+    return render(request, "web/proposal.html", context)
 
 
 @require_POST
@@ -166,7 +167,15 @@ def act(request: Request, pk: int) -> HttpResponse:
     """Apply the action of the pressed button, such as comment or approve, and say what was done."""
     proposal, user, text = proposal_get(pk), request.user, request.POST.get("text", "")
     actions: dict[str, tuple[Callable[[], Any], str]] = {
-        "comment": (lambda: _comment(request, proposal), "Comment saved."),
+        "comment": (
+            lambda: proposals.comment(
+                proposal=proposal,
+                by=user,
+                text=text,
+                anchor=_filled(request.POST, ("setting", "chart", "series", "time", "value")),
+            ),
+            "Comment saved.",
+        ),
         "approve": (
             lambda: proposals.approve(proposal=proposal, by=user, text=text),
             "You approved it.",
@@ -224,13 +233,9 @@ def rules(request: Request) -> HttpResponse:
     return render_form(request, "web/review_rules.html", context, problem)
 
 
-def _comment(request: Request, proposal: Proposal) -> None:
-    """Store the posted comment, with the setting or the point of a chart that it is about."""
-    names = ("setting", "chart", "series", "time", "value")
-    anchor = {name: value for name in names if (value := request.POST.get(name, ""))}
-    proposals.comment(
-        proposal=proposal, by=request.user, text=request.POST.get("text", ""), anchor=anchor
-    )
+def _filled(sent: QueryDict, names: Iterable[str]) -> dict[str, Any]:
+    """Return the sent values of ``names`` that are not empty."""
+    return {name: sent[name] for name in names if sent.get(name)}
 
 
 def _people(names: list[str]) -> list[User]:

@@ -1,7 +1,6 @@
 """Show runs: the list, one run from queue to results, its cancellation and its downloads."""
 
 from datetime import timedelta
-from typing import Any
 
 from django.contrib import messages
 from django.http import FileResponse, HttpResponse
@@ -43,12 +42,14 @@ RECENT = timedelta(days=1)  # failures since then are pointed out
 
 @require_safe
 def listing(request: Request) -> HttpResponse:
+    """List the runs outside sweeps, filtered by kind, state and scenario as requested."""
     rows = runs_with_answers().filter(sweep=None)  # the page of a sweep lists its own runs
-    if (kind := request.GET.get("kind", "")) in Run.Kind.values:
+    kind, state, scenario = (request.GET.get(name, "") for name in ("kind", "state", "scenario"))
+    if kind in Run.Kind.values:
         rows = rows.filter(kind=kind)
-    if (state := request.GET.get("state", "")) in Run.State.values:
+    if state in Run.State.values:
         rows = rows.filter(state=state)
-    if (scenario := request.GET.get("scenario", "")).isdigit():
+    if scenario.isdigit():
         rows = rows.filter(scenario=int(scenario))
     runs = Run.objects.filter(sweep=None)
     failed = runs.filter(state=Run.State.FAILED, finished_at__gte=timezone.now() - RECENT)
@@ -78,16 +79,21 @@ def detail(request: Request, pk: int) -> HttpResponse:
         return render(request, "web/_run_progress.html", _progress(run))
     if run.state != Run.State.COMPLETED or run.kind == Run.Kind.INGEST:
         section = section_of(run.problem)
-        values = {**_progress(run), "again": _repeat_fields(run), "section": section}
-        values["section_title"] = TITLES[section][0] if section else ""
-        return render(request, "web/run.html", values)
+        section_title, _ = TITLES.get(section, ("", ""))
+        options = []  # of the run as form fields, with which it can be repeated
+        for name, value in run.options.items():
+            options += [(name, item) for item in (value if isinstance(value, list) else [value])]
+        context = {"again": options, "section": section, "section_title": section_title}
+        return render(request, "web/run.html", _progress(run) | context)
     page = PAGES[run.kind]
     part = request.GET.get("part", "")
     if part and part not in page.parts:
         raise NotFound(f"There is no part {part!r} here. Known: {', '.join(page.parts)}.")
     name = part or (str(request.htmx.target) if request.htmx else "")
-    if not name and (removal_note := removal_sentence(run)):
-        messages.warning(request, removal_note)
+    if not name:  # the whole page
+        removal_note = removal_sentence(run)
+        if removal_note:
+            messages.warning(request, removal_note)
     template, part_context = page.parts.get(name, (f"web/runs/{page.template}.html", None))
     context = (part_context or page.context)(run, request.GET)
     return render(request, template, {**context, "exports": formats_of(run)})
@@ -96,31 +102,28 @@ def detail(request: Request, pk: int) -> HttpResponse:
 def _progress(run: Run) -> TemplateContext:
     """Return what a page shows of a run that is not finished."""
     context: TemplateContext = {"run": run, **waits_context(run)}
-    if (preview := run_preview(run)) is not None:
+    preview = run_preview(run)
+    if preview is not None:
         report = preview_report(from_json(Preview, preview))
         context["preview"] = display_sections(report, live=False)
     return context
 
 
 def waits_context(run: Run) -> TemplateContext:
-    """Return what a run waits for before it starts, and how long a run of its size takes."""
+    """Return what a run waits for before it starts, and how long a run of its size takes.
+
+    Returns {} for a run that has started.
+    """
     if run.state != Run.State.PENDING or run.attempts:
         return {}
     wait = wait_of(run)
     waits = wait.sentence()
-    if run.kind not in WITHOUT_SIMULATOR and (count := compiled_count()) is not None:
-        waits = compiling_sentence(count)
+    # The number of compiled kernels, or None if the compilation is complete.
+    compiled = None if run.kind in WITHOUT_SIMULATOR else compiled_count()
+    if compiled is not None:
+        waits = compiling_sentence(compiled)
     idle = not Run.everywhere.filter(state=Run.State.RUNNING).exists()
     return {"waits": waits, "size": wait.size(), "idle": idle}
-
-
-def _repeat_fields(run: Run) -> list[tuple[str, Any]]:
-    """Return the options of a run as form fields with which it can be repeated."""
-    return [
-        (name, item)
-        for name, value in run.options.items()
-        for item in (value if isinstance(value, list) else [value])
-    ]
 
 
 @require_POST
@@ -193,29 +196,38 @@ def compare(request: Request) -> HttpResponse:
 
 
 def _choice_context(numbers: list[int]) -> TemplateContext:
-    """Return runs to choose from, in groups of one kind; those of the first scenario come first.
+    """Return runs to choose from, in groups of one kind; comparisons come first.
 
-    ``numbers`` may have the first run to compare. The newest run of a group is then ticked, else
-    the newest two of the first group.
+    ``numbers`` may have the first run to compare. Then only runs of its kind are in a group, and
+    the others in "others". The runs that are still missing are ticked in the first group.
     """
     first = run_get(numbers[0]) if numbers else None
     rows = runs_with_answers().filter(state=Run.State.COMPLETED).exclude(kind=Run.Kind.INGEST)
     offered = list(rows.exclude(pk__in=numbers)[:OFFERED])
-    of_kind: dict[str, list[Run]] = {}
+    runs_by_kind: dict[str, list[Run]] = {}
+    others = []
     for run in offered:
         if first is None or run.kind == first.kind:
-            of_kind.setdefault(run.get_kind_display(), []).append(run)
+            runs_by_kind.setdefault(run.kind, []).append(run)
+        else:
+            others.append(run)
     missing = MIN_RUNS - len(numbers)
-    groups = [(kind, alike) for kind, alike in of_kind.items() if len(alike) >= missing]
-    groups.sort(key=lambda group: group[1][0].kind != Run.Kind.COMPARE)
-    for _, alike in groups:
-        name = (first or alike[0]).name
-        alike.sort(key=lambda run: run.name != name)
+    groups = []
+    for kind in sorted(runs_by_kind, key=lambda kind: kind != Run.Kind.COMPARE):
+        runs_of_kind = runs_by_kind[kind]
+        if len(runs_of_kind) >= missing:
+            name = (first or runs_of_kind[0]).name
+            same_scenario_first = sorted(runs_of_kind, key=lambda run: run.name != name)
+            groups.append((Run.Kind(kind).label, same_scenario_first))
+    ticked = []
+    if groups:
+        _, first_group = groups[0]
+        ticked = [run.pk for run in first_group[:missing]]
     return {
         "first": first,
         "groups": groups,
-        "others": [run for run in offered if first is not None and run.kind != first.kind],
-        "ticked": [run.pk for run in groups[0][1][:missing]] if groups else [],
+        "others": others,
+        "ticked": ticked,
         "missing": missing,
     }
 

@@ -13,7 +13,6 @@ from django.utils.text import slugify
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from planner.domain.kinds.registry import KINDS
-from planner.domain.report import Report
 from planner.errors import FieldsRefused, PlannerError, ScenarioError
 from planner.files.documents import utf8_text
 from planner.inputs import catalogue
@@ -56,6 +55,7 @@ MAX_BYTES = 4 * yaml.MAX_CHARACTERS  # of an uploaded file: a UTF-8 character ha
 
 @require_safe
 def listing(request: Request) -> HttpResponse:
+    """List the scenarios, each with its newest comparison, or else its newest plan."""
     page = page_of(request, scenarios_list())
     plans = latest_comparisons(page.object_list, Run.Kind.PLAN)
     results = plans | latest_comparisons(page.object_list)
@@ -72,16 +72,20 @@ def new(request: Request) -> HttpResponse:
     """
     if request.method == "POST":
         if "base" in request.POST:
-            return _edit(
-                request, None, scenario_with_deployments(**chosen_deployments(request.POST)), FORM
-            )
-        if isinstance(file := request.FILES.get("file"), UploadedFile):
-            return _edit(request, None, _uploaded_text(file), YAML)
+            document = scenario_with_deployments(**chosen_deployments(request.POST))
+            return _edit(request, None, document, FORM)
+        file = request.FILES.get("file")
+        if isinstance(file, UploadedFile):
+            data: bytes = file.read(MAX_BYTES + 1)
+            text = utf8_text(data, str(file.name), "Choose a scenario in YAML.", ScenarioError)
+            return _edit(request, None, text, YAML)
         return _handle_post(request, None)
-    if name := request.GET.get("trace"):
+    trace_name = request.GET.get("trace")
+    if trace_name:
+        trace = trace_get(trace_name)
         if request.htmx and request.htmx.target == TRACE_CHART:
-            return render(request, "web/_trace_over_time.html", _context_of_trace(trace_get(name)))
-        return _draft(request, trace_get(name))
+            return render(request, "web/_trace_over_time.html", _context_of_trace(trace))
+        return _draft(request, trace)
     if "launch" in request.GET:
         return _launch(request)
     return _begin(request, LaunchForm())
@@ -89,9 +93,18 @@ def new(request: Request) -> HttpResponse:
 
 def _begin(request: Request, launch: LaunchForm, problem: Exception | None = None) -> HttpResponse:
     """Show the ways to start a scenario: from a trace, without one, or from a file."""
-    ready = sorted(traces_list().filter(state=Trace.State.READY), key=_is_short)
+    ready = list(traces_list().filter(state=Trace.State.READY))
+    ready.sort(key=lambda trace: trace.length_s < LENGTH_OF_A_DAY_S)  # short traces last
+    traces = []  # with the longest window that a draft over the trace can plan, in words
+    for trace in ready:
+        longest_window = "less than a day"
+        if trace.length_s >= LENGTH_OF_A_WEEK_S:
+            longest_window = "a day or a week"
+        elif trace.length_s >= LENGTH_OF_A_DAY_S:
+            longest_window = "a day"
+        traces.append((trace, longest_window))
     context = {
-        "traces": [(trace, _longest_window_text(trace)) for trace in ready],
+        "traces": traces,
         **(_context_of_trace(ready[0]) if ready else {}),
         "launch": launch,
         "built_in_regions": list(catalogue.regions()),
@@ -105,18 +118,6 @@ def _context_of_trace(trace: Trace) -> TemplateContext:
     return {"trace": trace, "figure": amounts_figure(trace) if trace.store else None}
 
 
-def _is_short(trace: Trace) -> bool:
-    """Return whether a draft over the trace plans less than a day."""
-    return trace.length_s < LENGTH_OF_A_DAY_S
-
-
-def _longest_window_text(trace: Trace) -> str:
-    """Return in words the longest window that a draft over the trace can plan."""
-    if _is_short(trace):
-        return "less than a day"
-    return "a day or a week" if trace.length_s >= LENGTH_OF_A_WEEK_S else "a day"
-
-
 def _draft(request: Request, trace: Trace) -> HttpResponse:
     """Show a draft scenario in the form, with its possible windows and its assumptions.
 
@@ -126,12 +127,12 @@ def _draft(request: Request, trace: Trace) -> HttpResponse:
     serving = choose_serving(trace, query.get("model", ""), query.get("gpu", ""))
     fleet = CurrentFleetForm(query)
     today = fleet.cleaned_data["today"] if fleet.is_valid() else None
-    past = query.get("door") == PAST or "window" in query
-    if past:
+    is_past = query.get("door") == PAST or "window" in query
+    if is_past:
         choices = window_choices(trace) if trace.state == Trace.State.READY else ()
         key = query.get("window", DEFAULT_WINDOW)
-        window = {choice.key: choice for choice in reversed(choices)}.get(key)
-        window = window or next(iter(choices), None)
+        with_key = (choice for choice in choices if choice.key == key)
+        window = next(with_key, next(iter(choices), None))
         text = scenario_draft(trace, window, None, serving, today)
         requested_s = DAY_S
         times: TemplateContext = {
@@ -146,37 +147,33 @@ def _draft(request: Request, trace: Trace) -> HttpResponse:
         requested_s = horizon.replayed_s
         times = {"choices": (), "horizons": HORIZONS.values(), "horizon": horizon}
     planned = yaml.parse(text).horizon
+    model, gpu = serving.profile.model, serving.profile.gpu
+    gpus_of_model = {its_gpu for name, its_gpu in built_in_profiles() if name == model}
     is_shorter = (planned.duration_s or requested_s) < requested_s
     draft = times | {
         "title": f"Draft for {trace.name}",
         "trace": trace,
-        "past": past,
-        "short": past and planned.start == "end",  # too short for a window of the past
+        "past": is_past,
+        "short": is_past and planned.start == "end",  # too short for a window of the past
         "shorter_s": planned.duration_s if is_shorter else None,
         "serving": serving,
         "today": fleet["today"],
         "apart": model_labels(trace),
         "models": list(dict.fromkeys(model for model, _ in built_in_profiles())),
-        "gpus": _gpus_of_model(serving.profile.model, serving.profile.gpu),
+        "gpus": sorted(gpus_of_model | {gpu}),
         "assumed": draft_assumptions(trace, text, serving),
     }
     problems = scenario_warnings(text)
     return _show(request, None, text, editor=Editor(text), draft=draft, problems=problems)
 
 
-def _gpus_of_model(model: str, chosen: str) -> list[str]:
-    """Return the GPU types with a built-in profile of the model, and the chosen one, sorted."""
-    gpus = {gpu for name, gpu in built_in_profiles() if name == model}
-    return sorted(gpus | {chosen})
-
-
 def _launch(request: Request) -> HttpResponse:
     """Show a draft scenario for traffic without a trace, made from the launch form."""
     form = LaunchForm(request.GET)
-    drafted, problem = attempt(form, lambda: (launch := form.description(), launch_draft(launch)))
-    if drafted is None:
+    text, problem = attempt(form, lambda: launch_draft(form.description()))
+    if text is None:
         return _begin(request, form, problem)
-    launch, text = drafted
+    launch = form.description()
     draft = {
         "title": f"Draft for the launch of {launch.model}",
         "horizon": launch.horizon,
@@ -204,7 +201,7 @@ def _handle_post(request: Request, scenario: Scenario | None) -> HttpResponse:
     """
     mode, action = request.POST.get("mode", YAML), request.POST.get("action", "save")
     text = request.POST.get("document", "").replace("\r\n", "\n")
-    if action == CHECK:
+    if action == CHECK:  # the page sends it while the user types
         return _faults_as_json(text, request.POST if mode == FORM else None)
     if mode == FORM and action == DISCARD:  # leaves a form that cannot be saved
         return _edit(request, scenario, text, YAML)
@@ -296,8 +293,9 @@ def duplicate(request: Request, pk: int) -> HttpResponse:
     """Copy a scenario under a free name."""
     scenario = scenario_get(str(pk))
     names = set(Scenario.objects.values_list("name", flat=True))
-    base = scenario.name[:105]
-    name = next(n for i in range(1, len(names) + 2) if (n := f"{base} copy {i}") not in names)
+    number = 1
+    while (name := f"{scenario.name[:105]} copy {number}") in names:
+        number += 1
     document = yaml.edit(scenario.document, {"name": name})
     copy = scenarios.scenario_create(owner=request.user, document=document)
     messages.success(request, f"{copy.name} is created.")
@@ -322,6 +320,7 @@ def download(request: Request, pk: int) -> HttpResponse:
 def _start(
     request: Request, scenario: Scenario, kind: str, options: dict[str, Any]
 ) -> HttpResponse:
+    """Start a run of a scenario, and lead the browser to it."""
     started = scenarios.scenario_run(
         scenario=scenario, owner=request.user, kind=kind, options=options
     )
@@ -335,14 +334,16 @@ def _uploaded_text(file: UploadedFile[Any]) -> str:
 
 
 def _with_row(posted: Any, action: str) -> Any:
-    """Return the posted data with one more empty row in the section named by ``action``."""
-    total = f"{action.removeprefix('add-')}-TOTAL_FORMS"  # Django's field for the number of rows
-    is_number = bool(id_of(posted.get(total, ""))) or posted.get(total) == "0"
+    """Return the posted data, with one more empty row if ``action`` is "add-SECTION"."""
+    section = action.removeprefix("add-")
+    rows_field = f"{section}-TOTAL_FORMS"  # Django's field for the number of rows
+    number = posted.get(rows_field, "")
+    is_number = number == "0" or bool(id_of(number))
     if not action.startswith("add-") or not is_number:
         return posted
-    posted = posted.copy()
-    posted[total] = str(int(posted[total]) + 1)
-    return posted
+    changed = posted.copy()
+    changed[rows_field] = str(int(number) + 1)
+    return changed
 
 
 def _edit(request: Request, scenario: Scenario | None, text: str, mode: str) -> HttpResponse:
@@ -356,13 +357,6 @@ def _edit(request: Request, scenario: Scenario | None, text: str, mode: str) -> 
             return _show(request, scenario, text, problems=problems, problem=refused)
         return _show(request, scenario, text, editor=editor)
     return _show(request, scenario, text)
-
-
-def _outlook(request: Request, draft: TemplateContext | None) -> str:
-    """Return the horizon of the draft if it is an outlook's horizon, else ""."""
-    horizon = (draft or {}).get("horizon")
-    outlook = request.POST.get("outlook", "") if horizon is None else horizon.outlook
-    return outlook if outlook in OUTLOOKS else ""
 
 
 def _show(
@@ -381,10 +375,13 @@ def _show(
     refused. htmx, which shows the editor again, gets it with the status of success. ``draft``
     describes the assumptions of a new scenario.
     """
+    outlook = request.POST.get("outlook", "")  # as sent again, or of the draft's horizon
+    if draft and draft.get("horizon") is not None:
+        outlook = draft["horizon"].outlook
     context: TemplateContext = {
         "scenario": scenario,
         "draft": draft,
-        "outlook": _outlook(request, draft),
+        "outlook": outlook if outlook in OUTLOOKS else "",
         "version": request.POST.get("version") or (scenario.version if scenario else ""),
         "text": text,
         "mode": YAML if editor is None else FORM,
@@ -402,7 +399,10 @@ def _analyses(scenario: Scenario) -> TemplateContext:
     """Return the analyses of a saved scenario: its newest plan, all others, and its last runs."""
     states = analyses_of(scenario)
     plan = next(state for state in states if state.analysis.kind == Run.Kind.COMPARE)
-    report = _report_of(plan.result)
+    try:
+        report = run_report(plan.result) if plan.result else None
+    except PlannerError:  # its arrays were removed
+        report = None
     newest_is_done = plan.run == plan.result
     if report and newest_is_done:  # the page's head has its figures
         states = [state for state in states if state is not plan]
@@ -416,11 +416,3 @@ def _analyses(scenario: Scenario) -> TemplateContext:
         "policies": [(name, label) for _, rows in policy_groups() for name, label, _ in rows],
         "last_runs": runs_with_answers().filter(scenario=scenario, sweep=None)[:5],
     }
-
-
-def _report_of(run: Run | None) -> Report | None:
-    """Return the report of a comparison; None without one, or if its arrays were removed."""
-    try:
-        return run_report(run) if run else None
-    except PlannerError:
-        return None

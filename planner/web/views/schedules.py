@@ -165,6 +165,7 @@ def resume(request: Request, pk: int) -> HttpResponse:
 @require_POST
 @planners_only
 def fire(request: Request, pk: int) -> HttpResponse:
+    """Start the run of a schedule now, with data up to the posted moment (empty: now)."""
     schedule = schedule_get(str(pk))
     as_of = _moment(request.POST.get("as_of", "").strip(), zone_of(schedule.zone))
     schedule_fire(schedule=schedule, user=request.user, now=timezone.now(), as_of=as_of)
@@ -198,7 +199,7 @@ def _moment(text: str, zone: tzinfo) -> datetime | None:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        moment = datetime.min
+        moment = datetime.min  # refused below
     if not FIRST <= moment.year <= LAST:
         raise PlannerError(
             f"as_of: {text[:40]!r} is not a time from {FIRST} to {LAST}. Write 2026-05-04T06:00."
@@ -208,18 +209,17 @@ def _moment(text: str, zone: tzinfo) -> datetime | None:
 
 def _values(schedule: Schedule) -> dict[str, Any]:
     """Return the initial values of ScheduleForm for a schedule, with limits in percent."""
-    plain = {name: getattr(schedule, name) for name in FIELDS}
+    values = {name: getattr(schedule, name) for name in FIELDS}
     limits = {"replicas": schedule.most_replicas, "cost": schedule.most_cost}
-    shares = {
-        name: None if share is None else round(100 * share, 6) for name, share in limits.items()
-    }
-    return plain | shares | _repeat_of(schedule.cron)
+    for name, share in limits.items():
+        values[name] = None if share is None else round(100 * share, 6)
+    return values | _repeat_of(schedule.cron)
 
 
 def _repeat_of(cron: str) -> dict[str, str | time]:
-    """Return a cron line as form values: ``often`` and ``at`` if it has them, else ``cron``."""
-    minute, hour, rest = cron.split(maxsplit=2)
-    often = HOURLY if (hour, rest) == ("*", "* * *") else rest
+    """Return a cron line as form values: ``often`` and ``at`` if they suffice, else ``cron``."""
+    minute, hour, days = cron.split(maxsplit=2)
+    often = HOURLY if hour == "*" and days == "* * *" else days
     try:
         at = time(0 if often == HOURLY else int(hour), int(minute))
     except ValueError:  # a list, a range or steps
@@ -272,6 +272,7 @@ class ScheduleForm(forms.Form):
     )
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
+        """Offer the scenarios and policies; limits only to a ``user`` who may approve."""
         super().__init__(*args, **kwargs)
         self.fields["scenario"].queryset = scenarios_list()  # type: ignore[attr-defined]
         policy = self.initial.get("policy", "")  # maybe one with a label, of the API
@@ -284,9 +285,12 @@ class ScheduleForm(forms.Form):
     def chosen(self) -> dict[str, Any]:
         """Return the arguments of ``schedule_create``."""
         sent = self.cleaned_data
-        limits = {"most_replicas": sent.get("replicas"), "most_cost": sent.get("cost")}
-        shares = {name: None if value is None else value / 100 for name, value in limits.items()}
-        plain = {name: sent[name] for name in FIELDS}
-        often, at = sent["often"] or "* * *", sent["at"] or time()
-        times = f"{at.minute} {'* * * *' if often == HOURLY else f'{at.hour} {often}'}"
-        return {**plain, **shares, "cron": sent["cron"] or times}
+        arguments = {name: sent[name] for name in FIELDS}
+        percents = {"most_replicas": sent.get("replicas"), "most_cost": sent.get("cost")}
+        for name, percent in percents.items():
+            arguments[name] = None if percent is None else percent / 100
+        days, at = sent["often"] or "* * *", sent["at"] or time()
+        cron = f"{at.minute} {at.hour} {days}"
+        if days == HOURLY:
+            cron = f"{at.minute} * * * *"
+        return arguments | {"cron": sent["cron"] or cron}

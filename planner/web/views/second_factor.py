@@ -66,9 +66,9 @@ def ask(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def own(request: Request) -> HttpResponse:
     """Set up the user's own second factor, confirm it, or remove it with a code."""
-    user, action = request.user, request.POST.get("deed", "")
     if request.method != "POST":
         return _render_second_factor(request)
+    user, action = request.user, request.POST.get("deed", "")
     form = CodeForm(request.POST)
     try:
         if action == "begin":
@@ -82,9 +82,8 @@ def own(request: Request) -> HttpResponse:
             second_factor.factor_end(user=user, code=code)
             messages.success(request, "Your second factor is ended.")
             return redirect("web:second-factor")
-        return _render_second_factor(
-            request, recovery=second_factor.factor_confirm(user=user, code=code)
-        )
+        recovery_codes = second_factor.factor_confirm(user=user, code=code)
+        return _render_second_factor(request, recovery=recovery_codes)
     except PlannerError as refusal:
         return _render_second_factor(request, problem=refusal, form=form)
 

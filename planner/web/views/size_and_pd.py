@@ -83,6 +83,7 @@ def page(request: Request) -> HttpResponse:
 
 class QuickSizeForm(OptionsForm):
     def __init__(self, data: Mapping[str, Any] | None = None) -> None:
+        """Add the fields of a size question; model and GPU type are required."""
         super().__init__(SizeQuestion, data=data, initial=INITIAL)
         for name in ("model", "gpu"):
             self.fields[name].widget.attrs["list"] = f"{name}-names"
@@ -140,7 +141,7 @@ def _page(request: Request, kind: Run.Kind, template: str) -> HttpResponse:
     left_out = (*OWN_FIELDS, *(name for name in options.model_fields if name not in offered))
     form = OptionsForm(options, without=left_out, data=request.POST or None)
     if kind == Run.Kind.SIZE:
-        _choose_arrivals(form)
+        _make_arrivals_select(form)
     elif kind == Run.Kind.PROVISION:
         make_select(form, "level", {"all": "All levels", **LEVEL_NAMES})
     runs = runs_with_answers().filter(kind=kind)[:SHOWN]
@@ -165,20 +166,24 @@ def _page(request: Request, kind: Run.Kind, template: str) -> HttpResponse:
 def _start(request: Request, kind: Run.Kind) -> HttpResponse:
     """Start the run with the posted options, and redirect to it."""
     require_planner(request)
-    scenario, more = request.POST.get("scenario", ""), {}
+    scenario, extra_options = request.POST.get("scenario", ""), {}
     if kind == Run.Kind.PD_RATIO:  # one choice holds scenario and service
-        scenario, _, more["service"] = request.POST.get("of", "").partition(":")
+        scenario, _, service = request.POST.get("of", "").partition(":")
+        extra_options["service"] = service
     elif request.POST.get("burstiness") == BURSTY:
-        more["burstiness"] = request.POST.get("variation", "")
-    options = options_posted(KINDS[kind].options, request.POST, **more)
+        extra_options["burstiness"] = request.POST.get("variation", "")
+    options = options_posted(KINDS[kind].options, request.POST, **extra_options)
     run = scenario_run(
         scenario=scenario_get(scenario), owner=request.user, kind=kind, options=options
     )
     return redirect("web:run", run.pk)
 
 
-def _choose_arrivals(form: OptionsForm) -> None:
-    """Make the arrivals a select; the number of bursty ones is a field that appears with them."""
+def _make_arrivals_select(form: OptionsForm) -> None:
+    """Replace the field of burstiness by a select of arrivals and a field of their variation.
+
+    The page shows the variation (CV²) only for bursty arrivals.
+    """
     make_select(form, "burstiness", ARRIVALS)
     form.fields["burstiness"].widget.attrs["data-fits"] = ""
     form.fields["variation"] = forms.FloatField(

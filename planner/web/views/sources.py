@@ -165,26 +165,34 @@ def _figure(bins: pl.DataFrame, source: Source, fields: tuple[str, ...], y: str)
     """
     if bins.is_empty():
         return None
-    start, end = int(str(bins["bin_start"].min())), int(str(bins["bin_start"].max()))
-    all_bins = (end - start) // source.bin_s + 1
+    start_s, end_s = int(str(bins["bin_start"].min())), int(str(bins["bin_start"].max()))
+    all_bins = (end_s - start_s) // source.bin_s + 1
     step_s = source.bin_s * ceil(all_bins / MAX_POINTS)
-    grid = pl.DataFrame({"at": pl.int_range(start - start % step_s, end + 1, step_s, eager=True)})
+    first_s = start_s - start_s % step_s
+    grid = pl.DataFrame({"at": pl.int_range(first_s, end_s + 1, step_s, eager=True)})
     ranked: list[tuple[float, Series]] = []  # with the sum of the field
     for (model, region, tier), group in bins.group_by("model", "region", "tier"):
         name = series_name(str(model), str(region), str(tier), source.name)
         for field in fields:
             known = group.drop_nulls(field)
-            if not known.is_empty():
-                # Requests are counts per bin, all others are means.
-                value = pl.col(field).mean() / (source.bin_s if field == "requests" else 1)
-                label = name if len(fields) == 1 else f"{name}, {field}"
-                series = _averaged(known, value, grid, step_s, label)
-                ranked.append((float(known[field].sum()), series))
+            if known.is_empty():
+                continue
+            value = pl.col(field).mean()
+            if field == "requests":  # counts per bin; all others are means
+                value /= source.bin_s
+            label = name if len(fields) == 1 else f"{name}, {field}"
+            series = _averaged(known, value, grid, step_s, label)
+            ranked.append((float(known[field].sum()), series))
     if not ranked:
         return None
-    ranked.sort(key=lambda pair: (-pair[0], pair[1].label))
-    largest = tuple(series for _, series in ranked[:LINES])
-    return figure_of(Chart("", Axis(), Axis(y, y.split(",")[0]), largest))
+
+    def largest_first(sum_and_series: tuple[float, Series]) -> tuple[float, str]:
+        field_sum, series = sum_and_series
+        return -field_sum, series.label
+
+    largest = tuple(series for _, series in sorted(ranked, key=largest_first)[:LINES])
+    unit, _, _ = y.partition(",")
+    return figure_of(Chart("", Axis(), Axis(y, unit), largest))
 
 
 def _averaged(
@@ -218,6 +226,7 @@ class SourceForm(forms.Form):
     )
 
     def __init__(self, kind: str, data: Any = None) -> None:
+        """Add the settings of the ``kind`` of source: the needed ones first, others folded."""
         super().__init__(data)
         self.kind = kind
         for name, option in options_in(KINDS[kind]).items():

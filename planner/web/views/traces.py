@@ -69,7 +69,8 @@ def listing(request: Request) -> HttpResponse:
     """List the traces and the refused files; a short list shows the newest trace as a chart."""
     refused = traces_list().filter(state=Trace.State.REFUSED)
     page = page_of(request, traces_list().exclude(state=Trace.State.REFUSED))
-    newest = next((t for t in page if t.state == Trace.State.READY and t.store), None)
+    readable = (trace for trace in page if trace.state == Trace.State.READY and trace.store)
+    newest = next(readable, None)
     context = {"page": page, "refused": refused}
     if newest and is_short(page):
         context |= {"newest": newest, "figure": amounts_figure(newest)}
@@ -105,16 +106,19 @@ def detail(request: Request, name: str) -> HttpResponse:
     trace = trace_get(name)
     run = trace.runs.filter(kind=Run.Kind.INGEST).first()
     context = {"trace": trace, "run": run, "report": trace.report}
-    context |= {} if run is None else waits_context(run)
+    if run is not None:
+        context |= waits_context(run)
     if trace.state == Trace.State.READY:
         context |= trace_context(trace, request.GET)
-    if request.user.may_plan and (preview := traces.trace_preview(trace)):
+    preview = traces.trace_preview(trace) if request.user.may_plan else None
+    if preview:  # of a refused file
         context["mapping"] = MappingForm(preview)
     if request.htmx and not request.htmx.history_restore_request:
         if run is None or run.is_finished:  # show the whole page: the report and its chart
             return HttpResponse(headers={"HX-Refresh": "true"})
         return render(request, "web/_trace_progress.html", context)
-    if removal_note := removal_sentence(trace):
+    removal_note = removal_sentence(trace)
+    if removal_note:
         messages.warning(request, removal_note)
     return render(request, "web/trace.html", context)
 
@@ -141,8 +145,8 @@ def read_again(request: Request, name: str) -> HttpResponse:
         ),
     )
     if run is None:
-        if message := str(problem):
-            form.add_error(None, message)
+        if str(problem):  # an invalid form has errors of its own
+            form.add_error(None, str(problem))
         context = {"trace": trace, "run": None, "report": trace.report, "mapping": form}
         return render_form(request, "web/trace.html", context, problem)
     return redirect("web:trace", name)
@@ -225,6 +229,7 @@ class MappingForm(forms.Form):
     )
 
     def __init__(self, preview: Preview, *args: Any, **kwargs: Any) -> None:
+        """Add a select for each column of ``preview``, set to the field that it seems to be."""
         super().__init__(*args, **kwargs)
         self.preview = preview
         self.shown = preview.columns[:MAX_COLUMNS]
@@ -256,21 +261,22 @@ class MappingForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         """Return the values with ``mapping``, the column or joined columns of each field."""
-        chosen: dict[str, list[str]] = {}
+        columns_by_field: dict[str, list[str]] = {}
         for i, column in enumerate(self.shown):
-            if field := self.cleaned_data.get(f"column_{i}"):
-                chosen.setdefault(field, []).append(column)
-        if not chosen:
+            field = self.cleaned_data.get(f"column_{i}")
+            if field:
+                columns_by_field.setdefault(field, []).append(column)
+        if not columns_by_field:
             raise forms.ValidationError("Choose the meaning of at least one column.")
-        for field, columns in chosen.items():
+        mapping = {}
+        for field, columns in columns_by_field.items():
             if len(columns) > 1 and field not in JOINED:
                 raise forms.ValidationError(
                     f"{' and '.join(columns)} are both mapped to {field.replace('_', ' ')}. "
                     "Keep one."
                 )
-        mapping = {field: JOINED.get(field, "").join(columns) for field, columns in chosen.items()}
-        for field in ("arrival", "time"):
-            if field in mapping and self.cleaned_data.get("unit"):
+            mapping[field] = JOINED.get(field, "").join(columns)
+            if field in ("arrival", "time") and self.cleaned_data.get("unit"):
                 mapping[field] += f":{self.cleaned_data['unit']}"
         self.cleaned_data["mapping"] = mapping
         return self.cleaned_data

@@ -35,14 +35,15 @@ def listing(request: Request, pk: int) -> HttpResponse:
     scenario = scenario_get(str(pk))
     part = _checked_part(request.GET.get("part", ""))
     rows = versions_changing(scenario, part)
-    newest = list(rows[:2])
-    old = _version(scenario, request.GET.get("from", ""), newest[-1] if newest else None)
-    new = _version(scenario, request.GET.get("to", ""), newest[0] if newest else None)
+    last_two = list(rows[:2])  # the newest first; a new scenario may have one version
+    newest, before = (last_two[0], last_two[-1]) if last_two else (None, None)
+    old = _version(scenario, request.GET.get("from", ""), default=before)
+    new = _version(scenario, request.GET.get("to", ""), default=newest)
     difference = compare_versions(old, new, part) if old and new and old != new else None
     context = {
         "scenario": scenario,
         "part": part,
-        "newest": newest[0] if newest else None,
+        "newest": newest,
         "others": scenarios_list().exclude(pk=scenario.pk)[:OTHERS] if part else [],
         "page": page_of(request, rows),
         "old": old,
@@ -85,7 +86,9 @@ def _version(
     scenario: Scenario, text: str, default: ScenarioVersion | None
 ) -> ScenarioVersion | None:
     """Return the version with the number ``text``; ``default`` for an empty text."""
-    return version_get(scenario, id_of(text) or 0) if text else default
+    if not text:
+        return default
+    return version_get(scenario, id_of(text) or 0)
 
 
 def _checked_part(name: str) -> str:

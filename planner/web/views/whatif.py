@@ -92,10 +92,11 @@ def listing(request: Request) -> HttpResponse:
     """List the grids of runs, with a choice of the scenario of a new one."""
     page = page_of(request, sweeps_list())
     context = {
-        "page": page, "sweeps": [(one, one.sweep) for one in sweep_summaries(list(page))],
+        "page": page,
+        "sweeps": [(summary, summary.sweep) for summary in sweep_summaries(list(page))],
         "scenarios": scenarios_list()[:SCENARIOS],
         "choices": STEPS,
-    }  # fmt: skip
+    }
     return render(request, "web/what_ifs.html", context)
 
 
@@ -132,6 +133,7 @@ def old_address(request: Request, pk: int | None = None) -> HttpResponse:
     """
     if pk is not None:
         return redirect("web:what-if", sweep_get(pk).pk, permanent=True)
-    if scenario := request.GET.get("scenario"):
+    scenario = request.GET.get("scenario")
+    if scenario:
         return redirect(_with_query(request, "web:scenario-what-if", scenario_get(scenario).pk))
     return redirect("web:what-ifs", permanent=True)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from planner.inputs.scenario.document import edit, outline, parse
 from planner.inputs.scenario.schema.test_days import USUAL as USUAL_DAYS
 from planner.web.forms.document import (
-    look,
     row_changes,
     row_values,
     study_changes,
     study_values,
+    value_at,
     with_moved_traffic,
 )
 from planner.web.forms.fields import SCALARS, tidy
@@ -113,7 +113,10 @@ def test_models_follow_the_profiles_and_keep_what_they_say() -> None:
     ]
     changes = row_changes(data, "profiles", added)
     assert changes["profiles"][1] == {"model": "llama-2-70b", "gpu": "H100-SXM", "tp": 8}
-    assert [look(model, "name") or model for model in changes["models"]] == ["mine", "llama-2-70b"]
+    assert [value_at(model, "name") or model for model in changes["models"]] == [
+        "mine",
+        "llama-2-70b",
+    ]
     assert changes["models"][0]["max_context"] == 4096
 
 
