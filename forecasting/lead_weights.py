@@ -123,7 +123,9 @@ class LeadWeights:
         steps = paths.shape[3]
         for block, (start, end) in enumerate(self.blocks):
             first, stop = max(0, start - age), max(0, min(end - age, steps))
-            error = self._latest_errors(block, origin_index)[:, rows]
+            # The latest mean errors of the block that are known at each origin
+            origins_back = -(-end // self.stride)  # rounded up
+            error = self.errors[block].at(origin_index - origins_back)[:, rows]
             has_no_path = np.isnan(paths[..., min(first, steps - 1)])
             block_weights = ensemble_weights(np.where(has_no_path, np.inf, error))
             has_weight = block_weights.sum(axis=0) > 0
@@ -134,12 +136,6 @@ class LeadWeights:
                 mixed[..., first:stop] = np.einsum("mso,msok->sok", weights, known_paths)
                 last_weights = weights
         return mixed, last_weights
-
-    def _latest_errors(self, block: int, origin_index: IntArray) -> FloatArray:
-        """Return the mean errors of a block known at each origin, ``[method, series, origin]``."""
-        _, end = self.blocks[block]
-        origins_back = -(-end // self.stride)
-        return self.errors[block].at(origin_index - origins_back)
 
 
 def _mean_absolute_error(forecast: FloatArray, actual: FloatArray) -> FloatArray:

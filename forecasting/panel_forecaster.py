@@ -242,7 +242,9 @@ class _PanelPart:
 
     def predict(self, steps: int) -> PanelForecast:
         """Return the forecast of the selected methods, with quantiles from past scores."""
-        ages = self._ages()
+        # Bins since the last observed one of each series; 0 if none is observed
+        observed = self.panel.observed_bins
+        ages = np.where(observed.any(axis=1), np.argmax(observed[:, ::-1], axis=1), 0)
         reach = max(self.window, steps) + int(ages.max(initial=0))
         if reach > self.record.reach:
             self._forecast_all_origins(reach)
@@ -313,11 +315,6 @@ class _PanelPart:
             quantiles[rows], peak_quantiles[rows] = bands[:, :, :steps], bands[:, :, steps:]
         return _Bands(quantiles, peak_quantiles, scores)
 
-    def _ages(self) -> IntArray:
-        """Return the number of bins since the last observed one, ``[series]``; 0 if none is."""
-        observed = self.panel.observed_bins
-        return np.where(observed.any(axis=1), np.argmax(observed[:, ::-1], axis=1), 0)
-
     def _limit(self, ages: IntArray) -> FloatArray:
         """Return the largest amount that a forecast may have, ``[series, 1]``.
 
@@ -380,7 +377,11 @@ class _PanelPart:
             paths, self._recent_errors(new_indices), last_day_before, new_indices, no_ages
         )
         self.record = self.record.add(paths=selected.path, peak_factors=selected.peak_factor)
-        self._drop_unneeded_errors()
+        # Drop the mean errors that no later origin needs.
+        self.leads.keep_needed()
+        self.bias = self.bias.keep_last(self._origins_per_lead)
+        self.errors = self.errors.keep_last(self._origins_per_lead)
+        self.ensemble_errors = self.ensemble_errors.keep_last(self._origins_per_lead)
 
     def _paths_from_origins(self, origins: IntArray) -> FloatArray:
         """Return the paths of each method from new origins; those from the end are kept."""
@@ -388,13 +389,6 @@ class _PanelPart:
         paths = self.fits.paths(self.panel, origins_and_end, self.record.reach)
         self.end_paths = self.panel.bins, paths[:, :, -1:].copy()
         return paths[:, :, :-1]
-
-    def _drop_unneeded_errors(self) -> None:
-        """Drop the mean errors that no later origin needs."""
-        self.leads.keep_needed()
-        self.bias = self.bias.keep_last(self._origins_per_lead)
-        self.errors = self.errors.keep_last(self._origins_per_lead)
-        self.ensemble_errors = self.ensemble_errors.keep_last(self._origins_per_lead)
 
     @property
     def _ended_windows(self) -> int:

@@ -144,7 +144,10 @@ class Layout:
         pass_time_s = self.pass_s(profile, batch)
         home_layer_s = pass_time_s / self.home.size
         crossing_s = self.gamma(profile, batch) * pass_time_s / self.home.size
-        crossings = self._crossings(state)
+        # Crossings between devices beyond the placement at home, whose crossings ``pass_s`` has
+        parts_away = (state.kv_home != state.home).sum() + (state.ffn_home != state.home).sum()
+        borders = (np.diff(state.home) != 0).sum() - (np.diff(self.home) != 0).sum()
+        crossings = float(parts_away + borders)
         speeds = self.device_speeds(busy)
         attention = self._attention_time_share(batch)
         # [n] time of a layer on its devices over that on an idle own device
@@ -161,15 +164,6 @@ class Layout:
         with_copies_s = layers_s + crossing_s * crossings + offloaded_s
         # Copies are optional in each pass, so the faster way counts.
         return pass_time_s / min(with_copies_s, without_copies_s)
-
-    def _crossings(self, state: Instance) -> float:
-        """Return how often a pass crosses between devices beyond the placement at home.
-
-        Copies are left out. Crossings between devices at home are part of ``pass_s``.
-        """
-        parts_away = (state.kv_home != state.home).sum() + (state.ffn_home != state.home).sum()
-        borders = (np.diff(state.home) != 0).sum() - (np.diff(self.home) != 0).sum()
-        return float(parts_away + borders)
 
     def problem(
         self,

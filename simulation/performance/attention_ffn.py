@@ -225,9 +225,8 @@ def _arrangements_of_sides(
     """Return the arrangements of the attention GPUs and of the feed-forward GPUs."""
     copies = split.attention // arrangement.tp
     attention_gpus = replace(arrangement, attention_dp=copies, moe_tp=1, moe_ep=split.attention)
-    return attention_gpus, replace(
-        arrangement, tp=1, attention_dp=split.ffn, moe_tp=1, moe_ep=split.ffn
-    )
+    ffn_gpus = replace(arrangement, tp=1, attention_dp=split.ffn, moe_tp=1, moe_ep=split.ffn)
+    return attention_gpus, ffn_gpus
 
 
 def _graph_of_side(

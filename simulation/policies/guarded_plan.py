@@ -175,6 +175,12 @@ class GuardedPlan(ScalingPolicy):
         prefill_tps, decode_tps, in_flight = self._guard.pools[:3]
         ttft_s, tpot_s = self._limits_s
         overload = self._guard.memory[guard.OVERLOAD]
+        # The load of an instance in pools of n, as shares of that in a large pool
+        capacity = self._guard.capacity
+        load_shares = [
+            ComputedParameter(words, _load_of(capacity, np.full(len(capacity), n)) / n)
+            for n, words in PER_POOL_OR_REGION.items()
+        ]
         return (
             ComputedParameter(PROMPT_TPS, _nan_if_infinite(prefill_tps)),
             ComputedParameter(OUTPUT_TPS, _nan_if_infinite(decode_tps)),
@@ -183,16 +189,8 @@ class GuardedPlan(ScalingPolicy):
             ComputedParameter(ALLOWED_LATE_SHARE, self._guard.pools[guard.ALLOWED]),
             ComputedParameter(TTFT_LIMIT, ttft_s),
             ComputedParameter(TPOT_LIMIT, tpot_s),
-            *self._load_shares(),
+            *load_shares,
         )
-
-    def _load_shares(self) -> list[ComputedParameter]:
-        """Return the load of an instance in pools of n, as shares of that in a large pool."""
-        capacity = self._guard.capacity
-        return [
-            ComputedParameter(words, _load_of(capacity, np.full(len(capacity), n)) / n)
-            for n, words in PER_POOL_OR_REGION.items()
-        ]
 
 
 def _first_memory(capacity: FloatArray, counts: IntArray) -> FloatArray:

@@ -141,7 +141,11 @@ class UtilizationGated(ScalingPolicy):
         none = np.zeros(len(self._endpoints), np.bool_)
         if self.forecast_tps is None or not len(self.forecast_tps) or asked_tps is None:
             return none, none
-        self._record_arrivals(now, asked_tps)
+        # Append the tokens that arrived since the last decision, and drop old ones.
+        self._arrived.append((now, asked_tps * (now - self._last_decision_s)))
+        self._last_decision_s = now
+        while self._arrived[0][0] <= now - self.observed_s:
+            self._arrived.popleft()
         last_part_begins_s = (1 - self.last_share) * self.period_s
         if now % self.period_s < last_part_begins_s - ROUNDING_S:
             return none, none
@@ -155,10 +159,3 @@ class UtilizationGated(ScalingPolicy):
         observed, forecast = observed_tps[first], forecast_tps[first]
         under = (observed >= self.underestimated * forecast) & (observed > 0)
         return under, observed <= self.overestimated * forecast
-
-    def _record_arrivals(self, now: float, asked_tps: FloatArray) -> None:
-        """Append the tokens that arrived since the last decision, and drop old ones."""
-        self._arrived.append((now, asked_tps * (now - self._last_decision_s)))
-        self._last_decision_s = now
-        while self._arrived[0][0] <= now - self.observed_s:
-            self._arrived.popleft()

@@ -151,7 +151,10 @@ def _best_move(
                 moves.append(((slots, latency_after), move))
             if not scaling_down and latency_after < latency_s:
                 moves.append(((latency_after, slots), move))
-    return min(moves)[1] if moves else None
+    if not moves:
+        return None
+    _, best_choice = min(moves)
+    return best_choice
 
 
 def greedy_plan(

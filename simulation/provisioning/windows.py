@@ -62,7 +62,7 @@ def windows_of(
         nearest = np.searchsorted(with_requests, np.arange(count.size), side="right") - 1
         return np.asarray(means[with_requests[np.maximum(nearest, 0)]], np.float64)
 
-    return Windows(seconds, count / seconds, mean(isl), mean(osl))
+    return Windows(seconds, requests_s=count / seconds, isl=mean(isl), osl=mean(osl))
 
 
 def block_means(windows: Windows, every: int) -> Windows:

@@ -105,7 +105,7 @@ def _pair_by_simulation(
         """Return whether two draws of requests meet the tier, and each role its target."""
         for draw in (0, 1):
             run = trial.at(rate, draw=draw)
-            if not trial.met(run) or max(_miss_ratios(run, tier)) > 1.0:
+            if not trial.meets_tier(run) or max(_miss_ratios(run, tier)) > 1.0:
                 return False
         return True
 

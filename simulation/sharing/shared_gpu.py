@@ -81,16 +81,16 @@ def _make_room(state: State, m: int, keep: int) -> float:
     """
     gpu, model = state.gpu[0], state.models[m]
     seconds = load_seconds(state, m)
-    need = model.weight_bytes + model.reserved_bytes
+    needed_bytes = model.weight_bytes + model.reserved_bytes
     moved_bytes = 0.0  # KV cache that leaves while the weights come
-    while gpu.used_bytes + need > gpu.memory_bytes:
+    while gpu.used_bytes + needed_bytes > gpu.memory_bytes:
         kv_bytes = _evict(state, keep, False)
         if kv_bytes < 0.0:
             if keep != m:
                 return -1.0
             break
         moved_bytes += kv_bytes
-    gpu.used_bytes += need
+    gpu.used_bytes += needed_bytes
     return float(max(seconds, gpu.switch_s + moved_bytes / gpu.host_bytes_s))
 
 
@@ -155,8 +155,8 @@ def _admit(state: State, m: int, alone: bool) -> bool:
     gpu, model = state.gpu[0], state.models[m]
     number = model.head
     request = state.requests[number]
-    need = (request.isl + request.osl) * model.kv_token_bytes
-    while gpu.used_bytes + need > gpu.memory_bytes:
+    needed_bytes = (request.isl + request.osl) * model.kv_token_bytes
+    while gpu.used_bytes + needed_bytes > gpu.memory_bytes:
         if gpu.loading >= 0:
             _give_up_load(state)
             continue
@@ -165,8 +165,8 @@ def _admit(state: State, m: int, alone: bool) -> bool:
         if gpu.pinned or _evict(state, m, not alone) < 0.0:
             model.blocked = alone
             return False
-    gpu.used_bytes += need
-    model.reserved_bytes += need
+    gpu.used_bytes += needed_bytes
+    model.reserved_bytes += needed_bytes
     model.head = request.next_waiting
     model.waiting -= 1
     model.prefilling = number
@@ -194,9 +194,9 @@ def _complete(state: State, m: int, number: int, now_s: float) -> None:
     """
     model, request = state.models[m], state.requests[number]
     request.end_s = now_s
-    need = (request.isl + request.osl) * model.kv_token_bytes
-    model.reserved_bytes -= need
-    state.gpu[0].used_bytes -= need
+    reserved_bytes = (request.isl + request.osl) * model.kv_token_bytes
+    model.reserved_bytes -= reserved_bytes
+    state.gpu[0].used_bytes -= reserved_bytes
     for other in state.models:
         other.blocked = False
     gaps = request.osl - 1
@@ -262,14 +262,14 @@ def _fill_with_prompts(state: State, m: int, others: bool) -> tuple[int, int, fl
 
 @kernel
 def _decode_iterations(
-    state: State, m: int, now_s: float, iteration_s: float, until: float
+    state: State, m: int, now_s: float, iteration_s: float, until_s: float
 ) -> tuple[int, float]:
     """Return how many decode iterations of model ``m`` run with an unchanged batch from ``now_s``.
 
     The second value is by how many seconds each takes longer than the one before; the first takes
     ``iteration_s``. The batch is unchanged until a sequence ends, a request arrives, or the GPU
-    changes models at time ``until``. Nor may the growth change, which holds within a segment of the
-    profile's curve.
+    changes models at time ``until_s``. Nor may the growth change, which holds within a segment of
+    the profile's curve.
     """
     gpu, model = state.gpu[0], state.models[m]
     iterations = state.requests[state.batch[m, 0]].tokens_left
@@ -283,19 +283,19 @@ def _decode_iterations(
         # A request may join after the iteration in which it arrives.
         arrives_in_s = state.requests[gpu.next].arrival_s - now_s
         iterations = _count_iterations_until(iteration_s, growth_s, iterations, arrives_in_s, True)
-    # Models change at the last boundary before ``until``.
-    iterations = _count_iterations_until(iteration_s, growth_s, iterations, until - now_s, False)
+    # Models change at the last boundary before ``until_s``.
+    iterations = _count_iterations_until(iteration_s, growth_s, iterations, until_s - now_s, False)
     return iterations, growth_s
 
 
 @kernel
-def _finish_iterations(state: State, m: int, prompts: int, iterations: int, end: float) -> None:
-    """Count the tokens of the ``iterations`` that model ``m`` ran until time ``end``.
+def _finish_iterations(state: State, m: int, prompts: int, iterations: int, end_s: float) -> None:
+    """Count the tokens of the ``iterations`` that model ``m`` ran until time ``end_s``.
 
     ``prompts`` requests got their first token. Requests with all their tokens leave the batch.
     """
     model = state.models[m]
-    decodes, kept = model.running, 0
+    decodes, unfinished = model.running, 0
     model.context += iterations * decodes
     # The batch has the decoding requests first, then those with a first token.
     for i in range(decodes + prompts):
@@ -304,18 +304,18 @@ def _finish_iterations(state: State, m: int, prompts: int, iterations: int, end:
         if i < decodes:
             request.tokens_left -= iterations
         else:
-            request.first_s = end
+            request.first_s = end_s
             request.tokens_left = request.osl - 1
             model.context += request.isl + 1
-            if end - request.arrival_s > request.ttft:
+            if end_s - request.arrival_s > request.ttft:
                 _count_late(state, number)
         if request.tokens_left == 0:
             model.context -= request.isl + request.osl
-            _complete(state, m, number, end)
+            _complete(state, m, number, end_s)
         else:
-            state.batch[m, kept] = number
-            kept += 1
-    model.running = kept
+            state.batch[m, unfinished] = number
+            unfinished += 1
+    model.running = unfinished
 
 
 @kernel
@@ -328,11 +328,11 @@ def _run(state: State, m: int, now_s: float) -> float:
     if decodes == 0 and chunk == 0:
         return now_s
     iteration_s = iteration_seconds(state.curves[m], decodes, context, float(chunk), pairs)
-    iterations, growth = 1, 0.0
+    iterations, growth_s = 1, 0.0
     if chunk == 0:
-        until = gives_way_s if others and not state.gpu[0].whole_requests else np.inf
-        iterations, growth = _decode_iterations(state, m, now_s, iteration_s, until)
-    seconds = iterations * iteration_s + 0.5 * growth * iterations * (iterations - 1)
+        until_s = gives_way_s if others and not state.gpu[0].whole_requests else np.inf
+        iterations, growth_s = _decode_iterations(state, m, now_s, iteration_s, until_s)
+    seconds = iterations * iteration_s + 0.5 * growth_s * iterations * (iterations - 1)
     model.busy_s += seconds
     model.last_used_s = now_s + seconds
     _finish_iterations(state, m, prompts, iterations, now_s + seconds)
@@ -383,8 +383,8 @@ def replay(state: State) -> float:
             continue  # requests may have arrived during the load
         if not state.models[m].resident:
             now_s += _load(state, m, now_s)
-        end = _run(state, m, now_s)
+        end_s = _run(state, m, now_s)
         gpu.turn_begins = 0
-        if end == now_s and not state.models[m].blocked:
+        if end_s == now_s and not state.models[m].blocked:
             return now_s  # an iteration without an end would never stop
-        now_s = end
+        now_s = end_s

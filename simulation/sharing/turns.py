@@ -110,15 +110,15 @@ def turn_seconds(state: State, m: int) -> float:
         model = state.models[other]
         if other == m or not model.resident:
             loads_s += gpu.switch_s + model.weight_bytes / gpu.host_bytes_s
-        limit = np.inf
+        tbt_limit_s = np.inf
         for i in range(model.running):
-            limit = min(limit, state.requests[state.batch[other, i]].tbt)
+            tbt_limit_s = min(tbt_limit_s, state.requests[state.batch[other, i]].tbt)
         number = _next_prompt(state, other)
         if number >= 0:
-            limit = min(limit, state.requests[number].tbt)
-        if limit == np.inf:
+            tbt_limit_s = min(tbt_limit_s, state.requests[number].tbt)
+        if tbt_limit_s == np.inf:
             continue
-        slack = limit / _step_seconds(state, other)
+        slack = tbt_limit_s / _step_seconds(state, other)
         sum_of_inverses += 1.0 / slack
         least_slack = min(least_slack, slack)
         if other == m:
@@ -174,19 +174,19 @@ def _next_if_not_all_fit(state: State, now_s: float, current_has_work: bool) -> 
     turn_is_over = not current_has_work or now_s >= gpu.turn_end_s
     if not turn_is_over and gpu.whole_requests:
         return int(current)
-    best, earliest = -1, np.inf
+    next_model, earliest_s = -1, np.inf
     if not turn_is_over:
-        best, earliest = current, now_s + _step_seconds(state, current)
+        next_model, earliest_s = current, now_s + _step_seconds(state, current)
     for other in range(state.models.size):
         if other == current or not has_work(state, other):
             continue
         if turn_is_over:
-            start_by = _next_deadline(state, other) - load_seconds(state, other)
+            start_by_s = _next_deadline(state, other) - load_seconds(state, other)
         else:
-            start_by = _latest_start(state, other)
-        if (best < 0 or start_by < earliest) and (turn_is_over or start_by >= now_s):
-            best, earliest = other, start_by
-    return int(best)
+            start_by_s = _latest_start(state, other)
+        if (next_model < 0 or start_by_s < earliest_s) and (turn_is_over or start_by_s >= now_s):
+            next_model, earliest_s = other, start_by_s
+    return int(next_model)
 
 
 @kernel

@@ -142,7 +142,8 @@ def instance_speeds(profile: Profile, workload: Workload, role: str, limit: int)
     sequences = np.arange(1.0, limit + 1.0)
     if role == "decode":
         decode_s = iteration_s(profile, sequences, sequences * context, 0.0, 0.0)
-        return _speeds_without_prompts(decode_s, gaps)
+        zeros = np.zeros(len(decode_s))  # no prompts are computed here
+        return Speeds(decode_s, decode_s, zeros, zeros, np.maximum(gaps, 1e-9) * decode_s)
     # Times for some numbers of sequences ``n``: an iteration that only decodes, one full of
     # prompt tokens, a prompt, and the delay that it causes to others.
     n = np.unique(np.rint(np.geomspace(1.0, limit, SPEED_KNOTS)))
@@ -165,12 +166,6 @@ def instance_speeds(profile: Profile, workload: Workload, role: str, limit: int)
     noise = others * admitted_rate * (extras_s * extras_s).mean(axis=1)
     columns = (decode_s, gap_s, noise, extra_s, residence_s)  # as in ``Speeds``
     return Speeds(*(np.interp(sequences, n, column) for column in columns))
-
-
-def _speeds_without_prompts(decode_s: FloatArray, gaps: float) -> Speeds:
-    """Return the times of an instance that computes no prompts; a request has ``gaps`` decodes."""
-    nothing = np.zeros(len(decode_s))
-    return Speeds(decode_s, decode_s, nothing, nothing, np.maximum(gaps, 1e-9) * decode_s)
 
 
 def _prefill_with_decodes(
@@ -220,12 +215,12 @@ def evaluate_pool(
     limit, limited_by = decode_places(profile, workload, role)
     share_of_load = workload.at(rate / instances)
     speed = instance_speeds(profile, share_of_load, role, limit)
-    used = min(1.0, rate / (instances * float(speed.completions[-1])))
+    utilisation = min(1.0, rate / (instances * float(speed.completions[-1])))
 
     # Number of sequences: in the pool, on an instance, and waiting for a place.
     in_pool = _pool_occupancy(speed, workload, instances)
     if not in_pool.stable:
-        return _unstable_evaluation(rate, used, float(limit))
+        return _unstable_evaluation(rate, utilisation, float(limit))
     occupied = _instance_occupancy(in_pool, instances, limit)
     batch, queue = float(occupied @ np.arange(limit + 1)), in_pool.mean_queue
     # If prefill is the constraint, ``_prompt_times`` already counts the wait for earlier prompts.
@@ -238,31 +233,27 @@ def evaluate_pool(
         wait = sum_of(place_wait, spread(running_s * ARRIVAL_SHARES))
         delay = sum_of(wait, transfer_time(pool.link, workload, pool.senders))
         if not np.isfinite(delay.values[-1]):  # the link cannot keep up
-            return _unstable_evaluation(rate, used, batch)
+            return _unstable_evaluation(rate, utilisation, batch)
         tbt = gaps_with_delay(tbt, delay, workload)
         e2e = end_to_end_time(AT_ONCE, tbt, workload)
-        return Evaluation(rate, True, used, batch, queue, place_wait, NO_TIME, tbt, e2e)
+        return Evaluation(rate, True, utilisation, batch, queue, place_wait, NO_TIME, tbt, e2e)
 
     prompts = _prompt_times(profile, share_of_load, occupied, speed)
     if np.isfinite(prompts.by_earlier.values[-1]):
-        longest_s = _longest_iteration_s(profile, workload, batch)
+        # The longest iteration: with ``batch`` decodes, filled by tokens of the longest prompt
+        chunk = max(profile.max_batch_tokens - batch, 1.0)
+        pairs = chunk * float(workload.facts.isl_points[-1])
+        context = batch * workload.facts.decode_context
+        longest_s = float(iteration_s(profile, batch, context, chunk, pairs))
         # Earlier prompts still slow the first decodes of a sequence.
         tbt = gaps_with_delay(tbt, prompts.by_earlier, workload)
         tbt = Spread(np.minimum(tbt.values, longest_s), tbt.weights)
     wait = sum_of(place_wait, prompts.wait)
     ttft = shift(sum_of(place_wait, prompts.first_token), profile.start_s)
     if not np.isfinite(ttft.values[-1]):  # prompts arrive faster than they are prefilled
-        return _unstable_evaluation(rate, used, batch)
+        return _unstable_evaluation(rate, utilisation, batch)
     e2e = end_to_end_time(ttft, tbt, workload)
-    return Evaluation(rate, True, used, batch, queue, wait, ttft, tbt, e2e)
-
-
-def _longest_iteration_s(profile: Profile, workload: Workload, batch: float) -> float:
-    """Return the seconds of an iteration with ``batch`` decodes that the longest prompt fills."""
-    chunk = max(profile.max_batch_tokens - batch, 1.0)
-    pairs = chunk * float(workload.facts.isl_points[-1])
-    context = batch * workload.facts.decode_context
-    return float(iteration_s(profile, batch, context, chunk, pairs))
+    return Evaluation(rate, True, utilisation, batch, queue, wait, ttft, tbt, e2e)
 
 
 def saturated_rps(profile: Profile, workload: Workload, pool: PoolShape = ONE_REPLICA) -> float:
@@ -319,11 +310,11 @@ def _instance_occupancy(in_pool: Occupancy, instances: int, limit: int) -> Float
         return in_pool.occupancy_probabilities
     probability = in_pool.occupancy_probabilities
     total = np.arange(len(probability))  # sequences in the pool
-    # They are spread evenly: a share ``one_more`` of the instances has one more than ``each``.
-    each, one_more = total // instances, total % instances / instances
+    # They are spread evenly: ``share_with_more`` of the instances have one more than ``fewest``.
+    fewest, share_with_more = total // instances, total % instances / instances
     on_instance = np.zeros(limit + 1)
-    np.add.at(on_instance, each, probability * (1.0 - one_more))
-    np.add.at(on_instance, np.minimum(each + 1, limit), probability * one_more)
+    np.add.at(on_instance, fewest, probability * (1.0 - share_with_more))
+    np.add.at(on_instance, np.minimum(fewest + 1, limit), probability * share_with_more)
     return on_instance
 
 
@@ -338,7 +329,7 @@ def _gap_spread(speed: Speeds, occupied: FloatArray, workload: Workload) -> Spre
         return NO_TIME
     # Probability of n sequences as a sequence meets them: in proportion to n P(n).
     met = occupied[1:] * np.arange(1, len(occupied))
-    met = met / met.sum() if met.sum() > 0 else np.eye(len(met))[0]
+    met = met / met.sum() if met.sum() > 0 else np.eye(len(met))[0]  # if none: one runs alone
 
     # Mean decode-only gap by answer length and by the sequences met, ``[length, met, 1]``. A longer
     # answer meets more different numbers of sequences, so its mean gap varies less.
@@ -414,22 +405,22 @@ def _decode_cases(occupied: FloatArray) -> list[tuple[float, float]]:
 def _evaluate_prefill(profile: Profile, workload: Workload, instances: int) -> Evaluation:
     """Return the evaluation of a pool of prefill instances at the workload's rate."""
     queue = prompt_queue(profile, workload, instances, 0.0)
-    used = min(1.0, workload.rate / queue.largest)
+    utilisation = min(1.0, workload.rate / queue.largest)
     prompts = queue.pool
     if not prompts.stable:
-        return _unstable_evaluation(workload.rate, used, 1.0)
+        return _unstable_evaluation(workload.rate, utilisation, 1.0)
     times = queue.times()
     ttft = shift(times.first_token, profile.start_s)
     busy = np.minimum(np.arange(len(prompts.inside)), instances)
     mean_busy = float(busy @ prompts.inside) + instances * prompts.waiting_share
     return Evaluation(
-        rate=workload.rate, stable=True, utilisation=used, batch=prompts.mean / instances,
+        rate=workload.rate, stable=True, utilisation=utilisation, batch=prompts.mean / instances,
         queue=max(0.0, prompts.mean - mean_busy), wait=times.wait, ttft=ttft, tbt=NO_TIME,
         e2e=ttft,
     )  # fmt: skip
 
 
-def _unstable_evaluation(rate: float, used: float, batch: float) -> Evaluation:
+def _unstable_evaluation(rate: float, utilisation: float, batch: float) -> Evaluation:
     """Return the evaluation of an unstable pool: every time is infinite."""
     never = Spread(np.array([np.inf]), np.ones(1))
-    return Evaluation(rate, False, used, batch, float("inf"), never, never, never, never)
+    return Evaluation(rate, False, utilisation, batch, float("inf"), never, never, never, never)

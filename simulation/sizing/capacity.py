@@ -1,7 +1,7 @@
 """Find the capacity of one instance: the largest request rate that meets a tier's SLO."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -96,20 +96,20 @@ def capacity(case: SizingCase, *, requests: int = REQUESTS) -> Capacity:
     saturated = trial.saturated_rps()
     low, high = MIN_LOAD * saturated, saturated
     at_low = trial.at(low)
-    if not trial.met(at_low):
+    if not trial.meets_tier(at_low):
         raise SimulationError(_infeasible_message(profile, trial.tier, at_low))
     at_high = trial.at(high)
-    if trial.met(at_high) and trial.met_in_second_draw(high):
+    if trial.meets_tier(at_high) and trial.second_draw_meets_tier(high):
         # Counterfactual: if unlimited memory raises the throughput, memory is the constraint.
         ample_rps = trial.saturated_rps(with_ample_memory(pools))
         bound = "memory" if ample_rps > (1.0 + 5 * PRECISION) * saturated else "throughput"
         return _capacity_at(trial, high, at_high, bound)
     # The fluid model's limit is a good first guess of where the SLO breaks.
-    guess = largest_rate(profile, float(trial.isl.mean()), float(trial.osl.mean()))[0]
+    guess, _ = largest_rate(profile, float(trial.isl.mean()), float(trial.osl.mean()))
     rate = guess if low < guess < high else (low + high) / 2
     while high - low > PRECISION * high:
         run = trial.at(rate)
-        if trial.met(run) and trial.met_in_second_draw(rate):
+        if trial.meets_tier(run) and trial.second_draw_meets_tier(rate):
             low, at_low = rate, run
         else:
             high, at_high = rate, run
@@ -120,10 +120,10 @@ def capacity(case: SizingCase, *, requests: int = REQUESTS) -> Capacity:
 def _binding_limit(case: SizingCase, trial: Trial, rate: float, run: SimulationResult) -> str:
     """Return what binds at ``rate``, which misses the tier; ``run`` is the first draw there."""
     # If the first draw meets the limits at this rate, only the second shows which one is missed.
-    if trial.met(run):
+    if trial.meets_tier(run):
         run = trial.at(rate, draw=1)
     ample = with_ample_memory(trial.pools)
-    if trial.met(trial.at(rate, ample)) and trial.met_in_second_draw(rate, ample):
+    if trial.meets_tier(trial.at(rate, ample)) and trial.second_draw_meets_tier(rate, ample):
         return "memory"
     bound = most_missed_limit(run.requests, trial.tier)
     if case.role == "decode":
@@ -165,9 +165,10 @@ def isolated_role(case: SizingCase, instances: int = 1) -> tuple[Pools, Lengths,
     if case.role == "both":
         return (pool_of(profile, instances, **options),), lengths, tier
     if case.role == "prefill":
-        ones = np.ones(len(np.asarray(lengths[0])), np.int32)
+        isl, _ = lengths
+        one_token_each = np.ones(len(np.asarray(isl)), np.int32)
         only_ttft = replace(tier, tbt_s=None, e2e_s=None)
-        return (pool_of(profile, instances, **options),), (lengths[0], ones), only_ttft
+        return (pool_of(profile, instances, **options),), (isl, one_token_each), only_ttft
     instant_prefill = adjust_profile(
         profile,
         curve=linear(0.0, 0.0, INSTANT_S, 0.0),
@@ -196,18 +197,22 @@ def _capacity_at(trial: Trial, rate: float, run: SimulationResult, bound_by: str
     )
 
 
-def miss_shares(log: RequestLog, tier: Tier) -> dict[str, tuple[float, float]]:
-    """Return (share of requests beyond the limit, limit in seconds) for each limit of the tier.
+class MissedLimit(NamedTuple):
+    """A limit of a tier, and the share of requests beyond it."""
 
-    Keys are "ttft", "tbt" and "e2e".
-    """
+    miss_share: float
+    limit_s: float
+
+
+def miss_shares(log: RequestLog, tier: Tier) -> dict[str, MissedLimit]:
+    """Return the limits of the tier by name: "ttft", "tbt" and "e2e", as far as it has them."""
     limits = {
         "ttft": (log.ttft_s, tier.ttft_s),
         "tbt": (log.tbt_s, tier.tbt_s),
         "e2e": (log.e2e_s, tier.e2e_s),
     }
     return {
-        name: (float((values > limit).mean()), limit)
+        name: MissedLimit(float((values > limit).mean()), limit)
         for name, (values, limit) in limits.items()
         if limit is not None
     }
@@ -215,9 +220,9 @@ def miss_shares(log: RequestLog, tier: Tier) -> dict[str, tuple[float, float]]:
 
 def most_missed_limit(log: RequestLog, tier: Tier) -> str:
     """Return the limit that the most requests exceed; "throughput" if none is exceeded."""
-    shares = miss_shares(log, tier)
-    worst = max(shares, key=lambda name: shares[name][0], default="throughput")
-    return worst if shares and shares[worst][0] > 0 else "throughput"
+    limits = miss_shares(log, tier)
+    worst = max(limits, key=lambda name: limits[name].miss_share, default="throughput")
+    return worst if limits and limits[worst].miss_share > 0 else "throughput"
 
 
 def _infeasible_message(profile: Profile, tier: Tier, run: SimulationResult) -> str:
@@ -232,10 +237,10 @@ def _infeasible_message(profile: Profile, tier: Tier, run: SimulationResult) -> 
             f"{profile.kv_capacity_tokens} KV tokens. Use more GPUs per replica."
         )
     values = getattr(log, f"{name}_s")
-    limit = miss_shares(log, tier)[name][1]
+    limit_s = miss_shares(log, tier)[name].limit_s
     label = "TPOT" if name == "tbt" else name.upper()
     return (
-        f"{pool_words} cannot meet tier {tier.name}'s {label} limit of {limit * 1000:.0f} "
+        f"{pool_words} cannot meet tier {tier.name}'s {label} limit of {limit_s * 1000:.0f} "
         f"ms even at batch 1: {tier.attainment:.0%} of requests take up to "
         f"{quantile(values, tier.attainment) * 1000:.0f} ms. Use a faster profile or a looser "
         "limit."

@@ -180,14 +180,16 @@ class ClosedForms:
 
     def _joint_attainment(self, prefill: int, decode: int, rate: float) -> float:
         """Return the share of requests within every limit at ``rate`` requests/s."""
-        first, second = self.prefill(prefill, rate), self.decode(decode, prefill, rate)
-        if not first.stable or not second.stable:
+        prefill_pool, decode_pool = self.prefill(prefill, rate), self.decode(decode, prefill, rate)
+        if not prefill_pool.stable or not decode_pool.stable:
             return 0.0
         tier = self.service.tier
-        ttft_and_tbt = first.ttft.share_within(tier.ttft_s) * second.tbt.share_within(tier.tbt_s)
+        ttft_share = prefill_pool.ttft.share_within(tier.ttft_s)
+        ttft_and_tbt_share = ttft_share * decode_pool.tbt.share_within(tier.tbt_s)
         if tier.e2e_s is None:
-            return ttft_and_tbt
-        return min(ttft_and_tbt, sum_of(first.ttft, second.e2e).share_within(tier.e2e_s))
+            return ttft_and_tbt_share
+        e2e = sum_of(prefill_pool.ttft, decode_pool.e2e)
+        return min(ttft_and_tbt_share, e2e.share_within(tier.e2e_s))
 
     def best_split(self, instances: int, near: int | None = None) -> tuple[int, float]:
         """Return the prefill instances of the best split of ``instances``, and its requests/s.

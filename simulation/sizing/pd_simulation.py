@@ -59,22 +59,22 @@ def simulate_ratio(
     )
     trial = Trial(pools, draws, service.tier, routing)
 
-    def holds(rate: float) -> bool:
+    def meets_tier(rate: float) -> bool:
         """Return whether both draws meet the tier at ``rate`` requests/s."""
-        return trial.met(trial.at(rate)) and trial.met_in_second_draw(rate)
+        return trial.meets_tier(trial.at(rate)) and trial.second_draw_meets_tier(rate)
 
     start = start_rps or guess.max_rps or trial.saturated_rps() / 2
-    ends = rates_around_limit(
-        holds,
+    rates = rates_around_limit(
+        meets_tier,
         start,
         step=STEP_FACTOR,
         lowest=start / MAX_FACTOR,
         highest=start * MAX_FACTOR,
         precision=PRECISION,
     )
-    if ends is None:
+    if rates is None:
         return replace(guess, max_rps=0.0, max_tps=0.0, bound_by="slo", side="")
-    low, high = ends
+    low, high = rates
     log = trial.at(low).requests
     bound, side = _binding_side(trial, service, pools, high)
     share = service.tier.attainment
@@ -136,19 +136,20 @@ def _pools(service: PdService, prefill: int, decode: int) -> Pools:
 def _binding_side(trial: Trial, service: PdService, pools: Pools, rate: float) -> tuple[str, str]:
     """Return the binding constraint at ``rate``, which misses the tier, and the role to enlarge."""
     # If the first draw meets the limits at this rate, only the second shows which one is missed.
-    draw = 1 if trial.met(trial.at(rate)) else 0
+    draw = 1 if trial.meets_tier(trial.at(rate)) else 0
     run = trial.at(rate, draw=draw)
-    shares = miss_shares(run.requests, service.tier)
-    bound = max(shares, key=lambda name: shares[name][0], default="throughput")
+    limits = miss_shares(run.requests, service.tier)
+    bound = max(limits, key=lambda name: limits[name].miss_share, default="throughput")
     side = "prefill" if bound == "ttft" else "decode"
-    if not shares or shares[bound][0] == 0:
+    if not limits or limits[bound].miss_share == 0:
         return "throughput", side
     if side == "decode":
         # Counterfactuals: a free link, then unlimited memory.
-        free = (replace(pools[0], link=KvLink(0.0, FREE_LINK_BYTES_S)), pools[1])
-        if trial.met(trial.at(rate, free, draw=draw)):
+        prefill, decode = pools
+        with_free_link = (replace(prefill, link=KvLink(0.0, FREE_LINK_BYTES_S)), decode)
+        if trial.meets_tier(trial.at(rate, with_free_link, draw=draw)):
             return "link", side
-    if trial.met(trial.at(rate, with_ample_memory(pools), draw=draw)):
+    if trial.meets_tier(trial.at(rate, with_ample_memory(pools), draw=draw)):
         return "memory", side
     lengths = service.workload.isl, service.workload.osl
     return decode_bound(bound, service.decode, service.tier, *lengths), side

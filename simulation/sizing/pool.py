@@ -100,7 +100,8 @@ def pool_curve(
         if not isinstance(case.burstiness, ArrivalPattern):
             raise
         # One instance may be too few for the requests of one burst, where a pool is enough.
-        too_bursty, poisson = problem, capacity(replace(case, burstiness=1.0))
+        too_bursty = problem
+        poisson = capacity(replace(case, burstiness=1.0))
         lone_capacity = replace(
             poisson, max_rps=MIN_LOAD * poisson.max_rps, input_tps=MIN_LOAD * poisson.input_tps
         )

@@ -44,17 +44,17 @@ def largest_rate(profile: Profile, isl: float, osl: float) -> tuple[float, str]:
     token budget, n (isl + osl - 1). The rate is n / T at the largest n.
     """
     context, gaps = isl + osl / 2.0, osl - 1.0
-    memory = profile.kv_capacity_tokens / (gaps * context) if osl > 1 else float("inf")
-    batch = profile.max_batch / gaps if osl > 1 else float("inf")
-    throughput = min(batch, profile.max_batch_tokens / (isl + osl - 1.0))
-    n = min(memory, throughput)
+    memory_limit = profile.kv_capacity_tokens / (gaps * context) if osl > 1 else float("inf")
+    batch_limit = profile.max_batch / gaps if osl > 1 else float("inf")
+    throughput_limit = min(batch_limit, profile.max_batch_tokens / (isl + osl - 1.0))
+    n = min(memory_limit, throughput_limit)
     decodes = n * gaps
     prompt_tokens = n * isl
     seconds = float(
         iteration_s(profile, decodes, decodes * context, prompt_tokens, prompt_tokens * isl / 2.0)
     )
     rate = n / seconds if seconds > 0 else float("inf")
-    return rate, "memory" if memory < throughput else "throughput"
+    return rate, "memory" if memory_limit < throughput_limit else "throughput"
 
 
 def decode_bound(

@@ -58,11 +58,12 @@ def extrapolated_share(run: SimulationResult) -> float:
 
 def with_ample_memory(pools: Pools) -> Pools:
     """Return the pools with so much KV memory that it never limits them."""
-    return tuple(
-        replace(pool, profile=adjust_profile(
-            pool.profile, kv_capacity_tokens=MEMORY_FACTOR * pool.profile.kv_capacity_tokens
-        )) for pool in pools
-    )  # fmt: skip
+    ample_pools = []
+    for pool in pools:
+        tokens = MEMORY_FACTOR * pool.profile.kv_capacity_tokens
+        profile = adjust_profile(pool.profile, kv_capacity_tokens=tokens)
+        ample_pools.append(replace(pool, profile=profile))
+    return tuple(ample_pools)
 
 
 class RequestDraws:
@@ -141,7 +142,7 @@ class Trial:
         drawn = self.draws[draw]
         return self._run(drawn, drawn.arrival / rate, pools or self.pools)
 
-    def met(self, run: SimulationResult) -> bool:
+    def meets_tier(self, run: SimulationResult) -> bool:
         """Return whether a run meets the tier."""
         return bool(meets_slo(run).mean() >= self.tier.attainment)
 
@@ -159,9 +160,9 @@ class Trial:
         is_counted = (arrival >= WARM_UP * lifetime_s) & (arrival <= arrival[-1] - lifetime_s)
         return float(meets_slo(run)[is_counted].mean()), int(is_counted.sum())
 
-    def met_in_second_draw(self, rate: float, pools: Pools | None = None) -> bool:
+    def second_draw_meets_tier(self, rate: float, pools: Pools | None = None) -> bool:
         """Return whether the second draw meets the tier; ``pools`` None: those of the trial."""
-        return self.met(self.at(rate, pools, draw=1))
+        return self.meets_tier(self.at(rate, pools, draw=1))
 
     def saturated_rps(self, pools: Pools | None = None) -> float:
         """Return completions per second if all requests wait from the start.

@@ -81,8 +81,8 @@ def traits_of(deployments: Sequence[Deployment]) -> Traits:
         loads.append((deployment.concurrency, deployment.isl, deployment.osl, gpus))
     return Traits(
         {level: np.array([by_level[level] for by_level in labels], np.str_) for level in LEVELS},
-        np.log(np.array(loads, np.float64).reshape(len(deployments), len(LOADS))),
-        np.array([deployment.prefill is not None for deployment in deployments], np.bool_),
+        load=np.log(np.array(loads, np.float64).reshape(len(deployments), len(LOADS))),
+        split=np.array([deployment.prefill is not None for deployment in deployments], np.bool_),
     )
 
 
@@ -141,9 +141,9 @@ def compare_traits(a: Traits, b: Traits) -> SharedTraits:
     have separate prefill and decode.
     """
     return SharedTraits(
-        tuple(_equal_labels(a.labels[name], b.labels[name]) for name in LEVELS),
-        np.abs(a.load[:, None] - b.load[None]),
-        a.split[:, None].astype(np.float64) + b.split[None],
+        same=tuple(_equal_labels(a.labels[name], b.labels[name]) for name in LEVELS),
+        load_distances=np.abs(a.load[:, None] - b.load[None]),
+        disaggregated=a.split[:, None].astype(np.float64) + b.split[None],
     )
 
 

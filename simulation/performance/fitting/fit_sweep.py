@@ -118,10 +118,11 @@ def sweep_fit(
     low_gamma, high_gamma = prefill.low * prefill.gamma, prefill.high * prefill.gamma
     low = float(fitted.low[0]), low_beta, min(low_gamma, gamma), min(low_delta, delta)
     high = float(fitted.high[0]), high_beta, max(high_gamma, gamma), max(high_delta, delta)
-    numbers = zip(UNITS, (alpha, beta, gamma, delta), low, high, UNITS.values(), strict=True)
+    # Name, value, low, high and unit of each parameter
+    parameters = zip(UNITS, (alpha, beta, gamma, delta), low, high, UNITS.values(), strict=True)
     most_tokens = float((batch * served.isl / served.osl).max())
     return LinearFit(
-        tuple(Parameter(*each) for each in numbers),
+        tuple(Parameter(*fields) for fields in parameters),
         decodes=float(batch.max()),
         prefill_tokens=max(most_tokens, min(prefill.isl, budget)),
         context=longest_context(rows),

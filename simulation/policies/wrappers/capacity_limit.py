@@ -243,18 +243,21 @@ class CapacityLimit(Wrapper):
                     becoming_free += freed
         return targets < granted
 
-    def _reduction(self, service: Service, targets: IntArray, g: int, need: int) -> IntArray:
-        """Return the instances ``[pools]`` that a service gives up for ``need`` GPUs of group g.
+    def _reduction(
+        self, service: Service, targets: IntArray, group: int, needed_gpus: int
+    ) -> IntArray:
+        """Return the instances ``[pools]`` that a service gives up to free ``needed_gpus``.
 
-        Its pools give up the same share, but keep their minimum and one instance.
+        ``group`` is the index of the pools' group. The pools give up the same share, but keep their
+        minimum and one instance.
         """
         spare = np.zeros_like(targets)
-        own = list(service.pools)
-        spare[own] = np.maximum(targets[own] - np.maximum(self._minimum[own], 1), 0)
-        spare_gpus = self._gpus_of(spare)[g]
-        if need <= 0 or not spare_gpus:
+        pools = list(service.pools)
+        spare[pools] = np.maximum(targets[pools] - np.maximum(self._minimum[pools], 1), 0)
+        spare_gpus = self._gpus_of(spare)[group]
+        if needed_gpus <= 0 or not spare_gpus:
             return np.zeros_like(targets)
-        share = min(1.0, need / spare_gpus)
+        share = min(1.0, needed_gpus / spare_gpus)
         return np.asarray(np.ceil(spare * share - ROUNDING), np.int64)
 
 
