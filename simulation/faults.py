@@ -197,7 +197,8 @@ def _random_crashes(
     A crash of a slot without an instance has no effect.
     """
     rows: list[EventRow] = []
-    for p in range(len(maxima)) if fault.pools is None else fault.pools:
+    pools = range(len(maxima)) if fault.pools is None else fault.pools
+    for p in pools:
         slots = int(maxima[p])
         expected = fault.per_instance_hour * slots * duration_s / HOUR_S
         if expected > MAX_CRASHES:
@@ -223,7 +224,8 @@ def failing_starts(faults: tuple[Fault, ...], pools: int, seed: int) -> npt.NDAr
     failing_faults = [(i, fault) for i, fault in numbered if isinstance(fault, FailedStarts)]
     fails = np.zeros((pools, STARTS if failing_faults else 0), np.bool_)
     for i, fault in failing_faults:
-        for p in range(pools) if fault.pools is None else fault.pools:
+        failing_pools = range(pools) if fault.pools is None else fault.pools
+        for p in failing_pools:
             rng = np.random.default_rng([seed, i, p])
             fails[p] |= rng.random(STARTS) < fault.probability
             fails[p, [n - 1 for n in fault.nth if n <= STARTS]] = True

@@ -157,6 +157,7 @@ class SimulationResult(Replay):
         return self.trace.start_s
 
     def attention(self, p: int) -> FloatArray:
+        """Return the four sums of ``Replay.attention`` over the requests that pool ``p`` served."""
         trace = self.trace
         served = self.requests.pool == p
         if not served.any():

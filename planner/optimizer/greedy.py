@@ -38,7 +38,8 @@ def greedy_target(problem: PlanningProblem) -> IntArray:
         if joint_tps[model] <= 0:
             continue
         covering.cover(Needs.one(model, all_regions, float(joint_tps[model])))
-        for lost_region in all_regions if problem.lose_region else ():
+        lost_regions = all_regions if problem.lose_region else []
+        for lost_region in lost_regions:
             other_regions = [region for region in all_regions if region != lost_region]
             covering.cover(Needs.one(model, other_regions, float(joint_tps[model])))
     _Removal(problem, covering.target, local_tps, joint_tps).remove_dearest_first()

@@ -46,6 +46,7 @@ class UserPolicy(Policy):
         return dict(self.parameters)
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
+        """Return the operator's class with the scenario's parameters, on the current fleet."""
         make = _load_class(self.name)
         try:
             policy = make(**self.arguments)

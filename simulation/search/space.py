@@ -31,8 +31,10 @@ def arrangements(
     max_gpus = min(max(MOST_GPUS, node), WIDEST)
     expert_layers, _ = feed_forward_layers(shape)
     is_mixture = expert_layers > 0
-    for pp in STAGES[: 2 if is_mixture else 3]:
-        for dp in POWERS if is_mixture and pp == 1 else (1,):
+    stages = STAGES[:2] if is_mixture else STAGES
+    for pp in stages:
+        data_parallel = POWERS if is_mixture and pp == 1 else (1,)
+        for dp in data_parallel:
             for tp in TENSOR_PARALLEL:
                 if tp * dp * pp > max_gpus:
                     continue

@@ -75,8 +75,9 @@ def table_of(
     evaluated = candidate_count(instances)
 
     # Pairs; one-token answers need no decode instances.
+    groups = _pairable_groups(instances) if requests.osl > 1 else []
     prefill_rps, decode_rps = prefill.largest_rates(requests), decode.largest_rates(requests)
-    for group in _pairable_groups(instances) if requests.osl > 1 else []:
+    for group in groups:
         engines = len(instances[int(group[0])].engines)
         evaluated += engines * len(group) ** 2
         pairs = best_ratios(prefill_rps[group], gpus[group], decode_rps[group], gpus[group])

@@ -49,10 +49,10 @@ def summarise_stream(result: StreamResult) -> Summary:
     groups, tally = result.groups, result.tally
     total = _group(result, groups)
     tiers = {name: _group(result, groups[:, :, t]) for t, name in enumerate(result.tiers)}
-    models = {
-        model: {region: _group(result, groups[m, r]) for r, region in enumerate(result.regions)}
-        for m, model in enumerate(result.models)
-    }
+    models: dict[str, dict[str, GroupSummary]] = {}
+    for model, by_region in zip(result.models, groups, strict=True):
+        summaries = [_group(result, tier_groups) for tier_groups in by_region]
+        models[model] = dict(zip(result.regions, summaries, strict=True))
     arrived, met = np.moveaxis(tally.hours, -1, 0)
     hours = hourly_attainment(arrived, met, result.tiers, result.fleet.tiers)
     tokens_in_time = result.cells * int(tally.in_time.sum())

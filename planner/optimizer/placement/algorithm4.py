@@ -84,7 +84,10 @@ def _scale_out(
     for shape, count in split_units(added, service.ratio):
         to_place = count
         for blocks, domain in _tries(problem, ledger, present, service_id, shape):
-            while to_place and (unit_rows := ledger.place_unit(service_id, unit, blocks, domain)):
+            while to_place:
+                unit_rows = ledger.place_unit(service_id, unit, blocks, domain)
+                if not unit_rows:  # no room for another unit here
+                    break
                 rows += unit_rows
                 unit, to_place = unit + 1, to_place - 1
             if not to_place:
@@ -109,7 +112,8 @@ def _tries(
     """
     service = problem.services[service_id]
     prefers_one_s1 = service.affinity == "s1" and len(service.roles) > 1
-    for one_s1 in (True, False) if prefers_one_s1 else (False,):
+    under_one_switch = (True, False) if prefers_one_s1 else (False,)
+    for one_s1 in under_one_switch:
         for alternative in service.alternatives:
             blocks = unit_blocks(service, shape, alternative)
             for domain in candidate_domains(problem, ledger, present, service_id, one_s1, blocks):

@@ -316,12 +316,12 @@ def _capacity_variables(
     linear = Pools.linear(first.theta_tps[models, columns])
     has_curves = is_nonlinear(first).any()
     losses = sorted({int(lost) for side in role_sides(first) for lost in side.lost})
-    return tuple(
-        {
-            lost: Pools.from_curves(builder, window, cell, counts, lost)
-            if has_curves or lost
-            else linear
-            for lost in losses
-        }
-        for window, counts in zip(problem.windows, max_counts, strict=True)
-    )
+    pools_by_period = []
+    for window, counts in zip(problem.windows, max_counts, strict=True):
+        by_lost = {}
+        for lost in losses:
+            by_lost[lost] = linear
+            if has_curves or lost:
+                by_lost[lost] = Pools.from_curves(builder, window, cell, counts, lost)
+        pools_by_period.append(by_lost)
+    return tuple(pools_by_period)

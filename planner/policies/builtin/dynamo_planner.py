@@ -97,6 +97,7 @@ class DynamoPlanner(Policy):
         return FACTORS if self.name in ("dynamo-load", "dynamo-sla") else None
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
+        """Return the policy on the current fleet; by default with the tiers' tightest limits."""
         factor = self.target_factor
         ttft_s = context.tightest_s(TTFT) if self.ttft_ms is None else self.ttft_ms / 1000
         itl_s = context.tightest_s(TBT) if self.itl_ms is None else self.itl_ms / 1000

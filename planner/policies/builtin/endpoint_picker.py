@@ -122,6 +122,7 @@ class EndpointPicker(Policy):
         return FACTORS
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
+        """Return the policy on the current fleet; limits default to the tiers' tightest ones."""
         first, second = self.targets
         return context.with_current_fleet(Rule(
             signal=SIGNALS[self.name],

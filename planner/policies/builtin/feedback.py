@@ -32,6 +32,7 @@ class Feedback(Latencies):
     target_ms: Milliseconds | None = None
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
+        """Return the policy on the current fleet; ``target_ms`` defaults to the tightest limit."""
         signal = TTFT if self.name == "ttft-feedback" else TBT
         target_s = context.tightest_s(signal)
         if self.target_ms is not None:

@@ -75,6 +75,7 @@ class Guarded(Policy):
         return FLOOR
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
+        """Return the plan or static fleet as a floor, with the guard that adds replicas to it."""
         # The guard adds to a plan, or to a static fleet.
         followed: FollowedPlan | None = None
         if self.traits.plan is not None:

@@ -88,6 +88,11 @@ class ModuleLevel(Policy):
         return TunedParameter("instances_factor", factors(0.25, 3.0))
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
+        """Return the policy, on a fleet with pools for the idle GPUs that instances borrow.
+
+        The KV capacity of a borrowing pool is that of its layout on own and borrowed GPUs. Raises
+        ScenarioError for prefill and decode pools, and for a model whose layers are not known.
+        """
         today, modules = context.fleet(context.today), context.modules()
         counts = self._counts(context, today)
         _check_pools(today, counts, modules)
@@ -163,10 +168,12 @@ class ModuleLevel(Policy):
             gpus_in_use = int(used[serving].sum())
             for p in serving:
                 borrow(p, group, p, int(idle_gpus * counts[p] // gpus_in_use))
-        for p in borrowers if self.other_gpus else ():
+        borrow_other_types = borrowers if self.other_gpus else {}
+        for p in borrow_other_types:
             for group in _reachable_types(groups, p, today, borrowers[p]):
                 borrow(p, group, group.pools[0], group.idle_gpus // int(gpus_each[p]))
-        for p in borrowers if self.shared_gpus else ():
+        borrow_from_serving = borrowers if self.shared_gpus else {}
+        for p in borrow_from_serving:
             self._add_serving_lenders(lenders[p], p, today, counts, borrowers)
         return lenders
 

@@ -76,6 +76,10 @@ class Periodic(Policy):
         return None if self.timetable else LOAD
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
+        """Return the policy that follows the timetable, or without one the plan for the day before.
+
+        Steps of the timetable apply from their time on, week after week.
+        """
         if not self.timetable:
             return plan_follower(context, context.plan_of_day_before(self.load_factor), self.key)
         steps = [(start_s, step) for step in self.timetable for start_s in step.starts_s()]

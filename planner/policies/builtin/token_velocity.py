@@ -62,6 +62,10 @@ class TokenVelocity(Policy):
         return TunedParameter("target", factors(1.2, 0.4, 8))
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
+        """Return the policy on the current fleet.
+
+        Raises ScenarioError unless a model has replicas of both roles in a region.
+        """
         has_both_roles = [
             context.today[list(service.prefill)].any() and context.today[list(service.decode)].any()
             for service in services(context.fleet(context.today))

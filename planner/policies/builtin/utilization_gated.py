@@ -29,6 +29,7 @@ class _UtilizationGated(Thresholds):
         return self.model_copy(update={LOAD.field: value})
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
+        """Return the policy, which scales toward the counts of its plan, from the first ones."""
         assert self.traits.plan is not None
         plan = context.followed_plan(replace(self.traits.plan, load_factor=self.load_factor))
         policy = Rule(
