@@ -19,6 +19,7 @@ class DiskCache(FileBasedCache):
         self._memory = LocMemCache("beside-the-disk", params)
 
     def get(self, key: Any, default: Any = None, version: int | None = None) -> Any:
+        """Return a value from memory, else from its file, else ``default``."""
         # Memory first: a value there is newer than the file that could not be replaced.
         value = self._memory.get(key, _ABSENT, version)
         if value is not _ABSENT:
@@ -26,6 +27,7 @@ class DiskCache(FileBasedCache):
         return super().get(key, default, version)
 
     def set(self, key: Any, value: Any, *args: Any, **kwargs: Any) -> None:
+        """Write a value to its file, or keep it in memory if that fails."""
         try:
             super().set(key, value, *args, **kwargs)
         except OSError:

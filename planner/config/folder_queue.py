@@ -194,6 +194,7 @@ def _lock(path: Path) -> int | None:
 
 
 def _unlock(descriptor: int) -> None:
+    """Unlock and close a file."""
     # close() does not unlock the file if a child that was forked meanwhile has it open too.
     fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)

@@ -91,34 +91,23 @@ def check_migrations() -> None:
     finally:
         if opened_here:  # the web server forks later, and children must not share a connection
             connection.close()
-    if applied:
-        own = own_migrations()
-        unknown = _unknown(applied, own)
-        if unknown:
-            raise UnfitDatabase(_newer_sentence(unknown[-1]))
-        for replaced in own.values():
-            missing = sorted(replaced - applied)
-            if missing and applied & replaced:
-                raise UnfitDatabase(_older_sentence(missing))
+    own = own_migrations()
+    unknown = _unknown(applied, own)
+    if unknown:
+        raise UnfitDatabase(
+            f"A newer version of Headroom has migrated {_database()} ({unknown[-1]}), which this "
+            f"version ({VERSION}) cannot use. Start the newer version. Or restore a backup of this "
+            "one into an empty data folder and database."
+        )
+    for replaced in own.values():
+        missing = sorted(replaced - applied)
+        if missing and applied & replaced:
+            raise UnfitDatabase(
+                f"{_database()} is too old for this version ({VERSION}): it lacks the migration "
+                f"{missing[0]}. Upgrade it with a version that has the migration {missing[-1]}, "
+                "then start this one."
+            )
     knew_all_migrations = True
-
-
-def _newer_sentence(newest: str) -> str:
-    """Return the sentence about a database with migrations up to the unknown ``newest``."""
-    return (
-        f"A newer version of Headroom has migrated {_database()} ({newest}), which this "
-        f"version ({VERSION}) cannot use. Start the newer version. Or restore a backup of this one "
-        "into an empty data folder and database."
-    )
-
-
-def _older_sentence(missing: list[str]) -> str:
-    """Return the sentence about a database that lacks some of the replaced migrations."""
-    return (
-        f"{_database()} is too old for this version ({VERSION}): it lacks the migration "
-        f"{missing[0]}. Upgrade it with a version that has the migration {missing[-1]}, "
-        "then start this one."
-    )
 
 
 def serves_while_upgraded() -> bool:

@@ -98,6 +98,7 @@ class Evidence:
 
     @property
     def used_rows(self) -> int:
+        """Return the number of rows that estimates use."""
         return sum(row.weight > 0 for row in self.rows)
 
 

@@ -132,6 +132,7 @@ def _owner_fields() -> Iterator[models.ForeignKey[Any, Any]]:
 
 
 def _rows_of_user(field: models.ForeignKey[Any, Any], user: User) -> models.QuerySet[Any]:
+    """Return the rows, of all workspaces, whose foreign key ``field`` is ``user``."""
     return field.model._base_manager.filter(**{field.name: user}).order_by("pk")
 
 

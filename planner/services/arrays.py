@@ -119,6 +119,7 @@ def _paths_to_check(base: Path) -> Iterator[Path]:
 
 
 def _relative(path: Path) -> str:
+    """Return a path relative to the data directory, as rows name it."""
     return str(path.relative_to(row_arrays.data_dir()))
 
 

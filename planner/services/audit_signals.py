@@ -19,6 +19,7 @@ from planner.services.sessions import session_touch
 
 @receiver(user_logged_in)
 def _record_sign_in(user: User, request: HttpRequest, **_: Any) -> None:
+    """Record a sign-in, with the address and time of its session."""
     session_touch(request)
     mark_verified(request)
     record("user.signed-in", user, by=user)
@@ -32,11 +33,13 @@ def _record_sign_out(user: User | None, **_: Any) -> None:
 
 @receiver(user_login_failed)
 def _record_refused_sign_in(credentials: dict[str, Any], **_: Any) -> None:
+    """Record a refused sign-in, with the user name that was typed."""
     record("user.refused", str(credentials.get("username", "")), by=None, rule="log-in")
 
 
 @receiver(post_migrate)
 def _guard_audit_log(sender: Any, **_: Any) -> None:
+    """Create the triggers of the audit log after each migration of the product's tables."""
     if sender.label == "planner":
         create_triggers()
 

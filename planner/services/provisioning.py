@@ -116,26 +116,24 @@ def savings_sweep(run: Run, pool: PoolFigures, by: str) -> Answer:
     def compute() -> Answer:
         """Return the savings at each point of the sweep, with operators placed greedily."""
         load, measured = load_of_pool(run, pool)
+        points: dict[str | int, PhaseLoad] = {}  # loads by rate, model or prompt length
+        if by == "rate":
+            points = {rate: replace(load, requests_s=float(rate)) for rate in RATES}
+        elif by == "size":
+            points = {name: replace(load, shape=shape(name)) for name in FAMILY}
+        else:
+            points = {
+                tokens: _at_length(load, tokens, pool.weights, measured) for tokens in LENGTHS
+            }
         run_rules = options_of(Options, run.options).rules
         rules = replace(run_rules, levels=("operator",), method="greedy", proofs=False)
         rows = []
-        for value, varied_load in _sweep_points(by, load, pool, measured).items():
+        for value, varied_load in points.items():
             rows.append({"at": value, **_savings_row(pool, varied_load, rules, measured)})
         return {"by": by, "rows": rows}
 
     answer: Answer = as_json(_cache_answer(run, pool, by, compute))
     return answer
-
-
-def _sweep_points(
-    by: str, load: PhaseLoad, pool: PoolFigures, measured: Measurements
-) -> dict[str | int, PhaseLoad]:
-    """Return the loads of a sweep: ``load`` at other rates, model sizes or lengths."""
-    if by == "rate":
-        return {rate: replace(load, requests_s=float(rate)) for rate in RATES}
-    if by == "size":
-        return {name: replace(load, shape=shape(name)) for name in FAMILY}
-    return {tokens: _at_length(load, tokens, pool.weights, measured) for tokens in LENGTHS}
 
 
 def _savings_row(

@@ -273,6 +273,7 @@ def _save(
 
 
 def _origin_details(origin: ScenarioVersion | None) -> dict[str, Any]:
+    """Return the origin of a version as details of an audit record; {} if it has none."""
     return {"from": f"{origin.name}, version {origin.number}"} if origin else {}
 
 

@@ -181,6 +181,7 @@ def _accept_code(row: SecondFactor, code: str) -> bool:
 
 
 def _normalise_code(code: str) -> str:
+    """Return a typed code without blanks and hyphens, in lower case."""
     return "".join(code.split()).replace("-", "").lower()[:64]
 
 
@@ -197,6 +198,7 @@ def _enrolment(user: User, key: str) -> Enrolment:
 
 
 def _cipher() -> Fernet:
+    """Return the cipher for shared keys, whose own key is derived from SECRET_KEY."""
     digest = hashlib.sha256(b"second factor " + settings.SECRET_KEY.encode()).digest()
     return Fernet(base64.urlsafe_b64encode(digest))
 
