@@ -145,9 +145,12 @@ class TokenVelocity(ScalingPolicy):
         else:
             changes = self._change_to_best_split(needs, present)
         switched = 0
-        if self.switches and changes[0] * changes[1] < 0:  # one role grows, the other shrinks
-            shrinking, growing = roles if changes[0] < 0 else roles[::-1]
-            most = min(abs(changes[0]), abs(changes[1]))
+        prefill_change, decode_change = changes
+        if self.switches and prefill_change * decode_change < 0:  # one role grows, one shrinks
+            shrinking, growing = service.prefill, service.decode
+            if prefill_change > 0:
+                shrinking, growing = service.decode, service.prefill
+            most = min(abs(prefill_change), abs(decode_change))
             switched = self._move(shrinking, growing, most, observation, moves)
         if self.scales:  # start or remove what switching leaves of the change
             for pools, count in zip(roles, changes, strict=True):

@@ -144,17 +144,11 @@ class Confirmation:
             level = plan(shares, coarser=tuple(coarser), proofs=False)
             if level is None:
                 return None
-            trade_off = (
-                None
-                if level.trade_off is None
-                else replace(level.trade_off, max_sm_slowdown=max_slowdown)
-            )
+            if level.trade_off is not None:
+                trade_off = replace(level.trade_off, max_sm_slowdown=max_slowdown)
+                level = replace(level, trade_off=trade_off)
             # A fallback has no shares, and is dropped below.
-            return replace(
-                level,
-                max_sm_slowdown=None if level.is_fallback else max_slowdown,
-                trade_off=trade_off,
-            )
+            return replace(level, max_sm_slowdown=None if level.is_fallback else max_slowdown)
 
         levels = []
         for max_slowdown in SM_SLOWDOWNS:
