@@ -34,7 +34,7 @@ class Column:
     of: Callable[[Any], Any] | None = None
     parts: tuple[str, ...] = ()  # parts of a mapping value that flat tables have
     flat: bool = True  # whether flat tables have the column
-    once: str = ""  # an older name, which flat tables have too
+    older_name: str = ""  # flat tables have the value under this name too
     heads: Mapping[str, str] = field(default_factory=dict)  # heading by table of a page
     better: int = 0  # LESS or MORE, all else being equal; 0: neither
 
@@ -50,7 +50,9 @@ class Column:
         value = row.get(self.name)
         if self.parts:
             return {f"{self.name}_{part}": (value or {}).get(part) for part in self.parts}
-        return {name: value for name in (self.name, self.once) if name} if self.flat else {}
+        if not self.flat:
+            return {}
+        return {name: value for name in (self.name, self.older_name) if name}
 
 
 @dataclass(frozen=True, slots=True)

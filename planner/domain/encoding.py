@@ -62,8 +62,8 @@ class _Writer:
 
     def plain(self, value: Any) -> Any:  # noqa: C901 - one case for each type
         """Return ``value`` as JSON; what JSON cannot express becomes a list [tag, ...]."""
-        if (index := self._shared_index.get(id(value))) is not None:
-            return ["shared", index]
+        if id(value) in self._shared_index:
+            return ["shared", self._shared_index[id(value)]]
         match value:
             case Enum():  # before str and int, which an enum may be as well
                 return ["enum", *_name(type(value)), value.name]
@@ -155,9 +155,9 @@ def _class(module: str, name: str) -> Any:
     if not module.startswith(PACKAGES):
         raise ValueError(f"{module} is no module of this project")
     kind = getattr(importlib.import_module(module), name, None)
-    data = isinstance(kind, type) and (
+    holds_data = isinstance(kind, type) and (
         is_dataclass(kind) or issubclass(kind, Enum) or hasattr(kind, "_fields")
     )
-    if not data:
+    if not holds_data:
         raise ValueError(f"{module}.{name} is no dataclass, named tuple or enum")
     return kind

@@ -136,6 +136,13 @@ def answer_at_rate(answer: EstimateAnswer, replayed: AtRate, osl: float) -> Esti
     tokens = replayed.rate * osl
     source = provenance_at(replayed.profile, replayed.outside)
     tbt_ms, tbt_p99_ms = replayed.tbt_s * 1e3, replayed.tbt_99_s * 1e3  # infinite: unknown
+    expected_error = answer.expected_error
+    stated = stated_check_of(replayed.profile) if replayed.built_in else None
+    if stated is not None:  # a built-in profile states its error
+        expected_error = replace(
+            expected_error, ttft=stated.median, tbt=stated.median, ttft_90=stated.p95,
+            tbt_90=stated.p95, basis=f"{stated.quantity}: {stated.against}",
+        )  # fmt: skip
     return replace(
         answer,
         ttft_ms=replayed.ttft_s * 1e3,
@@ -145,7 +152,7 @@ def answer_at_rate(answer: EstimateAnswer, replayed: AtRate, osl: float) -> Esti
         j_per_request=answer.power_w / replayed.rate,
         profile=replayed.profile.kind,
         provenance=replace(answer.provenance, kind=source.kind, source=source.source),
-        expected_error=_expected_error_at_rate(answer, replayed),
+        expected_error=expected_error,
         at_rate=RateAnswer(
             rate_rps=replayed.rate,
             most_rps=replayed.most,
@@ -157,19 +164,4 @@ def answer_at_rate(answer: EstimateAnswer, replayed: AtRate, osl: float) -> Esti
             by=f"{replayed.requests:,} requests replayed one by one, Poisson arrivals, as "
             "sizes are",
         ),
-    )
-
-
-def _expected_error_at_rate(answer: EstimateAnswer, replayed: AtRate) -> ExpectedError:
-    """Return the error that a built-in profile states, or else that of the estimate."""
-    error = stated_check_of(replayed.profile) if replayed.built_in else None
-    if error is None:
-        return answer.expected_error
-    return replace(
-        answer.expected_error,
-        ttft=error.median,
-        tbt=error.median,
-        ttft_90=error.p95,
-        tbt_90=error.p95,
-        basis=f"{error.quantity}: {error.against}",
     )

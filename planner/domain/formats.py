@@ -19,6 +19,11 @@ MOST_PLACES = 4  # decimals of a percentage that would else be rounded to 100%
 ZONE: ContextVar[tzinfo] = ContextVar("zone", default=UTC)  # time zone of the reader
 
 
+def _is_number(value: Any) -> bool:
+    """Return whether a value is a number other than NaN."""
+    return isinstance(value, int | float) and value == value  # NaN is not equal to itself
+
+
 def minus(text: str) -> str:
     """Return a formatted number with a true minus sign in place of the hyphen in front of it."""
     return f"{MINUS}{text[1:]}" if text.startswith("-") else text
@@ -36,7 +41,8 @@ def digits(value: float) -> str:
         return "0"
     if size >= 100:
         return minus(f"{value:,.0f}")
-    text = f"{rounded:.{1 if size >= 10 else 2}f}" if size >= 1 else f"{rounded:#.3g}"
+    decimals = 1 if size >= 10 else 2
+    text = f"{rounded:.{decimals}f}" if size >= 1 else f"{rounded:#.3g}"
     if math.isclose(rounded, value, rel_tol=1e-9) and "e" not in text:
         text = text.rstrip("0").rstrip(".")
     return minus(text)
@@ -48,7 +54,7 @@ def figure(value: Any, unit: str = "") -> str:
     Milliseconds become seconds or a larger unit from ``LONG_MS``. Anything but a number, such as
     None, is a dash.
     """
-    if not isinstance(value, int | float) or isinstance(value, bool) or value != value:
+    if not _is_number(value) or isinstance(value, bool):
         return NOTHING
     if unit == "$":
         return f"{MINUS if value < 0 else ''}${_amount_usd(abs(value))}"
@@ -82,17 +88,17 @@ def compact(value: float | None, unit: str = "") -> str:
 
 def percent(fraction: Any, places: int = 1) -> str:
     """Return 0.1234 as "12.3%"; a share below 1 is never shown as 100%."""
-    if not isinstance(fraction, int | float) or fraction != fraction:
+    if not _is_number(fraction):
         return NOTHING
-    text = f"{100 * fraction:.{places}f}%"
-    if fraction < 1 and float(text[:-1]) == 100:
+    rounded = f"{100 * fraction:.{places}f}"
+    if fraction < 1 and float(rounded) == 100:
         return percent(fraction, places + 1) if places < MOST_PLACES else "almost 100%"
-    return minus(text)
+    return minus(f"{rounded}%")
 
 
 def signed_percent(fraction: Any, places: int = 1) -> str:
     """Return 0.05 as "+5.0%"."""
-    if not isinstance(fraction, int | float) or fraction != fraction:
+    if not _is_number(fraction):
         return NOTHING
     rounded = round(100 * fraction, places) + 0.0  # + 0.0 turns -0.0 into 0.0
     return minus(f"{rounded:+.{places}f}%")
@@ -100,34 +106,32 @@ def signed_percent(fraction: Any, places: int = 1) -> str:
 
 def milliseconds(value: Any) -> str:
     """Return milliseconds as "850 ms", or from 1 s on in seconds or a larger unit."""
-    if not isinstance(value, int | float) or value != value:
+    if not _is_number(value):
         return NOTHING
     return f"{digits(value)} ms" if value < LONG_MS else duration(value / 1000)
 
 
 def duration(seconds: Any) -> str:
     """Return seconds as "850 ms", "12.3 s", "4 min 10 s", "2 h 5 min" or "3 d 4 h"."""
-    if not isinstance(seconds, int | float) or seconds != seconds:
+    if not _is_number(seconds):
         return NOTHING
     if seconds < 1:
         return f"{digits(seconds * 1000)} ms"
     if seconds < 60:
         return f"{digits(float(seconds))} s"
     rounded = round(seconds)
-    for size, unit, smaller, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min")):
-        if rounded >= size:
-            rest = rounded % size // smaller
-            return (
-                f"{rounded // size} {unit} {rest} {small}" if rest else f"{rounded // size} {unit}"
-            )
-    return f"{rounded // 60} min {rounded % 60} s" if rounded % 60 else f"{rounded // 60} min"
+    units = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s"))
+    unit_s, unit, part_s, part_unit = next(row for row in units if rounded >= row[0])
+    text, rest = f"{rounded // unit_s} {unit}", rounded % unit_s // part_s
+    return f"{text} {rest} {part_unit}" if rest else text
 
 
 def rough_duration(seconds: float) -> str:
     """Return an estimate of seconds, rounded as people would say it, such as "20 min"."""
-    steps = ((7200, 1800), (3600, 600), (600, 300), (60, 60), (10, 10))
-    step = next((step for least, step in steps if seconds >= least), 1)
-    return duration(max(1, step * round(seconds / step)))
+    # From this many seconds on, round to a multiple of this many.
+    steps = ((7_200, 1_800), (3_600, 600), (600, 300), (60, 60), (10, 10))
+    step_s = next((step_s for least_s, step_s in steps if seconds >= least_s), 1)
+    return duration(max(1, step_s * round(seconds / step_s)))
 
 
 def local(moment: datetime) -> datetime:

@@ -5,7 +5,7 @@ of the guide (docs/options.md) are derived from the declaration. A run validates
 it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -102,15 +102,15 @@ def options_in(declared: type[BaseModel]) -> dict[str, Option]:
 
 def _option(name: str, field: dict[str, Any], required: bool) -> Option:
     """Return an option from the JSON Schema of its field; ``required``: it has no default."""
+    # The schema of an optional field lists its own type, and null.
     declared = next(form for form in field.get("anyOf", [field]) if form["type"] != "null")
     value = declared  # schema of a single value
     if declared["type"] == "array":
         value = declared["items"] if "items" in declared else declared["prefixItems"][0]
-    text = field.get("description", "")
     return Option(
         name=name,
         label=field["title"],
-        help=" ".join(text.split()),
+        help=" ".join(field.get("description", "").split()),
         type=value["type"],
         many=value is not declared,
         required=required,
@@ -134,35 +134,30 @@ def options_of(declared: type[OptionsT], values: Mapping[str, Any]) -> OptionsT:
     try:
         return declared.model_validate(values)
     except ValidationError as error:
-        declared_options = options_in(declared)
-        faults = [_fault(declared_options, fault) for fault in _first_causes(error.errors())]
+        errors, known = error.errors(), options_in(declared)
+    lists_with_faults = {fault["loc"][0] for fault in errors if len(fault["loc"]) > 1}
     # Several items of a list can have the same fault: report the first.
     distinct: dict[tuple[str, Any, str], OptionFault] = {}
-    for fault in faults:
-        distinct.setdefault((fault.name, fault.value, fault.remedy), fault)
+    for found in errors:
+        # A list may be too short only because its items were refused.
+        if found["type"] != "too_short" or found["loc"][0] not in lists_with_faults:
+            fault = _fault(known, found)
+            distinct.setdefault((fault.name, fault.value, fault.remedy), fault)
     raise OptionsRefused.of([*distinct.values()])
 
 
-def _first_causes(faults: Sequence[Any]) -> Iterator[Any]:
-    """Yield the faults, without lists that are too short only because items were refused."""
-    lists_with_faults = {fault["loc"][0] for fault in faults if len(fault["loc"]) > 1}
-    for fault in faults:
-        if fault["type"] != "too_short" or fault["loc"][0] not in lists_with_faults:
-            yield fault
-
-
 def _fault(known: dict[str, Option], fault: Any) -> OptionFault:
-    """Return a fault that pydantic found as (name, value, remedy); ``known`` are all options."""
+    """Return a fault that pydantic found as name, value and remedy; ``known`` are all options."""
     kind, place, sent = fault["type"], fault["loc"], fault["input"]
-    name, whole = str(place[0]), len(place) == 1
+    name, is_whole_option = str(place[0]), len(place) == 1  # else an item of a list
     value = str(sent) if isinstance(sent, str | int | float) else ""
     if kind == "extra_forbidden":
         value, remedy = "", f"this is not known here. Known: {', '.join(known) or 'none'}"
-    elif kind == "missing" and whole:
+    elif kind == "missing" and is_whole_option:
         remedy = "give a value"
     elif kind == "value_error":  # message of a validator of the declaration
         remedy = str(fault["ctx"]["error"])
-    elif known[name].many and whole and not known[name].give:
+    elif known[name].many and is_whole_option and not known[name].give:
         remedy = f"give a list of {known[name].fewest} to {known[name].largest}"
     else:
         remedy = known[name].remedy

@@ -47,7 +47,7 @@ class Form(Enum):
 
     def written(self, value: Value, clock: str = "utc") -> str:
         """Return a value as text, without its unit."""
-        if value is None or value == "" or value != value:
+        if value is None or value == "" or value != value:  # NaN is not equal to itself
             return NOTHING
         if isinstance(value, datetime):
             return when(value, clock, zoned=False)
@@ -198,28 +198,22 @@ def _column_texts(head: Head, values: Sequence[Value], clock: str) -> list[str]:
             duration(value / 1000) if isinstance(value, int | float) else form.written(value)
             for value in values
         ]
-    numbers = [abs(v) for v in values if isinstance(v, int | float) and v == v]
+    numbers = [abs(v) for v in values if isinstance(v, int | float) and v == v]  # without NaN
     if form is not Form.NUMBER or not numbers:
         return [form.written(value, clock) for value in values]
-    whole = all(number == int(number) for number in numbers)
-    decimals = 0 if whole else _common_decimals(max(numbers))
-    least = 10 ** (2 - decimals)  # smaller numbers would lose digits
+    all_whole = all(number == int(number) for number in numbers)
+    # Three digits for the largest number: 0.123, 1.23, 12.3 or 123.
+    decimals = 0 if all_whole else sum(max(numbers) < size for size in (1, 10, 100))
+    smallest_exact = 10 ** (2 - decimals)  # smaller numbers would lose digits
     texts = []
     for value in values:
-        if isinstance(value, int | float) and (whole or not value or abs(value) >= least):
+        if isinstance(value, int | float) and (
+            all_whole or not value or abs(value) >= smallest_exact
+        ):
             texts.append(minus(f"{value:,.{decimals}f}"))
         else:
             texts.append(form.written(value, clock))
     return texts
-
-
-def _common_decimals(largest: float) -> int:
-    """Return the decimals with which the ``largest`` number of a column has three digits."""
-    if largest >= 100:
-        return 0
-    if largest >= 10:
-        return 1
-    return 2 if largest >= 1 else 3
 
 
 TableColumns = tuple[tuple[Head, Callable[[T], Value]], ...]  # heads, and cells of an item
@@ -332,9 +326,9 @@ class Axis:
     @property
     def full(self) -> str:
         """Return the title with its unit."""
-        return (
-            f"{self.title} ({self.unit})" if self.title and self.unit else self.title or self.unit
-        )
+        if self.title and self.unit:
+            return f"{self.title} ({self.unit})"
+        return self.title or self.unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,11 +354,12 @@ class Chart:
     def label(self) -> str:
         """Return the title with the unit of the values, unless the title has it."""
         unit = self.y.unit
-        is_told = not unit or unit in self.title.lower().split()
-        return self.title if is_told else f"{self.title} ({unit})"
+        if not unit or unit in self.title.lower().split():
+            return self.title
+        return f"{self.title} ({unit})"
 
 
-def periods(
+def step_series(
     label: str,
     starts: Sequence[Any],
     values: Sequence[float | None],

@@ -1,6 +1,6 @@
 """Compute independent parts of a run: backtests of policies, stress tests, months of an outlook.
 
-A run hands its parts to ``Parts.map`` and gets their results in order. ``InProcess`` computes them
+A run hands its parts to ``Parts.map`` and gets their results in order. ``Parts`` computes them
 here, two at a time. ``planner.services.run_parts`` lets any worker compute them.
 
 Every worker that takes part in a run executes the same body up to the same ``map``. So a part must
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from planner.domain.parallel import DEFAULT_THREADS, begun, run_in_parallel
 from planner.domain.progress import Progress
@@ -29,8 +29,11 @@ class Part(Generic[T_co]):
     compute: Callable[[Progress], T_co]
 
 
-class Parts(Protocol):
-    """Computes the independent parts of one run, here or on several workers."""
+class Parts:
+    """Computes the independent parts of one run in this process, for commands and tests.
+
+    A subclass lets other workers take part.
+    """
 
     def map(
         self,
@@ -46,7 +49,8 @@ class Parts(Protocol):
         refer to them instead of copying them. ``at_once`` limits threads within one process. An
         exception of a part is raised here.
         """
-        ...
+        del shared  # nothing leaves this process
+        return run_in_parallel([part.compute for part in parts], progress, at_once=at_once)
 
     def ahead(
         self,
@@ -61,50 +65,19 @@ class Parts(Protocol):
         their results in order. If ``at_once`` is 1, or if other workers take part, the parts begin
         only when it is called.
         """
-        ...
-
-    def show(self, preview: Any) -> None:
-        """Show what is known of the answer so far; ``preview`` is a dataclass of plain data."""
-        ...
-
-    def close(self) -> None:
-        """Announce that no further parts follow."""
-        ...
-
-
-class InProcess:
-    """Computes the parts in this process alone, for commands and tests."""
-
-    def map(
-        self,
-        parts: Sequence[Part[T]],
-        progress: Progress,
-        *,
-        shared: Sequence[Any] = (),
-        at_once: int = DEFAULT_THREADS,
-    ) -> list[T]:
-        """Return the results of the parts in order; see ``Parts.map``."""
-        del shared  # nothing leaves this process
-        return run_in_parallel([part.compute for part in parts], progress, at_once=at_once)
-
-    def ahead(
-        self,
-        parts: Sequence[Part[T]],
-        *,
-        shared: Sequence[Any] = (),
-        at_once: int = DEFAULT_THREADS,
-    ) -> AbstractContextManager[Callable[[Progress], list[T]]]:
-        """Begin the parts in a background thread; see ``Parts.ahead``."""
         del shared  # nothing leaves this process
         if at_once == 1:
             return nullcontext(partial(self.map, parts, at_once=1))
         return begun([part.compute for part in parts], at_once=1, background=True)
 
     def show(self, preview: Any) -> None:
-        """Do nothing: a command shows the finished answer."""
+        """Show what is known of the answer so far; ``preview`` is a dataclass of plain data.
+
+        A command shows only the finished answer, so nothing happens here.
+        """
 
     def close(self) -> None:
-        """Do nothing: no other worker takes part."""
+        """Announce that no further parts follow."""
 
 
-IN_PROCESS = InProcess()
+IN_PROCESS = Parts()

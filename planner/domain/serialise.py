@@ -50,23 +50,23 @@ def as_json(value: Any) -> Any:
         case list() | tuple():
             return [as_json(item) for item in value]
     if is_dataclass(value):
-        return _fields(value)
+        return _fields_as_json(value)
     raise TypeError(f"{type(value).__name__} has no JSON")
 
 
-def _fields(document: Any) -> dict[str, Any]:
+def _fields_as_json(document: Any) -> dict[str, Any]:
     """Return the fields of a dataclass as a dict, by the rules of ``as_json``."""
-    out: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for field in fields(document):
-        value, how = getattr(document, field.name), field.metadata
-        if value is None and OPTIONAL in how:
+        value, metadata = getattr(document, field.name), field.metadata
+        if value is None and OPTIONAL in metadata:
             continue
-        plain = how[COLUMNS].json(value) if COLUMNS in how else as_json(value)
-        if MERGED in how:
-            out |= plain or {}
+        plain = metadata[COLUMNS].json(value) if COLUMNS in metadata else as_json(value)
+        if MERGED in metadata:
+            result |= plain or {}
         else:
-            out[how.get(KEY, field.name)] = plain
-    return out
+            result[metadata.get(KEY, field.name)] = plain
+    return result
 
 
 def clean(value: float) -> float | None:
@@ -108,7 +108,7 @@ def shares_in_time(attainment: Mapping[str, float | None]) -> str:
     """Return the SLO attainment of tiers in words; tiers without requests (None) are omitted."""
     parts = [f"{percent(share)} {tier}" for tier, share in attainment.items()
             if share is not None]  # fmt: skip
-    return f"{', '.join(parts) or 'no requests'}"
+    return ", ".join(parts) or "no requests"
 
 
 def from_json(kind: type[T], data: Mapping[str, Any]) -> T:
@@ -169,8 +169,8 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
         kinds = [kind for kind in arguments if kind is not NoneType]
         return _reader(kinds[0]) if len(kinds) == 1 else _as_is
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        of_item = arguments[1]
-        return lambda value: {key: _value(of_item, item) for key, item in value.items()}
+        _, item_kind = arguments
+        return lambda value: {key: _value(item_kind, item) for key, item in value.items()}
     if isinstance(origin, type) and issubclass(origin, Sequence):
         kinds = [kind for kind in arguments if kind is not Ellipsis]
         return partial(_items, kinds, tuple if origin is tuple else list)
@@ -187,7 +187,7 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
 def _items(kinds: list[Any], container: type, values: Sequence[Any]) -> Any:
     """Return a JSON list as a ``container``, a tuple or list.
 
-    ``kinds`` has the type of each item, or first the type of all items.
+    ``kinds`` has the type of each item, or one type for all items.
     """
-    each = kinds if len(kinds) == len(values) else [kinds[0]] * len(values)
-    return container(_value(kind, item) for kind, item in zip(each, values, strict=True))
+    item_kinds = kinds if len(kinds) == len(values) else [kinds[0]] * len(values)
+    return container(_value(kind, item) for kind, item in zip(item_kinds, values, strict=True))

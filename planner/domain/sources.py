@@ -36,11 +36,11 @@ def provenance_at(profile: Profile, outside: float) -> Provenance:
     return Provenance(
         "modelled",
         f"{outside:.0%} of iterations at this load are beyond the measured range"
-        f"{_measured_to(profile.curve)}, and extrapolated; {provenance.source}",
+        f"{_measured_range_words(profile.curve)}, and extrapolated; {provenance.source}",
     )
 
 
-def _measured_to(curve: Curve) -> str:
+def _measured_range_words(curve: Curve) -> str:
     """Return the largest measured sizes of a LINEAR speed curve in words, in brackets.
 
     Return "" for a GRID curve, which has limits for each point of its grid.

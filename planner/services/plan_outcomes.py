@@ -24,9 +24,9 @@ from planner.domain.retrospective.drift import speeds_now
 from planner.domain.retrospective.evaluation import Forecast, evaluate_plan
 from planner.domain.retrospective.figures import (
     ForecastBin,
-    HeldPool,
     JudgedSpeed,
     PlanEvaluation,
+    RequestedPool,
     SpeedKey,
 )
 from planner.domain.serialise import as_json, from_json
@@ -299,7 +299,7 @@ def live_trace_name(name: str) -> str:
     return current_trace(source).name if source else name
 
 
-def planned_pools(plan: ActivePlan, begins: datetime, ends: datetime) -> list[HeldPool]:
+def planned_pools(plan: ActivePlan, begins: datetime, ends: datetime) -> list[RequestedPool]:
     """Return the replicas that ``plan`` has from ``begins`` to ``ends``, by pool.
 
     Each pool has the times (epoch seconds) at which its number of replicas changes.
@@ -316,7 +316,7 @@ def planned_pools(plan: ActivePlan, begins: datetime, ends: datetime) -> list[He
         # The times at which the count changes. The first one counts as a change from -1.
         changes = np.flatnonzero(np.diff(replicas, prepend=-1))
         pools.append(
-            HeldPool(
+            RequestedPool(
                 model=pool.model,
                 region=pool.region,
                 gpu=pool.gpu,

@@ -28,7 +28,7 @@ from planner.domain.encoding import decode, encode
 from planner.domain.kinds.registry import SPREAD
 from planner.domain.parallel import DEFAULT_THREADS, run_in_parallel
 from planner.domain.progress import Progress
-from planner.domain.run_parts import Part
+from planner.domain.run_parts import Part, Parts
 from planner.domain.serialise import as_json
 from planner.models import Run, RunPart
 from planner.services.database_retry import with_database_retries
@@ -60,7 +60,7 @@ def helpers_needed() -> bool:
     return bool(settings.REDIS_URL) or (os.cpu_count() or 1) > DEFAULT_THREADS
 
 
-class SharedParts:
+class SharedParts(Parts):
     """The parts of one run that several workers compute, as this worker sees them."""
 
     def __init__(self, run: Run, *, leads: bool) -> None:

@@ -94,16 +94,18 @@ def instances_of(
             can_compute = weights == published or bool(gpu.peak_flops.get(weights))
             for where in arrangements(shape, gpu, weights, KV_CACHE):
                 evaluated += len(engines)
-                if isinstance(where, str):
-                    found: list[Instance] | str = where
+                if isinstance(where, str):  # no arrangement, but the reason why
+                    found_or_reason: list[Instance] | str = where
                 elif not can_compute:
-                    found = NO_PRECISION
+                    found_or_reason = NO_PRECISION
                 else:
-                    found = _instances_per_engine(shape, gpu, where, engines, prices[gpu.name])
-                if isinstance(found, str):  # the reason why there is none
-                    ruled_out[found] += len(engines)
+                    found_or_reason = _instances_per_engine(
+                        shape, gpu, where, engines, prices[gpu.name]
+                    )
+                if isinstance(found_or_reason, str):
+                    ruled_out[found_or_reason] += len(engines)
                 else:
-                    instances += found
+                    instances += found_or_reason
     if times is not None:
         instances = _corrected_by_measurements(instances, shape, times)
     return CandidateInstances(tuple(instances), evaluated, ruled_out)
@@ -117,7 +119,10 @@ def _corrected_by_measurements(
     Corrections may differ by engine, and between aggregated and disaggregated use. Each different
     correction becomes a separate replica.
     """
-    uses = _uses(instances)
+    uses: list[tuple[Instance, str, Mode]] = []  # each replica with each engine and mode
+    for instance in instances:
+        modes: tuple[Mode, ...] = ("agg", "disagg") if instance.link else ("agg",)
+        uses += [(instance, engine, mode) for engine in instance.engines for mode in modes]
     deployments = [
         deployment_of(shape, used.gpu, used.where, engine, disaggregated=mode == "disagg")
         for used, engine, mode in uses
@@ -136,15 +141,6 @@ def _corrected_by_measurements(
         for mode, engines in _by_mode(instance, modes_of[key]).items():
             corrected.append(_with_corrected_speed(instance, correction, engines, mode))
     return corrected
-
-
-def _uses(instances: Sequence[Instance]) -> list[tuple[Instance, str, Mode]]:
-    """Return each replica with each of its engines and modes."""
-    uses: list[tuple[Instance, str, Mode]] = []
-    for instance in instances:
-        modes: tuple[Mode, ...] = ("agg", "disagg") if instance.link else ("agg",)
-        uses += [(instance, engine, mode) for engine in instance.engines for mode in modes]
-    return uses
 
 
 def _by_mode(instance: Instance, modes: Mapping[str, set[Mode]]) -> dict[Mode, tuple[str, ...]]:
@@ -184,15 +180,6 @@ def precisions(published: str) -> tuple[str, ...]:
     return (published, *fewer)
 
 
-def _fits_memory(shape: ModelShape, gpu: GpuSpec, arrangement: Arrangement) -> bool:
-    """Return whether the weights alone fit into GPU memory.
-
-    This is a fast filter. The memory model of ``_instances_per_engine`` decides.
-    """
-    usable_bytes = gpu.memory_bytes * MEMORY_SHARE - OVERHEAD_BYTES
-    return gpu_weight_bytes(shape, arrangement) < usable_bytes
-
-
 def _instances_per_engine(
     shape: ModelShape,
     gpu: GpuSpec,
@@ -204,21 +191,25 @@ def _instances_per_engine(
 
     If there is none, return the reason: NO_FIT or NO_FACTS.
     """
-    if not _fits_memory(shape, gpu, arrangement):
-        return NO_FIT
-    batch = MAX_BATCH * arrangement.attention_dp
-    batch_tokens = MAX_BATCH_TOKENS * arrangement.attention_dp
+    usable_bytes = gpu.memory_bytes * MEMORY_SHARE - OVERHEAD_BYTES
+    if gpu_weight_bytes(shape, arrangement) >= usable_bytes:
+        return NO_FIT  # a fast filter: ``batch_limits`` also counts what a batch needs
     try:
         limits = batch_limits(
-            shape, gpu, arrangement, max_batch=batch, max_batch_tokens=batch_tokens
-        )
+            shape, gpu, arrangement, max_batch=MAX_BATCH * arrangement.attention_dp,
+            max_batch_tokens=MAX_BATCH_TOKENS * arrangement.attention_dp,
+        )  # fmt: skip
     except SimulationError:
         return NO_FIT
     try:
         curves = _curves(operator_graph(shape, arrangement), gpu, engines)
     except SimulationError:
         return NO_FACTS
-    link = _link_between_gpus(shape, gpu, arrangement)
+    link = None  # by which a replica sends KV caches; None: its rate is not known
+    if gpu.network_bytes_s:
+        context = typical_context(shape.max_context)
+        bytes_per_token = kv_bytes_per_token(shape, arrangement.kv_cache, context)
+        link = KvLink(bytes_per_token, gpu.network_bytes_s * arrangement.gpus)
     instances = []
     starts = start_seconds(shape, gpu, arrangement, engines)
     for engine, curve, start_s in zip(engines, curves, starts, strict=True):
@@ -238,20 +229,10 @@ def _curves(graph: OperatorGraph, gpu: GpuSpec, engines: Sequence[str]) -> list[
     if not any(scaled_by_block(operator, gpu) for operator in graph.operators):
         by_engine = by_engine[:1] * len(engines)
     host = estimate_fit().calibration  # times of the engine's host code
+    # Engines with the same scaled factors share a curve.
     distinct = {factors.scaled: factors for factors in by_engine}
     curves = {
         scaled: roofline_curve(graph, gpu, factors, host.iteration_s, host.sequence_s)
         for scaled, factors in distinct.items()
     }
     return [curves[factors.scaled] for factors in by_engine]
-
-
-def _link_between_gpus(shape: ModelShape, gpu: GpuSpec, arrangement: Arrangement) -> KvLink | None:
-    """Return the link by which a replica sends KV caches: each GPU at its network rate.
-
-    None if that rate is not known.
-    """
-    if not gpu.network_bytes_s:
-        return None
-    size = kv_bytes_per_token(shape, arrangement.kv_cache, typical_context(shape.max_context))
-    return KvLink(size, gpu.network_bytes_s * arrangement.gpus)

@@ -104,14 +104,13 @@ def price_of(gpu: str, prices: Mapping[str, float]) -> HourPrice:
     """Return the price of a GPU type: from ``prices``, else the median of on-demand offers."""
     if gpu in prices:
         return HourPrice(prices[gpu], Provenance("assumed", "as given"))
-    offers = [
-        offer
-        for offer in catalogue.prices()
-        if offer.gpu == gpu and offer.usd_per_gpu_hour is not None
-    ]
-    usd = [offer.usd_per_gpu_hour for offer in offers if offer.usd_per_gpu_hour is not None]
-    if not usd:
+    offers_usd, kinds = [], []
+    for offer in catalogue.prices():
+        if offer.gpu == gpu and offer.usd_per_gpu_hour is not None:
+            offers_usd.append(offer.usd_per_gpu_hour)
+            kinds.append(offer.provenance.kind)
+    if not offers_usd:
         return HourPrice(math.nan, Provenance("assumed", "no known price. Enter one"))
-    span = f"${min(usd):.2f} to ${max(usd):.2f}"
-    source = f"median of {len(usd)} on-demand offers, {span}"
-    return HourPrice(median(usd), Provenance(offers[0].provenance.kind, source))
+    span = f"${min(offers_usd):.2f} to ${max(offers_usd):.2f}"
+    source = f"median of {len(offers_usd)} on-demand offers, {span}"
+    return HourPrice(median(offers_usd), Provenance(kinds[0], source))

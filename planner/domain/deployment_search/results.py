@@ -217,8 +217,9 @@ def fronts_of(
             deployments[key] = rated
             fronts.setdefault(key, []).append(name)
     rows = rows_of(list(deployments.values()), query, shape, fit, measurements)
-    named = zip(rows, fronts.values(), strict=True)
-    rows = tuple(replace(row, front=tuple(names)) for row, names in named)
+    # Both dicts have the same keys in the same order, and so have the rows.
+    rows_and_fronts = zip(rows, fronts.values(), strict=True)
+    rows = tuple(replace(row, front=tuple(names)) for row, names in rows_and_fronts)
     # Rows without a price count as 0 and come first.
     return tuple(sorted(rows, key=lambda row: (row.usd_per_mtok or 0.0, -row.rps_per_gpu)))
 
@@ -277,8 +278,14 @@ def _usd_per_mtok(usd_per_hour: float | None, tokens_per_s: float) -> float | No
 
 def _most_memory_gb(rated: RatedCandidate, query: DeploymentQuery, shape: ModelShape) -> float:
     """Return the memory in use per GPU, in GB, of the pool that uses most."""
-    running = _running_sequences(rated, query)
-    return max(_memory_bytes(*each, query, shape) for each in running) / 1e9
+    candidate = rated.candidate
+    decode, prefill, rate = candidate.decode, candidate.prefill, rated.rate / candidate.decodes
+    sequences, _ = _steady_state(decode, rate, query, aggregated=prefill is None)
+    used_bytes = _memory_bytes(decode, sequences, query, shape)
+    if prefill is not None:
+        # A prefill replica computes one prompt at a time.
+        used_bytes = max(used_bytes, _memory_bytes(prefill, 1.0, query, shape))
+    return used_bytes / 1e9
 
 
 def _cell_selector(rated: RatedCandidate, query: DeploymentQuery) -> CellSelector:
@@ -299,9 +306,13 @@ def expected_error(
     It depends on whether the fit had measurements of this model and GPU type.
     """
     basis = fit.basis(shape.name, gpu)
-    _, cell = fit.errors[basis].of(where)
+    _, errors = fit.errors[basis].of(where)
     return ExpectedError(
-        ttft=cell.ttft, tbt=cell.tbt, ttft_90=cell.ttft_90, tbt_90=cell.tbt_90, basis=BASIS[basis]
+        ttft=errors.ttft,
+        tbt=errors.tbt,
+        ttft_90=errors.ttft_90,
+        tbt_90=errors.tbt_90,
+        basis=BASIS[basis],
     )
 
 
@@ -336,14 +347,14 @@ def profiles_of(row: Row, model: str) -> list[dict[str, Any]]:
 
 
 def _widths(row: Row | Side) -> dict[str, int]:
-    """Return the parallel widths that a scenario's profile has to state, by key: not the default.
+    """Return the parallel widths that a scenario's profile has to state, by key.
 
-    By default, widths are 1 and experts are divided as attention is.
+    Defaults are left out: widths of 1, and experts that are divided as attention is.
     """
     widths = {name: getattr(row, name) for name in WIDTHS}
     if widths["moe_tp"] == widths["tp"] and widths["moe_ep"] == widths["attention_dp"]:
         widths["moe_tp"] = widths["moe_ep"] = 1
-    return {name: value for name, value in widths.items() if value > 1}
+    return {name: width for name, width in widths.items() if width > 1}
 
 
 def _batch_limits(attention_dp: int) -> dict[str, int]:
@@ -364,12 +375,12 @@ def power_w(rated: RatedCandidate, query: DeploymentQuery, shape: ModelShape) ->
     candidate = rated.candidate
     prefill, decode = candidate.prefill, candidate.decode
     rate_per_decode = rated.rate / candidate.decodes
-    gpu_w = _decode_w(decode, rate_per_decode, query, shape, aggregated=prefill is None)
-    decode_w = candidate.decodes * decode.gpus * gpu_w
+    decode_gpu_w = _decode_w(decode, rate_per_decode, query, shape, aggregated=prefill is None)
+    decode_w = candidate.decodes * decode.gpus * decode_gpu_w
     if prefill is None:
         return decode_w
-    gpu_w = _prefill_w(prefill, rated.rate / candidate.prefills, query, shape)
-    return decode_w + candidate.prefills * prefill.gpus * gpu_w
+    prefill_gpu_w = _prefill_w(prefill, rated.rate / candidate.prefills, query, shape)
+    return decode_w + candidate.prefills * prefill.gpus * prefill_gpu_w
 
 
 def _decode_w(
@@ -430,20 +441,6 @@ def _steady_state(
         in_flight = rate * max(query.osl - 1, 1) * seconds
         batch = float(np.clip((batch + in_flight) / 2.0, 1.0, instance.profile.max_batch))
     return batch, seconds
-
-
-def _running_sequences(
-    rated: RatedCandidate, query: DeploymentQuery
-) -> list[tuple[Instance, float]]:
-    """Return (replica, mean number of running sequences) for one replica of each pool."""
-    candidate = rated.candidate
-    if candidate.prefill is None:  # an aggregated deployment is a single replica
-        batch, _ = _steady_state(candidate.decode, rated.rate, query, aggregated=True)
-        return [(candidate.decode, batch)]
-    rate_per_decode = rated.rate / candidate.decodes
-    batch, _ = _steady_state(candidate.decode, rate_per_decode, query, aggregated=False)
-    # A prefill replica computes one prompt at a time.
-    return [(candidate.decode, batch), (candidate.prefill, 1.0)]
 
 
 def _memory_bytes(

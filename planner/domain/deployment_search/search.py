@@ -126,7 +126,7 @@ def search_deployments(
         # Candidates that fit are in both counts: of those built, and of those searched.
         evaluated=built.evaluated + searched.evaluated - candidate_count(instances),
         ranked_by=_ranked_by(query, best),
-        assumptions=(*assumed, *_measurement_sentences(measurements)),
+        assumptions=(*assumed, *_measurement_assumptions(measurements)),
         seconds=time.perf_counter() - begun,
     )
 
@@ -142,11 +142,11 @@ def _instances_to_search(
     if query.precisions:
         allowed = {published if name == RELEASED else name for name in query.precisions}
         before = candidate_count(instances)
-        instances = [i for i in instances if i.where.weights in allowed]
+        instances = [row for row in instances if row.where.weights in allowed]
         excluded["precision excluded by the search"] = before - candidate_count(instances)
     if not query.disaggregated:
         # A replica that can serve in both modes stays, for aggregated use alone.
-        instances = [replace(i, mode="agg") for i in instances if i.mode != "disagg"]
+        instances = [replace(row, mode="agg") for row in instances if row.mode != "disagg"]
     return instances, excluded
 
 
@@ -215,7 +215,7 @@ def _ranked_by(query: DeploymentQuery, best: tuple[Row, ...]) -> str:
     return "dollars per million tokens at full load"
 
 
-def _measurement_sentences(measurements: MeasuredCorrections | None) -> tuple[Assumption, ...]:
+def _measurement_assumptions(measurements: MeasuredCorrections | None) -> tuple[Assumption, ...]:
     """Return the use of the user's measurements as assumptions, and why some were not used."""
     if measurements is None:
         return ()

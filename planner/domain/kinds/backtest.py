@@ -36,7 +36,7 @@ from planner.domain.preparation import study_of, with_seed
 from planner.domain.progress import Progress, part
 from planner.domain.results.basis import Frame, frame_of
 from planner.domain.run_parts import IN_PROCESS, Part, Parts
-from planner.domain.serialise import MERGED
+from planner.domain.serialise import KEY, MERGED
 from planner.domain.study import Study
 from planner.domain.traffic.groups import by_model_and_region
 from planner.domain.traffic.window import DAY_S
@@ -92,9 +92,9 @@ class BacktestResult:
     matched_on: str  # REPLAY or COVERAGE
     best: str | None  # cheapest forecaster that can be deployed
     methods: dict[str, ForecasterFigures]
-    beside: dict[str, Baseline]  # policies without a forecast
+    baselines: dict[str, Baseline] = field(metadata={KEY: "beside"})  # policies without a forecast
     left_out: tuple[str, ...]
-    how: str  # the method in words
+    method_words: str = field(metadata={KEY: "how"})
     seconds: float
 
 
@@ -109,20 +109,20 @@ def run(inputs: Inputs, options: Options, progress: Progress, parts: Parts = IN_
     scenario = _scenario_of_past_window(inputs.scenario, options.days)
     inputs = replace(inputs, scenario=scenario)
     study = study_of(inputs, part(progress, 0.0, 0.1))
-    goals = _goals(study)
+    target_attainment = _target_attainment(study)
     methods: tuple[str, ...] = options.methods or (*DEFAULT, scenario.forecast.method)
     # The verdict needs the last value and the perfect forecast as references.
     names = list(dict.fromkeys([*methods, SAME_AS_NOW, PERFECT]))
     replayed_requests = len(study.trace) * REPLAYS_PER_FORECASTER * len(names)
     by_replay = not options.by_coverage and replayed_requests <= MOST_REPLAYED
-    forecaster = partial(_forecaster_or_reason, study, scenario.seed, by_replay=by_replay)
-    backtests = [Part(f"Backtest: {name}", partial(forecaster, name)) for name in names]
+    evaluate = partial(_forecaster_or_reason, study, scenario.seed, by_replay=by_replay)
+    backtests = [Part(f"Backtest: {name}", partial(evaluate, name)) for name in names]
     outcomes: list[Forecaster | Baseline | str] = [
         *parts.map(backtests, part(progress, 0.1, 0.7), at_once=1)
     ]
     rows = _forecasters(outcomes)
     if not rows:
-        raise Infeasible(" ".join(_reasons(outcomes)))
+        raise Infeasible(" ".join(_left_out_sentences(outcomes)))
     # A perfect forecast cannot be deployed.
     costs = {name: row.usd for name, row in rows.items() if row.usd is not None and name != PERFECT}
     best = min(costs, key=lambda name: costs[name], default=None)
@@ -145,22 +145,22 @@ def run(inputs: Inputs, options: Options, progress: Progress, parts: Parts = IN_
     result = BacktestResult(
         frame=frame_of(study),
         verdict=verdict([*rows.values()], baselines),
-        goals=goals,
+        goals=target_attainment,
         matched_on=matched_on,
         best=best,
         methods={name: ForecasterFigures.of(row) for name, row in rows.items()},
-        beside={row.name: row for row in baselines},
-        left_out=tuple(_reasons(outcomes)),
-        how=CONFIRMED_WORDS if is_confirmed else METHOD_WORDS[matched_on],
+        baselines={row.name: row for row in baselines},
+        left_out=tuple(_left_out_sentences(outcomes)),
+        method_words=CONFIRMED_WORDS if is_confirmed else METHOD_WORDS[matched_on],
         seconds=time.perf_counter() - begun,
     )
     tables = {"methods": flat_table([*result.methods.values()])}
     if baselines:
-        tables["beside"] = flat_table([*result.beside.values()])
+        tables["beside"] = flat_table([*result.baselines.values()])
     return Outcome(result, tables)
 
 
-def _goals(study: Study) -> dict[str, float]:
+def _target_attainment(study: Study) -> dict[str, float]:
     """Return the target attainment of each interactive tier, by name.
 
     Raises ScenarioError if the window is after the traffic, or if no interactive tier has demand.
@@ -170,10 +170,10 @@ def _goals(study: Study) -> dict[str, float]:
             "horizon.start: a backtest needs past traffic, and the window is in the future. Leave "
             "it out, or give days."
         )
-    goals = {tier.name: tier.attainment for tier in study.hardware.tiers if not tier.deferrable}
-    if not by_model_and_region(study.traffic, set(goals)):
+    targets = {tier.name: tier.attainment for tier in study.hardware.tiers if not tier.deferrable}
+    if not by_model_and_region(study.traffic, set(targets)):
         raise ScenarioError("traffic: no interactive tier has any demand; nothing is forecast.")
-    return goals
+    return targets
 
 
 def _forecasters(outcomes: Sequence[Forecaster | Baseline | str]) -> dict[str, Forecaster]:
@@ -181,8 +181,8 @@ def _forecasters(outcomes: Sequence[Forecaster | Baseline | str]) -> dict[str, F
     return {row.facts.method: row for row in outcomes if isinstance(row, Forecaster)}
 
 
-def _reasons(outcomes: Sequence[Forecaster | Baseline | str]) -> list[str]:
-    """Return the sentences among the outcomes, on what is left out."""
+def _left_out_sentences(outcomes: Sequence[Forecaster | Baseline | str]) -> list[str]:
+    """Return the sentences among the outcomes, on forecasters and policies that are left out."""
     return [outcome for outcome in outcomes if isinstance(outcome, str)]
 
 

@@ -65,7 +65,6 @@ from planner.inputs.scenario.schema.test_days import LEVELS, Assurance
 from planner.policies.base import Policy
 from planner.policies.choice import ALL
 from planner.policies.registry import plan_policy, traits_of
-from simulation.arrays import IntArray
 from simulation.errors import SimulationError
 
 
@@ -125,13 +124,13 @@ def run(inputs: Inputs, options: Options, progress: Progress, parts: Parts = IN_
     window_runs = _WindowRuns(
         window_study, study, planned, trials, PressureTests(window_study), level=level,
         spare=test_days.spare_at(level), chosen=frozenset(policy.key for policy in chosen),
-        strict=list(options.policies) != [ALL], early=_simulated_early(policies),
+        strict=list(options.policies) != [ALL], early=_early_policies(policies),
     )  # fmt: skip
     # Search the recommendations on the test days, while early policies are simulated.
-    with window_runs.begun(parts) as early_outcomes:
+    with window_runs.simulating_early(parts) as wait_for_early:
         found = _recommendations(trials, level, preview)
         outcomes, errors = window_runs.simulate_all(
-            policies, found, early_outcomes, parts, part(progress, 0.8, 0.94)
+            policies, found, wait_for_early, parts, part(progress, 0.8, 0.94)
         )
     parts.close()
 
@@ -223,9 +222,9 @@ def _recommendations(trials: Trials, level: int, preview: _LivePreview) -> _Reco
     ``level`` is the level of the run, as an index of LEVELS.
     """
     choices: dict[str, tuple[Choice, list[Candidate]]] = {}
-    for name, choice_and_candidates in choices_of(trials, level):
-        choices[name] = choice_and_candidates
-        figures = figures_of_choice(choice_and_candidates[0], trials.days)
+    for name, (choice_of_level, candidates_of_level) in choices_of(trials, level):
+        choices[name] = choice_of_level, candidates_of_level
+        figures = figures_of_choice(choice_of_level, trials.days)
         preview.show(assurance=preview.preview.assurance | {name: figures})
     choice, candidates = choices.get(LEVELS[level], (None, []))
     alternatives, others = alternatives_of(choices, LEVELS[level], trials.plan_key)
@@ -258,7 +257,7 @@ def _comparison_of(
     return comparison.with_answer(answer_of(study, best, comparison.run(comparison.baseline)))
 
 
-def _simulated_early(policies: Sequence[Policy]) -> tuple[Policy, ...]:
+def _early_policies(policies: Sequence[Policy]) -> tuple[Policy, ...]:
     """Return the policies whose simulation of the window does not depend on the test days."""
     early = [
         policy
@@ -296,11 +295,8 @@ class _WindowRuns:
     constant: ConstantFleets = field(default_factory=ConstantFleets)
 
     @contextmanager
-    def begun(self, parts: Parts) -> Iterator[Callable[[Progress], Outcomes]]:
-        """Begin to simulate the early policies; yield a function that returns their outcomes.
-
-        The function waits for them.
-        """
+    def simulating_early(self, parts: Parts) -> Iterator[Callable[[Progress], Outcomes]]:
+        """Begin to simulate the early policies; yield a function that waits for their outcomes."""
         steps = [
             Part(f"Simulate: {policy.title}", partial(self.simulate, policy))
             for policy in self.early
@@ -318,14 +314,14 @@ class _WindowRuns:
         self,
         policies: Sequence[Policy],
         found: _Recommendations,
-        early_outcomes: Callable[[Progress], Outcomes],
+        wait_for_early: Callable[[Progress], Outcomes],
         parts: Parts,
         progress: Progress,
     ) -> tuple[list[PolicyRun | str], tuple[ProfileError, ...]]:
         """Return the outcomes of tuned ``policies`` and plans of other levels, and profile errors.
 
-        ``early_outcomes`` waits for those of the early policies. The profile errors come with their
-        effect on a plan of the load that the recommended policy plans for.
+        ``wait_for_early`` returns the outcomes of the early policies. The profile errors come with
+        their effect on a plan of the load that the recommended policy plans for.
         """
         tuned = replace(
             self,
@@ -352,7 +348,7 @@ class _WindowRuns:
             shared=self._shared_objects,
             at_once=self._at_once,
         )
-        outcomes = dict(zip(steps, runs, strict=True)) | early_outcomes(part(progress, 0.7, 1.0))
+        outcomes = dict(zip(steps, runs, strict=True)) | wait_for_early(part(progress, 0.7, 1.0))
         return [outcomes[key] for key in (*by_key, *found.others)], errors
 
     @property
@@ -379,14 +375,15 @@ class _WindowRuns:
 
         Raises the error of a policy that the user chose, if ``strict``, unless it is Infeasible.
         """
-        asked = policy.key in self.chosen
-        sized = self.candidates.get(policy.key) if policy.name == STATIC else None
-        # The tuned value of a static fleet is the level of assurance that it is sized for.
-        fleet_level = self.level if sized is None or sized.value is None else int(sized.value)
+        is_chosen, tuned = policy.key in self.chosen, self.candidates.get(policy.key)
+        fleet_level = self.level
+        if policy.name == STATIC and tuned is not None and tuned.value is not None:
+            # The tuned value of a static fleet is the level of assurance that it is sized for.
+            fleet_level = int(tuned.value)
         static = partial(self.trials.static_fleet, fleet_level, self.spare)
         lose_replica = policy.key in self.alternatives or policy.traits.flat
-        if policy.key in self.candidates:
-            policy = with_tuned_value(policy, self.candidates[policy.key].value)
+        if tuned is not None:
+            policy = with_tuned_value(policy, tuned.value)
         try:
             run = run_policy(
                 self.study, policy, seed=self.study.settings.seed, progress=progress,
@@ -396,10 +393,10 @@ class _WindowRuns:
         except Infeasible as problem:  # of a baseline: the plan itself was made before
             return f"{policy.title} is left out: {problem}"
         except (ScenarioError, SimulationError, ForecastError) as problem:
-            if asked and self.strict:
+            if is_chosen and self.strict:
                 raise
             return f"{policy.title} is left out: {problem}"
-        return replace(run, asked=asked)
+        return replace(run, asked=is_chosen)
 
     def simulate_other_level(
         self, key: str, policy: Policy, candidate: Candidate, progress: Progress
@@ -427,10 +424,13 @@ class _WindowRuns:
 def _planned_load(planned_window: PlannedWindow, choice: Choice | None) -> Load:
     """Return the load that the recommended policy plans for: the forecast times its load factor.
 
-    A policy without a plan, or with its own forecast method, has no load factor.
+    The factor is 1 without a recommendation, and for a policy without a plan or with its own
+    forecast method.
     """
-    plan = traits_of(choice.candidate.policy).plan if choice else None
-    if choice is None or plan is None or plan.method is not None:
+    if choice is None:
+        return planned_window.load
+    plan_traits = traits_of(choice.candidate.policy).plan
+    if plan_traits is None or plan_traits.method is not None:
         return planned_window.load
     return planned_window.load.scaled(choice.candidate.parameters.get("load_factor", 1.0))
 
@@ -459,10 +459,8 @@ def _plan_to_show(planned_window: PlannedWindow, comparison: PolicyComparison) -
     if run is None or run.plan is None or run.traits.plan is None:
         return planned_window
     # A policy with its own forecast method plans for the mean, so it has no load factor.
-    factor = _load_factor(run) if run.traits.plan.method is None else 1.0
-    quantiles = tuple(
-        replace(quantile, load_factor=factor) for quantile in planned_window.quantiles
-    )
+    load_factor = _load_factor(run) if run.traits.plan.method is None else 1.0
+    quantiles = tuple(replace(row, load_factor=load_factor) for row in planned_window.quantiles)
     return replace(planned_window, plan=run.plan, quantiles=quantiles)
 
 
@@ -477,34 +475,17 @@ def _run_with_plan_to_show(comparison: PolicyComparison) -> PolicyRun | None:
     names = [plan_policy(ranking)]
     if comparison.recommended is not None:
         names.insert(0, comparison.recommended.policy)
-    for name in names:
-        run = None if name is None else comparison.run(name)
-        traits = None if run is None or run.plan is None else run.traits.plan
-        if traits is not None and traits.periods is None:
+    for name in filter(None, names):
+        run = comparison.run(name)
+        if run.plan is not None and run.traits.plan and run.traits.plan.periods is None:
             return run
     return None
 
 
-def _recommended_static_fleet(study: Study, comparison: PolicyComparison) -> IntArray | None:
-    """Return the replicas of the recommended policy if it is static, else None.
-
-    They are ``[model, region, GPU column]``.
-    """
-    recommended = comparison.recommended
-    run = None if recommended is None else comparison.run(recommended.policy)
-    if run is None or not run.traits.flat:
-        return None
-    counts = np.zeros(study.hardware.minimum.shape, np.int64)
-    for pool_index, pool in zip(study.hardware.model_region_gpu, run.fleet.pools, strict=False):
-        counts[pool_index] = pool.initial
-    return counts
-
-
 def _load_factor(run: PolicyRun) -> float:
     """Return the factor on the forecast that the policy of ``run`` planned for; 1 without one."""
-    return next(
-        (float(setting.value) for setting in run.settings if setting.what == "load_factor"), 1.0
-    )
+    factors = [float(setting.value) for setting in run.settings if setting.what == "load_factor"]
+    return factors[0] if factors else 1.0
 
 
 def _whatif_basis(
@@ -515,10 +496,18 @@ def _whatif_basis(
     ``scenario_plan`` is the plan on the scenario's own forecast.
     """
     run, planned = _run_with_plan_to_show(comparison), scenario_plan
-    factor = 1.0 if run is None else _load_factor(run)
+    load_factor = 1.0 if run is None else _load_factor(run)
     if run is not None and run.traits.plan is not None and run.traits.plan.method is not None:
         # The policy plans with its own forecast method.
         forecast = forecast_load(study.plan_input, silent, method=run.traits.plan.method)
         planned = PlannedWindow(planned.plan, forecast.forecasts, forecast.load)
-    flat = _recommended_static_fleet(study, comparison)
-    return basis_of(study, planned, factor, flat)
+    recommended = comparison.recommended
+    static_fleet = None  # replicas [model, region, GPU column], if the recommended policy is static
+    if recommended is not None:
+        recommended_run = comparison.run(recommended.policy)
+        if recommended_run.traits.flat:
+            static_fleet = np.zeros(study.hardware.minimum.shape, np.int64)
+            pools = zip(study.hardware.model_region_gpu, recommended_run.fleet.pools, strict=False)
+            for pool_index, pool in pools:
+                static_fleet[pool_index] = pool.initial
+    return basis_of(study, planned, load_factor, static_fleet)

@@ -43,17 +43,15 @@ from planner.domain.traffic.past_forecasts import (
     past_forecasts_of_series,
 )
 from planner.domain.traffic.series import idle_sentences, uncounted_units_sentence
-from planner.domain.traffic.traffic import Traffic, traffic_and_window
-from planner.domain.traffic.window import Window
+from planner.domain.traffic.traffic import traffic_and_window
 from planner.errors import ScenarioError
-from planner.inputs.scenario.build import Hardware, build_hardware
+from planner.inputs.scenario.build import build_hardware
 from planner.inputs.scenario.holidays import GIVE, Holiday, holidays_in_words, holidays_of
 from planner.inputs.scenario.schema.planning import Method
-from planner.inputs.scenario.settings import ALL, Settings, settings_of
+from planner.inputs.scenario.settings import ALL, settings_of
 from planner.schema_types import BinS
-from simulation.arrays import FloatArray
 
-MAX_STEPS = 10_000  # most bins to forecast per series
+MOST_BINS = 10_000  # most bins to forecast per series
 ERRORS = ("wape", "peak_wape", "mase", "coverage80", "bias")
 NAIVE = ("last-value", "seasonal-naive")
 LEAST_DIFFERENCE = 0.0005  # of two errors: a smaller one does not show when rounded to 0.1%
@@ -200,11 +198,15 @@ def run(inputs: Inputs, options: Options, progress: Progress) -> Outcome:
     traffic, window = traffic_and_window(settings, inputs.traces)
     plan, method = settings.plan, settings.plan.forecast.method
     at_once = plan.objective.periods == ALL
+    capacity_usd_per_tps = None
+    if plan.forecast.late_usd is not None:  # the planned percentile is chosen by cost
+        lengths = known_lengths(traffic, window, settings.seed)
+        sizes = size_over_time(hardware, lengths, settings.seed, part(progress, 0.0, 0.1))
+        capacity_usd_per_tps = usd_per_tps(hardware, sizes)
     # The percentile that a plan is made for, by group of tiers.
     quantiles = Quantiles(
         hardware, traffic, window, plan.forecast,
-        tiers_planned_separately=plan.plans_tiers_separately,
-        usd_per_tps=_usd_per_tps(hardware, traffic, window, settings, part(progress, 0.0, 0.1)),
+        tiers_planned_separately=plan.plans_tiers_separately, usd_per_tps=capacity_usd_per_tps,
     ).planned_quantiles(at_once=at_once, progress=part(progress, 0.1, 0.4))  # fmt: skip
     groups = groups_of(hardware, one_per_tier=plan.plans_tiers_separately)
     forecasts = forecast_window(
@@ -244,34 +246,29 @@ def run(inputs: Inputs, options: Options, progress: Progress) -> Outcome:
     )
 
 
-def _usd_per_tps(
-    hardware: Hardware, traffic: Traffic, window: Window, settings: Settings, progress: Progress
-) -> FloatArray | None:
-    """Return the dollars per hour of capacity for one input token/s, ``[model, region]``.
-
-    It follows from the capacity of replicas. None if the planned percentile is not chosen by cost.
-    """
-    if settings.plan.forecast.late_usd is None:
-        return None
-    lengths = known_lengths(traffic, window, settings.seed)
-    return usd_per_tps(hardware, size_over_time(hardware, lengths, settings.seed, progress))
-
-
 def run_series(
     series: Sequence[DemandSeries], options: TraceOptions, *, progress: Progress
 ) -> Outcome:
     """Forecast each series after its end, with the errors of a backtest on its last part.
 
-    Raises ScenarioError if the horizon has too many bins.
+    Raises ScenarioError if the horizon is more than ``MOST_BINS`` bins of a series.
     """
     method, origins = options.method or "auto", options.origins
     begun = time.perf_counter()
-    _check_steps(series, options.horizon_s)
-    begin, end = min(demand.start_s for demand in series), max(demand.end_s for demand in series)
+    for demand in series:
+        bins = steps_of(demand, options.horizon_s)
+        if bins > MOST_BINS:
+            raise ScenarioError(
+                f"{demand.key}: a horizon of {options.horizon_s:g} s is {bins:,} bins of "
+                f"{demand.bin_s:g} s and {MOST_BINS:,} are allowed. Choose a shorter horizon or "
+                "wider bins."
+            )
+    start_s = min(demand.start_s for demand in series)
+    end_s = max(demand.end_s for demand in series)
     if options.holidays:
-        holidays = holidays_of(options.holidays, begin, end)
+        holidays = holidays_of(options.holidays, start_s, end_s)
         series = [replace(demand, holidays=holidays) for demand in series]
-    holidays_named = holidays_in_words(options.holidays, begin, end)
+    holidays_named = holidays_in_words(options.holidays, start_s, end_s)
     progress(0.0, f"Forecasting {len(series):,} series")
     ahead = forecast_series(series, method, options.horizon_s)
     errors: list[dict[str, float | None]] = [dict.fromkeys(ERRORS) for _ in series]
@@ -282,7 +279,7 @@ def run_series(
         errors = [{name: getattr(tested, name) for name in ERRORS} for tested in backtests]
         notes = _worse_than_naive(series, backtests, options.horizon_s, origins)
     cleaned = map(_cleaned_bins_sentence, series)
-    listed = [SeriesAhead(*row) for row in zip(ahead, errors, notes, cleaned, strict=True)]
+    series_ahead = tuple(map(SeriesAhead, ahead, errors, notes, cleaned))
     progress(0.8, "Forecasting from past moments")
     past_forecasts = past_forecasts_of_series(series, method, options.horizon_s)
     rows = [
@@ -291,7 +288,7 @@ def run_series(
     ]
     return Outcome(
         SeriesResult(
-            series=tuple(listed),
+            series=series_ahead,
             methods=compared_methods((row.key, row.unit, row.compared) for row in ahead),
             notes=(
                 *idle_sentences(series),
@@ -304,18 +301,6 @@ def run_series(
     )
 
 
-def _check_steps(series: Sequence[DemandSeries], horizon_s: float) -> None:
-    """Raise ScenarioError if the horizon is more than ``MAX_STEPS`` bins of a series."""
-    for demand in series:
-        steps = steps_of(demand, horizon_s)
-        if steps > MAX_STEPS:
-            raise ScenarioError(
-                f"{demand.key}: a horizon of {horizon_s:g} s is {steps:,} bins of "
-                f"{demand.bin_s:g} s and {MAX_STEPS:,} are allowed. Choose a shorter horizon or "
-                "wider bins."
-            )
-
-
 def _worse_than_naive(
     series: Sequence[DemandSeries], backtests: Sequence[Backtest], horizon_s: float, origins: int
 ) -> list[str]:
@@ -324,7 +309,7 @@ def _worse_than_naive(
     ``backtests`` are those of the forecast of each series, from ``origins`` past moments.
     """
     notes = [""] * len(series)
-    for method in NAIVE:
+    for method in NAIVE:  # the simplest first
         naive_backtests = backtest_long_series(series, method, horizon_s, origins)
         for i, (tested, naive) in enumerate(zip(backtests, naive_backtests, strict=True)):
             # A simpler method already won, or the series is too short for this one.
@@ -340,6 +325,7 @@ def _worse_than_naive(
 
 def _cleaned_bins_sentence(series: DemandSeries) -> str:
     """Return in words the bins of a series that are no real demand, such as outages; "": none."""
+    # ``clean`` takes several series, so pass an array [1, bins] and read the first.
     removed = clean(series.values[None], series.bin_s).bins(0, series.values)
     return "; ".join(
         f"{moment(series.start_s + row.bin * series.bin_s)}: {row.amount:g}, {row.reason}"

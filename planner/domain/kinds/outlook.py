@@ -15,7 +15,13 @@ from pydantic import Field
 from planner.domain.formats import compact
 from planner.domain.options import RunOptions
 from planner.domain.outcome import Inputs, Outcome
-from planner.domain.outlook.calendar import WEEK_S, HorizonName, Month, months_of, weights
+from planner.domain.outlook.calendar import (
+    WEEK_S,
+    HorizonName,
+    Month,
+    months_of,
+    occurrences_of_periods,
+)
 from planner.domain.outlook.commitments import (
     Commitment,
     UseStep,
@@ -46,6 +52,7 @@ from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.planning import Horizon
 from planner.inputs.scenario.settings import ALL, NO_GROWTH
 from planner.optimizer.problem import ScalingPlan
+from simulation.fleet import HOUR_S
 
 RHYTHM_S = 2 * WEEK_S  # shortest traffic that shows a weekly rhythm
 PLANNED = Fact(
@@ -97,27 +104,35 @@ def run(inputs: Inputs, options: Options, progress: Progress, parts: Parts = IN_
     """
     begun = time.perf_counter()
     scenario = inputs.scenario
-    inputs = replace(inputs, scenario=_with_week_after_traffic(scenario))
+    # Plan the week after the traffic, in the scenario's periods if a week has a whole number.
+    period_s = scenario.horizon.period_s
+    if not period_s or WEEK_S % period_s:
+        period_s = HOUR_S
+    lead_s = scenario.horizon.lead_s
+    week = Horizon(start="end", duration_s=WEEK_S, period_s=period_s, lead_s=lead_s)
+    inputs = replace(inputs, scenario=scenario.model_copy(update={"horizon": week}))
     study = study_at(inputs, part(progress, 0.0, 0.4))
-    hardware, growth = study.hardware, study.window.growth
-    week = _inputs_of_week(study)
-    load = forecast_load(week, part(progress, 0.4, 0.6)).load
-    months = months_of(week.window.start_s, options.horizon, study.traffic.clock)
-    grown_months = [
-        (month, float(growth.at(month.middle_s - week.window.start_s))) for month in months
-    ]
-    planned = plan_months(week, load, grown_months, part(progress, 0.6, 1.0), parts)
+    hardware, growth, start_s = study.hardware, study.window.growth, study.window.start_s
+    # The week is planned period by period and without growth, which is left to the months. Limits
+    # on a whole window do not apply to it.
+    week_settings = study.plan_input.settings.with_objective(periods="one", lend_share=None)
+    week_window = replace(study.window, growth=NO_GROWTH)
+    week_inputs = replace(study.plan_input, settings=week_settings, window=week_window)
+    load = forecast_load(week_inputs, part(progress, 0.4, 0.6)).load
+    months = months_of(start_s, options.horizon, study.traffic.clock)
+    month_growth = [(month, float(growth.at(month.middle_s - start_s))) for month in months]
+    planned = plan_months(week_inputs, load, month_growth, part(progress, 0.6, 1.0), parts)
     parts.close()
     if all(outcome.plan is None for outcome in planned):
         raise Infeasible(planned[0].conflict)
-    in_use = gpu_uses(planned, hardware)
-    offers = tuple(
+    gpus_in_use = gpu_uses(planned, hardware)
+    commitments = tuple(
         choose_commitment(use, offer.term, offer.usd_per_gpu_hour)
-        for use in in_use
+        for use in gpus_in_use
         for offer in hardware.committed
         if (offer.region, offer.gpu) == (use.region, use.gpu)
     )
-    recommended = _shortest_terms(offers)
+    recommended = _shortest_terms(commitments)
     rows = tuple(month_figures(outcome, hardware, recommended) for outcome in planned)
     totals = _totals(rows)
     pools = [row for outcome in planned for row in pool_months(outcome, hardware)]
@@ -135,18 +150,18 @@ def run(inputs: Inputs, options: Options, progress: Progress, parts: Parts = IN_
             horizon=options.horizon,
             months=rows,
             totals=totals,
-            commitments=offers,
+            commitments=commitments,
             recommended_commitments=recommended,
-            use=usage_steps(in_use),
-            basis=tuple(_basis(scenario, study, options.horizon, offers)),
+            use=usage_steps(gpus_in_use),
+            basis=tuple(_basis(scenario, study, options.horizon, commitments)),
             seconds=time.perf_counter() - begun,
         ),
         {
             "months": _table_of(rows, MonthFigures),
             "pools": _table_of(pools, PoolMonth),
             "week": _weekly_schedules(planned, hardware),
-            **({"commitments": _table_of(offers, Commitment)} if offers else {}),
-            "use": _table_of(usage_steps(in_use), UseStep),
+            **({"commitments": _table_of(commitments, Commitment)} if commitments else {}),
+            "use": _table_of(usage_steps(gpus_in_use), UseStep),
         },
     )
 
@@ -163,7 +178,7 @@ def plan_months(
     ``inputs`` and ``load`` are those of a week. ``months`` are (month, growth factor on ``load``);
     months with equal factors share a plan.
     """
-    # A later item replaces an earlier one, so the reverse order keeps the first month.
+    # By growth factor: the first month that has it. A later item of a dict replaces an earlier one.
     first_month = {growth: month for month, growth in reversed(months)}
     plans = parts.map(
         [
@@ -175,11 +190,12 @@ def plan_months(
     plan_at_growth = dict(zip(first_month, plans, strict=True))
     planned = []
     for month, growth in months:
-        occurrences = weights(month, inputs.window.start_s, inputs.window.period_s)
-        plan = plan_at_growth[growth]
-        conflict = plan if isinstance(plan, str) else ""
-        feasible = None if isinstance(plan, str) else plan
-        planned.append(PlannedMonth(month, growth, occurrences, feasible, conflict))
+        occurrences = occurrences_of_periods(month, inputs.window.start_s, inputs.window.period_s)
+        plan_or_conflict = plan_at_growth[growth]
+        if isinstance(plan_or_conflict, str):
+            planned.append(PlannedMonth(month, growth, occurrences, None, plan_or_conflict))
+        else:
+            planned.append(PlannedMonth(month, growth, occurrences, plan_or_conflict))
     return planned
 
 
@@ -196,34 +212,16 @@ def _plan_of_steady_week(inputs: PlanInput, load: Load, progress: Progress) -> S
         return str(problem)
 
 
-def _with_week_after_traffic(scenario: Scenario) -> Scenario:
-    """Return the scenario with the week after its traffic as the window."""
-    horizon = scenario.horizon
-    period = horizon.period_s if horizon.period_s and WEEK_S % horizon.period_s == 0 else 3600.0
-    week = Horizon(start="end", duration_s=WEEK_S, period_s=period, lead_s=horizon.lead_s)
-    return scenario.model_copy(update={"horizon": week})
-
-
-def _inputs_of_week(study: Study) -> PlanInput:
-    """Return the inputs of the plan of a representative week, planned period by period.
-
-    Limits on a whole window do not apply to it. Its growth is left to the months.
-    """
-    inputs = study.plan_input
-    settings = inputs.settings.with_objective(periods="one", lend_share=None)
-    return replace(inputs, settings=settings, window=replace(inputs.window, growth=NO_GROWTH))
-
-
-def _shortest_terms(offers: tuple[Commitment, ...]) -> tuple[Commitment, ...]:
+def _shortest_terms(commitments: tuple[Commitment, ...]) -> tuple[Commitment, ...]:
     """Return the commitment with the shortest term for each GPU type and region, if it pays.
 
     Longer terms are not recommended: a horizon of at most a year says little about three years.
     """
     shortest: dict[tuple[str, str], Commitment] = {}
-    for offer in offers:  # one_year before three_years
-        shortest.setdefault((offer.region, offer.gpu), offer)
+    for row in commitments:  # one_year before three_years
+        shortest.setdefault((row.region, row.gpu), row)
     # ``gpus`` is 0 if the commitment saves nothing.
-    return tuple(offer for offer in shortest.values() if offer.gpus)
+    return tuple(row for row in shortest.values() if row.gpus)
 
 
 def _totals(rows: tuple[MonthFigures, ...]) -> Totals:
@@ -271,7 +269,7 @@ def _headline(
 
 
 def _basis(
-    scenario: Scenario, study: Study, horizon: str, offers: tuple[Commitment, ...]
+    scenario: Scenario, study: Study, horizon: str, commitments: tuple[Commitment, ...]
 ) -> list[str]:
     """Return sentences on the method of the outlook and its limitations."""
     window, traffic = study.window, study.traffic
@@ -301,24 +299,22 @@ def _basis(
         sentences.append(
             "objective.periods: all applies to one window. Here periods follow one another."
         )
-    if offers:
+    if commitments:
         sentences.append(
             "Commitments are priced for this schedule. The plan does not consider them, so it does "
             "not shift load to regions with committed GPUs."
         )
         if horizon != "year":
             sentences.append(f"This {horizon} represents the whole term of a commitment.")
-        if any(offer.term == "three_years" for offer in offers):
+        if any(row.term == "three_years" for row in commitments):
             sentences.append("A three-year term pays only if all three years are like this one.")
     return sentences
 
 
 def _table_of(rows: Any, kind: type) -> pl.DataFrame:
     """Return rows of the dataclass ``kind`` as a table, with a column for each of its fields."""
-    names = [field.name for field in fields(kind)]
-    return pl.DataFrame(
-        {name: [getattr(row, name) for row in rows] for name in names}, strict=False
-    )
+    columns = {field.name: [getattr(row, field.name) for row in rows] for field in fields(kind)}
+    return pl.DataFrame(columns, strict=False)
 
 
 def _weekly_schedules(planned: list[PlannedMonth], hardware: Hardware) -> pl.DataFrame:
@@ -328,7 +324,7 @@ def _weekly_schedules(planned: list[PlannedMonth], hardware: Hardware) -> pl.Dat
     # As keys of a dict, the first and the last month become one if only one has a plan.
     for label, plan in dict((plans[0], plans[-1])).items():
         since_start_s = np.asarray(plan.period_s * np.arange(len(plan.windows)), np.float64)
-        columns = {
+        replicas_by_pool = {
             f"{hardware.models[m].name} {hardware.regions[r].name} {hardware.arrangement(m, g)}":
             plan.target[:, m, r, g]
             for m, r, g in hardware.model_region_gpu
@@ -338,7 +334,7 @@ def _weekly_schedules(planned: list[PlannedMonth], hardware: Hardware) -> pl.Dat
                 "month": [label] * len(since_start_s),
                 "hour_of_week": (since_start_s / 3600).tolist(),
                 "time": moments(float(plan.period_start_s[0]), since_start_s),
-                **columns,
+                **replicas_by_pool,
             })
         )  # fmt: skip
     return pl.concat(frames)

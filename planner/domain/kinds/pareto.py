@@ -133,8 +133,8 @@ def run(
     study = study_of(inputs, part(progress, 0.0, 0.3))
     if basis is None:
         basis = basis_of(study, planned_of(study, part(progress, 0.3, 0.5)))
-    pair = pair_of(options.of)
-    plan = answer_what_if(StoredPlan(scenario, user_facts, basis, solve_s=SOLVE_S), {})
+    pair = first, second = pair_of(options.of)
+    present = answer_what_if(StoredPlan(scenario, user_facts, basis, solve_s=SOLVE_S), {})
     # A recommended static fleet has no other plans, so the front follows the forecast.
     basis = replace(basis, flat=None)
     base = StoredPlan(planned_together(scenario), user_facts, basis, solve_s=SOLVE_S)
@@ -142,16 +142,16 @@ def run(
     points = undominated(
         [FrontPlan.of(point.plan[0], pair, point.first_bound) for point in front_points]
     )
-    if not points or plan.totals is None:
+    if not points or present.totals is None:
         raise Infeasible("There is no plan for either objective. Run plan to see what conflicts.")
     knee_index = knee([(point.first, point.second) for point in points])
-    as_planned = FrontPlan.of(plan, pair, None)
+    as_planned = FrontPlan.of(present, pair, None)
     planned_for = (str(PlanningLevel(series.level, series.times)) for series in basis.series)
     return Outcome(
         ParetoResult(
             frame=frame_of(study, simulated=False),
             of=pair,
-            units=(UNITS[MEASURE[pair[0]]], UNITS[MEASURE[pair[1]]]),
+            units=(UNITS[MEASURE[first]], UNITS[MEASURE[second]]),
             points=points,
             knee=knee_index,
             planned_for=tuple(dict.fromkeys(planned_for)),
@@ -177,22 +177,28 @@ def undominated(plans: Sequence[FrontPlan]) -> tuple[FrontPlan, ...]:
     They are in rising order of the second objective.
     """
 
-    def shown(value: float) -> float:
+    def rounded(value: float) -> float:
         """Return an objective, rounded as pages show it."""
         return float(f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}")
 
+    # In rising order of the second objective, a plan is undominated if its first one is lower than
+    # that of every plan before.
     front: list[FrontPlan] = []
-    for plan in sorted(plans, key=lambda plan: (shown(plan.second), plan.first)):
-        if not front or shown(plan.first) < shown(front[-1].first):
+    for plan in sorted(plans, key=lambda plan: (rounded(plan.second), plan.first)):
+        if not front or rounded(plan.first) < rounded(front[-1].first):
             front.append(plan)
     return tuple(front)
 
 
 def has_trade_off(plans: tuple[FrontPlan, ...]) -> bool:
-    """Return whether the plans of a front differ by more than ``TIE`` in one of the objectives."""
+    """Return whether the plans of a front differ by more than ``TIE`` in one of the objectives.
+
+    Plans are in rising order of the second objective, so the first one falls.
+    """
     least_second, least_first = plans[0], plans[-1]
-    first_ties = least_second.first <= least_first.first * (1 + TIE)
-    return not (first_ties and least_first.second <= least_second.second * (1 + TIE))
+    first_differs = least_second.first > least_first.first * (1 + TIE)
+    second_differs = least_first.second > least_second.second * (1 + TIE)
+    return first_differs or second_differs
 
 
 def _headline(
@@ -215,12 +221,11 @@ def _headline(
     index = knee_index
     if index is None:
         index = 0 if saves_second else len(plans) - 1
-    chosen = plans[index]
-    changes = (
-        f"{name} {signed_percent(value / planned - 1 if planned else 0.0)}"
-        for name, value, planned in (
-            (second, chosen.second, as_planned.second),
-            (first, chosen.first, as_planned.first),
-        )
-    )
+    chosen, changes = plans[index], []
+    for name, value, planned in (
+        (second, chosen.second, as_planned.second),
+        (first, chosen.first, as_planned.first),
+    ):
+        change = value / planned - 1 if planned else 0.0
+        changes.append(f"{name} {signed_percent(change)}")
     return f"Choose plan {index + 1}: {', '.join(changes)} vs the plan"

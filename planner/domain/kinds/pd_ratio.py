@@ -212,16 +212,19 @@ def _pairs(
     left out. Raises SimulationError if no pair meets the SLO.
     """
     columns_of_pairs = _allowed_pairs(hardware, m, options)
-    shared = traffic.shared[m] if traffic.shared else None
+    shared_prompts = traffic.shared[m] if traffic.shared else None
     pairs: list[Pair] = []
     notes: list[str] = []
     for done, columns in enumerate(columns_of_pairs):
         progress(done / len(columns_of_pairs), "Pairs of GPU types")
-        count = options.instances or todays_instances(hardware, m, columns)
-        count = count or usual_instances(hardware, m, columns)
+        count = (
+            options.instances
+            or todays_instances(hardware, m, columns)
+            or usual_instances(hardware, m, columns)
+        )
         try:
             service, best = strictest_split(
-                hardware, m, columns, traffic.lengths[m], count, shared, traffic.arrivals[m]
+                hardware, m, columns, traffic.lengths[m], count, shared_prompts, traffic.arrivals[m]
             )
         except SimulationError as problem:
             # One pair that cannot meet the limits must not end the run.

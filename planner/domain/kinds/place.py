@@ -114,10 +114,19 @@ def run(inputs: Inputs, options: Options, progress: Progress) -> Outcome:
     )
     facts: list[tuple[str, Provenance]] = []
     topology, kv_share = topology_of(scenario, hardware, facts), kv_shares(scenario, facts)
-    facts += [fact for fact in hardware.provenance if fact[0].startswith("KV transfer")]
+    facts += [
+        (name, source) for name, source in hardware.provenance if name.startswith("KV transfer")
+    ]
     services = placed_services(scenario, hardware, replicas)
     problem = PlacementProblem(topology, tuple(service.service for service in services))
-    by_method = _placements(problem, options, scenario.seed, kv_share, part(progress, 0.5, 0.8))
+    names = METHODS if options.method == "all" else (options.method,)
+    by_method: dict[str, States] = {}
+    for i, name in enumerate(names):
+        # The placer calls this now and then, which reports progress and may cancel the run.
+        check_alive = partial(progress, 0.5 + 0.3 * i / len(names), f"Placing: {LABELS[name]}")
+        check_alive()
+        placer = Placer(name, scenario.seed, kv_share, options.time_limit_s, check_alive)
+        by_method[name] = placer.states(problem, options.grow)
     # Only KV transfers between prefill and decode replicas depend on the placement.
     transfers = any(service.has_kv_transfers for service in services)
     load = busiest_load(traffic, window, scenario.seed)
@@ -205,33 +214,11 @@ def _planned_counts(
     if counts == "last":
         period, words = len(plan.target) - 1, "last"
     else:
+        # Replicas [period, model, region, GPU column] times GPUs per replica [model, GPU column].
         gpus_by_period = np.einsum("plrg,lg->p", plan.target, plan.gpus_per_instance)
         period, words = int(gpus_by_period.argmax()), "largest"
     when = words_of(float(plan.period_start_s[period]), traffic.clock)
     return plan.target[period], f"the plan's {words} period, from {when}"
-
-
-def _placements(
-    problem: PlacementProblem,
-    options: Options,
-    seed: int,
-    shares: tuple[float, ...],
-    progress: Progress,
-) -> dict[str, States]:
-    """Return the placements by method, each at the start, scaled out and scaled in again.
-
-    ``shares`` are the shares of link bandwidth that KV transfers get, by the lowest network level
-    that both nodes have in common.
-    """
-    names = METHODS if options.method == "all" else (options.method,)
-    states: dict[str, States] = {}
-    for i, name in enumerate(names):
-        # The placer calls this now and then, which reports progress and may cancel the run.
-        report = partial(progress, i / len(names), f"Placing: {LABELS[name]}")
-        report()
-        placer = Placer(name, seed, shares, options.time_limit_s, report)
-        states[name] = placer.states(problem, options.grow)
-    return states
 
 
 def tables_of(
@@ -243,26 +230,26 @@ def tables_of(
     node, and "units" a row per method, state and unit.
     """
 
-    def of_all_states(table: Callable[[State], pl.DataFrame]) -> pl.DataFrame:
-        """Return the tables of all methods and states as one."""
+    def of_all_states(table_of: Callable[[State], pl.DataFrame]) -> pl.DataFrame:
+        """Return the tables of all methods and states as one, with columns that name both."""
         return pl.concat(
-            table(state).select(
-                pl.lit(method).alias("method"), pl.lit(step).alias("state"), pl.all()
+            table_of(state).select(
+                pl.lit(method).alias("method"), pl.lit(name).alias("state"), pl.all()
             )
             for method, states in by_method.items()
-            for step, state in states.items()
+            for name, state in states.items()
         )
 
     tree = problem.topology
     nodes = pl.DataFrame(
         {
             "node": np.arange(len(tree)),
-            "region": [tree.centres[c] for c in tree.centre],
+            "region": [tree.centres[region] for region in tree.centre],
             "s2": tree.s2,
             "s1": tree.s1,
             "rack": tree.rack,
-            "priority": [TIERS[t] for t in problem.tiers[tree.s1]],
-            "gpu": [tree.gpu_types[t] for t in tree.gpu],
+            "priority": [TIERS[tier] for tier in problem.tiers[tree.s1]],
+            "gpu": [tree.gpu_types[gpu_type] for gpu_type in tree.gpu],
             "gpus": tree.gpus,
         }
     )
@@ -276,6 +263,7 @@ def tables_of(
 def _instances(state: State) -> pl.DataFrame:
     """Return a table with a row per placed replica and node, of one state of a placement."""
     placement, services = state.placement, state.problem.services
+    # The arrays of a placement have an entry per placed part; roles and parts are indices.
     roles = [services[s].roles[r] for s, r in zip(placement.service, placement.role, strict=True)]
     parts = [role.parts[p].name for role, p in zip(roles, placement.part, strict=True)]
     return pl.DataFrame(

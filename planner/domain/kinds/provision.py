@@ -55,10 +55,8 @@ from planner.domain.serialise import OPTIONAL
 from planner.domain.sources import Fact, facts_of
 from planner.domain.traffic.known_lengths import requested_tiers
 from planner.domain.traffic.traffic import Traffic, traffic_and_window
-from planner.domain.traffic.window import Window
 from planner.errors import Infeasible
 from planner.inputs.scenario.build import Hardware, build_hardware
-from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import settings_of
 from simulation.provisioning.level import Savings
 from simulation.provisioning.levels import LEVELS, LevelName, Method
@@ -162,14 +160,15 @@ def run(inputs: Inputs, options: Options, progress: Progress) -> Outcome:
     hardware = build_hardware(scenario, inputs.user_facts)
     progress(0.0, "Reading the traffic")
     traffic, window = traffic_and_window(settings_of(scenario), inputs.traces)
-    refuse_without_history(options.over_time, traffic, window.observed_s[0])
+    start_s, _ = window.observed_s
+    refuse_without_history(options.over_time, traffic, start_s)
     hardware = replace(hardware, tiers_in_use=requested_tiers(traffic, np.inf))
     peaks = peak_hours(hardware, traffic, window)
     # Sharing puts operators side by side on a GPU, which a single stream excludes.
-    shares = OPERATOR in options.levels and not options.single_stream
+    with_sharing = OPERATOR in options.levels and not options.single_stream
     # Progress ends first for separate GPUs, then for shared ones, then for the windows.
     shared_end = 0.95 if options.over_time == OFF else 0.5
-    separate_end = shared_end - 0.25 if shares else shared_end
+    separate_end = shared_end - 0.25 if with_sharing else shared_end
     cases = _solved_cases(
         inputs, options, hardware, traffic, peaks, part(progress, 0.1, separate_end)
     )
@@ -177,12 +176,16 @@ def run(inputs: Inputs, options: Options, progress: Progress) -> Outcome:
     totals = {level: figures.total(chosen, level) for level in options.levels}
     savings = figures.total_savings(totals)
     shared = None
-    if shares:
+    if with_sharing:
         shared = sharing.shared_gpus(chosen, part(progress, separate_end, shared_end))
     by_window: over_time.OverTime | None = None
     tables = tables_of(cases)
     if options.over_time != OFF:
-        tracked = _tracked_traffic(scenario, options, hardware, traffic, window)
+        method = METHOD if scenario.forecast.method == "auto" else scenario.forecast.method
+        tracked = TrackedTraffic(
+            hardware, traffic, *window.observed_s, options.levels, options.over_time, method,
+            scenario.fleet.startup_s, scenario.seed,
+        )  # fmt: skip
         by_window, tables["courses"] = over_time.plan_windows(
             chosen, tracked, part(progress, shared_end, 0.95)
         )
@@ -200,9 +203,9 @@ def run(inputs: Inputs, options: Options, progress: Progress) -> Outcome:
         warnings=(
             *figures.missed_limits(chosen),
             *figures.capacity_warnings(chosen),
-            *on_sharing.lost,
+            *on_sharing.without_savings,
             *figures.no_savings_notes(savings),
-            *on_windows.lost,
+            *on_windows.without_savings,
         ),
         levels=totals,
         savings=savings,
@@ -210,26 +213,19 @@ def run(inputs: Inputs, options: Options, progress: Progress) -> Outcome:
         window=window_facts(window, traffic),
         # Speeds come from operators here, not from the hardware's profiles.
         provenance=(
-            *facts_of(row for row in hardware.provenance if not row[0].startswith("Speed of")),
+            *facts_of(
+                (name, source)
+                for name, source in hardware.provenance
+                if not name.startswith("Speed of")
+            ),
             *sources.timing_facts(chosen),
         ),
-        notes=(*on_windows.won, *on_sharing.won, *dict.fromkeys(notes)),
+        notes=(*on_windows.with_savings, *on_sharing.with_savings, *dict.fromkeys(notes)),
         sharing=shared,
         over_time=by_window,
         seconds=time.perf_counter() - begun,
     )
     return Outcome(result, tables)
-
-
-def _tracked_traffic(
-    scenario: Scenario, options: Options, hardware: Hardware, traffic: Traffic, window: Window
-) -> TrackedTraffic:
-    """Return the traffic that plans follow window by window, and what they know of it."""
-    method = METHOD if scenario.forecast.method == "auto" else scenario.forecast.method
-    return TrackedTraffic(
-        hardware, traffic, *window.observed_s, options.levels, options.over_time, method,
-        scenario.fleet.startup_s, scenario.seed,
-    )  # fmt: skip
 
 
 def _solved_cases(
@@ -289,15 +285,16 @@ def _notes(options: Options, cases: list[Case], unknown: tuple[str, ...]) -> Ite
 
     ``unknown`` are the names of models whose dimensions are not known.
     """
-    checked, filling = METHOD_NOTES[options.batch_wait]
+    limit_note, batch_filling_note = METHOD_NOTES[options.batch_wait]
     yield (
-        f"Load: busiest hour of the window, all interactive tiers, by region of origin. {checked}"
+        "Load: busiest hour of the window, all interactive tiers, by region of origin. "
+        f"{limit_note}"
     )
     chosen = [case for case in cases if case.chosen]
     yield from figures.short_notes(chosen)
     yield from figures.order_notes(chosen)
     yield "Levels are disaggregated. Aggregated GPU needs have their own table."
-    yield filling
+    yield batch_filling_note
     if options.single_stream:
         yield "One stream per GPU (option): extra replicas use separate GPUs."
     for name in unknown:

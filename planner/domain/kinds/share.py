@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any, Literal
 
 import polars as pl
@@ -120,20 +121,24 @@ def run(inputs: Inputs, options: Options, progress: Progress) -> Outcome:
         )
     rules = options.rules(load.duration_s, scenario.seed)
     plans = [
-        _plan_pool(pool, options, rules, part(progress, 0.2 + 0.7 * i / len(pools), 0.9))
-        for i, pool in enumerate(pools)
+        _plan_pool(pool, options, rules, part(progress, 0.2 + 0.7 * done / len(pools), 0.9))
+        for done, pool in enumerate(pools)
     ]
     progress(0.9, "Comparing with GPUs of their own")
     dedicated = figures.fleet_figures(pools, [len(pool.parts) for pool in pools])
-    shared = figures.fleet_figures(pools, [len(planned) for planned in plans])
+    shared = figures.fleet_figures(pools, [len(gpu_plans) for gpu_plans in plans])
     models: list[figures.ModelFigures] = []
     gpus: list[figures.GpuFigures] = []
-    for pool, planned in zip(pools, plans, strict=True):
+    for pool, gpu_plans in zip(pools, plans, strict=True):
         on_dedicated_gpus = replace(pool.host, by_memory=True)
         alone = [replay_gpu([replica], on_dedicated_gpus).models[0] for replica in pool.parts]
-        models += figures.model_figures(pool, planned, load.duration_s, alone)
-        gpus += figures.gpu_figures(pool, planned, load.duration_s)
-    facts = [fact for fact in hardware.provenance if fact[0].startswith(("Memory of", "Speed of"))]
+        models += figures.model_figures(pool, gpu_plans, load.duration_s, alone)
+        gpus += figures.gpu_figures(pool, gpu_plans, load.duration_s)
+    facts = [
+        (name, source)
+        for name, source in hardware.provenance
+        if name.startswith(("Memory of", "Speed of"))
+    ]
     result = ShareResult(
         kind="share",
         scenario=scenario.name,
@@ -145,7 +150,7 @@ def run(inputs: Inputs, options: Options, progress: Progress) -> Outcome:
         saving=1 - shared.gpus / dedicated.gpus,
         gpus=tuple(gpus),
         models=tuple(models),
-        requests=figures.ledger([plan for planned in plans for plan in planned]),
+        requests=figures.ledger([plan for gpu_plans in plans for plan in gpu_plans]),
         replayed=ReplayedTime(
             words_of(load.start_s, traffic.clock), load.duration_s, len(load.trace)
         ),
@@ -169,15 +174,18 @@ def run(inputs: Inputs, options: Options, progress: Progress) -> Outcome:
 def _plan_pool(
     pool: SharingPool, options: Options, rules: Rules, progress: Progress
 ) -> list[SharedGpuPlan]:
-    """Return the GPUs that the models of one pool need if they share them, each with its models."""
+    """Return a plan for each GPU that the models of one pool need if they share GPUs.
+
+    Raises ScenarioError if there are too many replicas for the exact packing.
+    """
     if options.method == "exact" and len(pool.parts) > MOST_EXACT:
         raise ScenarioError(
             f"models: {len(pool.parts)} replicas on {pool.gpu} in {pool.region} are more than "
             f"the {MOST_EXACT} of the exact packing. Use --method first-fit."
         )
     # Packing calls this now and then, which reports progress and may cancel the run.
-    report = partial(progress, 0.0, f"Packing {pool.gpu} in {pool.region}")
-    return Sharing(pool, rules, report).plan(options.method)
+    check_alive = partial(progress, 0.0, f"Packing {pool.gpu} in {pool.region}")
+    return Sharing(pool, rules, check_alive).plan(options.method)
 
 
 def _models_without_pool(
@@ -185,13 +193,11 @@ def _models_without_pool(
 ) -> Iterator[str]:
     """Yield a warning that names the models that have requests but no GPUs to share, if any."""
     packed = {(row.model, row.region) for row in models}
-    missing = [
-        f"{model.name} in {region.name}"
-        for model in hardware.models
-        for region in hardware.regions
-        if (model.name, region.name) not in packed
-        and requests_of(trace, model.name, region.name).any()
-    ]
+    missing = []
+    for model, region in product(hardware.models, hardware.regions):
+        has_requests = requests_of(trace, model.name, region.name).any()
+        if has_requests and (model.name, region.name) not in packed:
+            missing.append(f"{model.name} in {region.name}")
     if missing:
         yield (
             f"Left out: {', '.join(missing)}. Models share only owned GPUs, with a profile of role "
@@ -226,12 +232,16 @@ def _warnings(
     plans: Sequence[Sequence[SharedGpuPlan]],
     hardware: Hardware,
 ) -> Iterator[str]:
-    """Yield the reasons why the plan cannot be run: missed SLOs, and regions with too few GPUs."""
+    """Yield warnings on missed SLOs, models with several replicas, and regions with too few GPUs.
+
+    ``plans`` has the plan of each shared GPU, by pool.
+    """
     missed = [row for row in models if not row.shared.met]
     if missed:
         names = ", ".join(f"{row.model} in {row.region}" for row in missed)
         yield f"SLO missed without sharing: {names}. Use more GPUs per replica, or another type."
-    if large := sorted({row.model for row in models if row.replicas_alone > 1}):
+    large = sorted({row.model for row in models if row.replicas_alone > 1})
+    if large:
         yield (
             f"{', '.join(large)}: each replica serves a fixed share of the requests here. "
             "A load-balanced pool may need fewer GPUs."
@@ -239,8 +249,8 @@ def _warnings(
     for r, region in enumerate(hardware.regions):
         for t, gpu in enumerate(hardware.gpu_types):
             needed = sum(
-                pool.gpus * len(planned)
-                for pool, planned in zip(pools, plans, strict=True)
+                pool.gpus * len(gpu_plans)
+                for pool, gpu_plans in zip(pools, plans, strict=True)
                 if (pool.region, pool.gpu) == (region.name, gpu.name)
             )
             if needed > hardware.capacity_gpus[r, t]:

@@ -55,14 +55,19 @@ class Options(RunOptions):
 def run(inputs: Inputs, options: Options, progress: Progress) -> Outcome:
     """Return the figures of one policy, simulated on the scenario's requests.
 
-    Arguments: see ``Kind`` in planner/domain/kinds/registry.py.
+    Raises ScenarioError if a row per request is asked for, and there are more than ``MOST_KEPT``.
     """
     begun = time.perf_counter()
     inputs = with_seed(inputs, options.seed)
     scenario = inputs.scenario
     study = study_of(inputs, part(progress, 0.0, 0.3))
-    if options.requests:
-        _check_row_limit(len(study.trace))
+    requests = len(study.trace)
+    if options.requests and requests > MOST_KEPT:
+        raise ScenarioError(
+            f"requests: the window has {requests:,} requests, and a row for each can be kept of "
+            f"{MOST_KEPT:,}. Leave out the option (on the command line: --out) to replay them "
+            "as a stream, or choose a shorter horizon.duration_s."
+        )
     replay = run_policy(
         study,
         policy_chosen(scenario, options.policy),
@@ -87,13 +92,3 @@ def run(inputs: Inputs, options: Options, progress: Progress) -> Outcome:
             **({} if requests_table is None else {REQUESTS: requests_table}),
         },
     )
-
-
-def _check_row_limit(requests: int) -> None:
-    """Raise ScenarioError if there are too many requests to keep a row for each."""
-    if requests > MOST_KEPT:
-        raise ScenarioError(
-            f"requests: the window has {requests:,} requests, and a row for each can be kept of "
-            f"{MOST_KEPT:,}. Leave out the option (on the command line: --out) to replay them "
-            "as a stream, or choose a shorter horizon.duration_s."
-        )

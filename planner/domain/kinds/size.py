@@ -203,7 +203,7 @@ class _AssumedRequests:
     variation: Sequence[float]  # squared coefficient of variation of the gaps, for closed forms
     arrivals: Sequence[Burstiness]  # for simulations
     peaks: Sequence[Mapping[str, float]]  # peak requests/s by region; "": stated, of any region
-    words: str  # the lengths in words
+    length_words: str
 
 
 def _assumed_requests(inputs: Inputs, options: Options, notes: list[str]) -> _AssumedRequests:
@@ -231,27 +231,34 @@ def _assumed_requests(inputs: Inputs, options: Options, notes: list[str]) -> _As
     lengths: Sequence[Lengths]
     shared: Sequence[SharedPrompts | None] = [None] * models
     if options.lengths is not None:
-        _check_context(hardware, options.lengths)
         isl, osl = options.lengths
+        for model in hardware.models:
+            if isl + osl > model.max_context:
+                raise PlannerError(
+                    f"isl {isl} and osl {osl} are {isl + osl:,} tokens, and the context of "
+                    f"{model.name} is {model.max_context:,}. Give less."
+                )
         lengths = [(np.array([isl], np.int32), np.array([osl], np.int32))] * models
-        words = f"{isl:,} input and {osl:,} output tokens each"
+        length_words = f"{isl:,} input and {osl:,} output tokens each"
     else:
         assert traffic is not None
         # Only the tiers in a model's traffic limit its latency.
         hardware = replace(hardware, tiers_in_use=traffic.tiers_in_use)
         lengths, shared = traffic.lengths, traffic.shared or shared
-        words = "lengths drawn from the scenario's traffic"
-    return _AssumedRequests(hardware, lengths, shared, variation, arrivals, peaks, words)
+        length_words = "lengths drawn from the scenario's traffic"
+    return _AssumedRequests(hardware, lengths, shared, variation, arrivals, peaks, length_words)
 
 
 def _method_words(options: Options, assumed: _AssumedRequests) -> str:
     """Return the method by which capacities were found, in words."""
-    arrivals = {POISSON: "Poisson arrivals", TRACE: "arrivals with the bursts of the traffic"}.get(
-        options.burstiness, "arrivals (gaps gamma-distributed)"
-    )
+    arrivals = "arrivals (gaps gamma-distributed)"
+    if options.burstiness == POISSON:
+        arrivals = "Poisson arrivals"
+    elif options.burstiness == TRACE:
+        arrivals = "arrivals with the bursts of the traffic"
     return (
         f"simulation of one replica by {REQUESTS:,} and {2 * REQUESTS:,} {arrivals}, "
-        f"{assumed.words}. Capacity: largest rate that meets the tier in both, within "
+        f"{assumed.length_words}. Capacity: largest rate that meets the tier in both, within "
         f"{PRECISION:.0%}. Pools of {', '.join(map(str, SIMULATED))} are simulated too. Sizes "
         "between them follow 1/sqrt(n)"
     )
@@ -268,9 +275,10 @@ def _sized_pool(
     m, _ = model_column
     tier, profile = assumed.hardware.tier(sized.tier), assumed.hardware.profiles[model_column]
     error = stated_error(profile)
-    mean_isl, pool_tps = float(assumed.lengths[m][0].mean()), sizes.pool_tps[model_column]
-    needed = {
-        region: fewest_instances(pool_tps, rps * mean_isl)
+    isl, _ = assumed.lengths[m]
+    _, capacity = sizes.capacity[model_column]
+    replicas_by_region = {
+        region: fewest_instances(sizes.pool_tps[model_column], rps * float(isl.mean()))
         for region, rps in assumed.peaks[m].items()
     }
     return SizedPool(
@@ -278,15 +286,16 @@ def _sized_pool(
         percentile=100 * tier.attainment,
         ttft_limit_ms=milliseconds(tier.ttft_s),
         tbt_limit_ms=milliseconds(tier.tbt_s),
-        attainment=sizes.capacity[model_column][1].attainment,
+        attainment=capacity.attainment,
         burstiness=assumed.variation[m],
         profile=profile.kind,
         provenance=provenance_at(profile, sizes.extrapolated_share(model_column)),
         expected_error=error.value if error else None,
         error_basis=error.basis if error else UNCHECKED,
         demand_rps=max(assumed.peaks[m].values(), default=None),
-        replicas=max(needed.values(), default=None),
-        replicas_by_region={region: count for region, count in needed.items() if region},
+        replicas=max(replicas_by_region.values(), default=None),
+        # A stated rate has the region "".
+        replicas_by_region={region: n for region, n in replicas_by_region.items() if region},
         simulated_pools=sizes.pools[model_column].strictest_curve.points,
         closed=_closed_forms(assumed, model_column, sized),
         max_rps_if_slower=_rps_at_error(assumed, model_column, +1, seed),
@@ -342,18 +351,21 @@ def _closed_forms(
 
     ``predicted_rps``, the capacity by closed forms, is None if they find none.
     """
-    hardware, work, max_rps = assumed.hardware, _workload(assumed, model_column[0]), sized.max_rps
-    pool, profile = pool_shape(hardware, *model_column), hardware.profiles[model_column]
-    tier, saturated = hardware.tier(sized.tier), saturated_rps(profile, work, pool)
+    hardware, max_rps, tier = assumed.hardware, sized.max_rps, assumed.hardware.tier(sized.tier)
+    m, g = model_column
+    workload, profile = _workload(assumed, m), hardware.profiles[m, g]
+    pool = pool_shape(hardware, m, g)
+    saturation_rps = saturated_rps(profile, workload, pool)
     # Stay below the saturation of the formulas, where queues diverge: simulations may exceed it.
-    evaluated = evaluate_pool(profile, work.at(min(max_rps, 0.999 * saturated)), pool)
+    evaluated = evaluate_pool(profile, workload.at(min(max_rps, 0.999 * saturation_rps)), pool)
     try:
-        predicted_rps = size_pool(profile, work, isolated_tier(tier, pool.role), pool).max_rps
+        predicted_rps = size_pool(profile, workload, isolated_tier(tier, pool.role), pool).max_rps
     except SimulationError:
         predicted_rps = None
-    latency_error, latency_bias = latency_errors(max_rps / saturated)
+    load = max_rps / saturation_rps
+    latency_error, latency_bias = latency_errors(load)
     return ClosedForms(
-        load=max_rps / saturated,
+        load=load,
         wait_ms=milliseconds(evaluated.wait.mean),
         e2e_ms=milliseconds(evaluated.e2e.quantile(tier.attainment)),
         e2e_mean_ms=milliseconds(evaluated.e2e.mean),
@@ -373,35 +385,26 @@ def _closed_curve(
     Latencies without "mean" in their name are at the percentile of the tier. Loads at which queues
     diverge have no row.
     """
-    hardware, work = assumed.hardware, _workload(assumed, model_column[0])
-    pool, profile = pool_shape(hardware, *model_column), hardware.profiles[model_column]
-    share, saturated = hardware.tier(sized.tier).attainment, saturated_rps(profile, work, pool)
+    hardware, (m, g) = assumed.hardware, model_column
+    workload, profile = _workload(assumed, m), hardware.profiles[m, g]
+    pool, target = pool_shape(hardware, m, g), hardware.tier(sized.tier).attainment
+    saturation_rps = saturated_rps(profile, workload, pool)
     for load in CURVE_LOADS:
-        evaluated = evaluate_pool(profile, work.at(load * saturated), pool)
+        evaluated = evaluate_pool(profile, workload.at(load * saturation_rps), pool)
         if evaluated.stable:
             ttft, tbt = evaluated.ttft, evaluated.tbt
             yield {
                 "model": sized.replica.model,
                 "arrangement": sized.replica.arrangement,
                 "role": sized.replica.role,
-                "rate": load * saturated,
+                "rate": load * saturation_rps,
                 "load": load,
                 "ttft_mean_ms": milliseconds(ttft.mean) if len(ttft.values) else None,
-                "ttft_ms": milliseconds(ttft.quantile(share)),
+                "ttft_ms": milliseconds(ttft.quantile(target)),
                 "tbt_mean_ms": milliseconds(tbt.mean) if len(tbt.values) else None,
-                "tbt_ms": milliseconds(tbt.quantile(share)),
-                "e2e_ms": milliseconds(evaluated.e2e.quantile(share)),
+                "tbt_ms": milliseconds(tbt.quantile(target)),
+                "e2e_ms": milliseconds(evaluated.e2e.quantile(target)),
                 "wait_mean_ms": milliseconds(evaluated.wait.mean),
                 "utilisation": evaluated.utilisation,
                 "batch": evaluated.batch,
             }
-
-
-def _check_context(hardware: Hardware, lengths: tuple[int, int]) -> None:
-    """Raise PlannerError if ``lengths`` (input, output tokens) exceed the context of a model."""
-    for model in hardware.models:
-        if sum(lengths) > model.max_context:
-            raise PlannerError(
-                f"isl {lengths[0]} and osl {lengths[1]} are {sum(lengths):,} tokens, and the "
-                f"context of {model.name} is {model.max_context:,}. Give less."
-            )

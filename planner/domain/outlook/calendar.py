@@ -45,16 +45,20 @@ def months_of(start_s: float, horizon: HorizonName, clock: str) -> tuple[Month, 
         if horizon == "week":
             return (Month("week 1", start_s, start_s + WEEK_S),)
         edges_s = [start_s + i * MONTH_S for i in range(MONTHS[horizon] + 1)]
-        spans = enumerate(itertools.pairwise(edges_s), 1)
-        return tuple(Month(f"month {number}", *span) for number, span in spans)
+        return tuple(
+            Month(f"month {number}", low, high)
+            for number, (low, high) in enumerate(itertools.pairwise(edges_s), 1)
+        )
     begin = datetime.fromtimestamp(start_s, UTC)
     end_s = start_s + WEEK_S
     if horizon != "week":
         end_s = _months_later(begin, MONTHS[horizon]).timestamp()
     edges_s = [start_s]
-    month = begin.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    while (month := _months_later(month, 1)).timestamp() < end_s - 1:
+    first_of_month = begin.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    month = _months_later(first_of_month, 1)
+    while month.timestamp() < end_s - 1:  # without an empty month at the end
         edges_s.append(month.timestamp())
+        month = _months_later(month, 1)
     return tuple(
         Month(f"{datetime.fromtimestamp(low, UTC):%Y-%m}", low, high)
         for low, high in itertools.pairwise([*edges_s, end_s])
@@ -72,7 +76,7 @@ def _months_later(begin: datetime, months: int) -> datetime:
     return begin.replace(year=year, month=month + 1)
 
 
-def weights(month: Month, week_start_s: float, period_s: float) -> FloatArray:
+def occurrences_of_periods(month: Month, week_start_s: float, period_s: float) -> FloatArray:
     """Return how often a month contains each period of a week, ``[period]``.
 
     The week starts at ``week_start_s``, its periods have ``period_s`` seconds. A period that lies
@@ -82,6 +86,7 @@ def weights(month: Month, week_start_s: float, period_s: float) -> FloatArray:
     # In periods since the start of the week.
     start = (month.start_s - week_start_s) / period_s
     end = (month.end_s - week_start_s) / period_s
+    # Numbers of all periods that the month has, in whole or in part, despite rounding errors.
     periods: IntArray = np.arange(int(np.floor(start + 1e-9)), int(np.ceil(end - 1e-9)))
     share_in_month = np.clip(np.minimum(periods + 1, end) - np.maximum(periods, start), 0.0, 1.0)
     # Periods a week apart are the same period of the week.

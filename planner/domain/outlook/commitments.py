@@ -106,14 +106,13 @@ def usage_steps(uses: Sequence[GpuUse]) -> tuple[UseStep, ...]:
         share = use.in_use()  # of the time, by number of the GPU
         if not len(share):
             continue
-        # The last GPU of each step, after which the share in use falls.
+        # The index of the last GPU of each step, after which the share in use falls.
         last_gpus = np.flatnonzero(np.append(np.diff(share) < -1e-9, True))
         if len(last_gpus) > MOST_STEPS:
             spread = np.linspace(0, len(last_gpus) - 1, MOST_STEPS).round().astype(int)
             last_gpus = last_gpus[np.unique(spread)]
         for last in last_gpus.tolist():
             in_use = float(share[last])
-            steps.append(
-                UseStep(use.region, use.gpu, last + 1, in_use, float(share[last] * use.on_demand))
-            )
+            pays_below = float(share[last] * use.on_demand)
+            steps.append(UseStep(use.region, use.gpu, last + 1, in_use, pays_below))
     return tuple(steps)

@@ -19,14 +19,14 @@ class PlannedMonth:
     """A month with the plan of its representative week."""
 
     month: Month
-    times: float  # growth factor on the demand of the week
-    weights: FloatArray  # [period of the week] how often it occurs in the month
+    growth: float  # factor on the demand of the week
+    occurrences: FloatArray  # [period of the week] how often it is in the month
     plan: ScalingPlan | None  # None: infeasible, see ``conflict``
     conflict: str = ""
 
     def mean(self, replicas: IntArray) -> float:
         """Return the mean over the month of ``replicas [period of the week]``."""
-        return float(self.weights @ replicas / self.weights.sum())
+        return float(self.occurrences @ replicas / self.occurrences.sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +79,11 @@ def month_figures(
     With ``commitments``, a second cost includes committed GPUs, which are paid all month, used or
     not. A month without a feasible plan has only its conflict.
     """
-    month, plan = planned.month, planned.plan
-    days, growth = month.hours / 24, planned.times
+    month, plan, growth = planned.month, planned.plan, planned.growth
+    days = month.hours / 24
     if plan is None:
         return MonthFigures(month.label, days, growth, "infeasible", conflict=planned.conflict)
-    hours = planned.weights * (plan.period_s / 3600)  # by period of the week
+    hours = planned.occurrences * (plan.period_s / 3600)  # by period of the week
 
     def total(name: str) -> float:
         """Return the sum over the month of a total per hour of the plan."""
@@ -93,12 +93,12 @@ def month_figures(
     if commitments:
         committed_usd = cost_usd + _commitments_extra_usd(plan, hours, hardware, commitments)
     gpus = _gpus_in_use(plan)
-    usd_per_hour = gpus * _gpu_prices(plan, hardware)[:, None]
+    usd_per_hour = gpus * _gpu_prices(plan, hardware)[:, None]  # [period, model, region, column]
     usd_by_column = np.einsum("p,plrg->g", hours, usd_per_hour)  # by GPU column
     spot_usd = float(usd_by_column[hardware.spot].sum())
     on_demand_usd = float(usd_by_column[~hardware.spot].sum())
     replicas, all_gpus = plan.target.sum(axis=(1, 2, 3)), gpus.sum(axis=(1, 2, 3))  # by period
-    occurs = planned.weights > 0  # periods of the week that the month has
+    is_in_month = planned.occurrences > 0  # by period of the week
     conflicts = [window.conflict for window in plan.windows if window.conflict]
     return MonthFigures(
         month=month.label,
@@ -114,8 +114,8 @@ def month_figures(
         energy_kwh=total("kwh"),
         carbon_kg=total("kg"),
         mean_replicas=planned.mean(replicas),
-        peak_replicas=int(replicas[occurs].max()),
-        peak_gpus=int(all_gpus[occurs].max()),
+        peak_replicas=int(replicas[is_in_month].max()),
+        peak_gpus=int(all_gpus[is_in_month].max()),
         conflict=conflicts[0] if conflicts else "",
     )
 
@@ -146,11 +146,11 @@ def pool_months(planned: PlannedMonth, hardware: Hardware) -> tuple[PoolMonth, .
     plan, rows = planned.plan, []
     if plan is None:
         return ()
-    hours = planned.weights * (plan.period_s / 3600)
+    hours = planned.occurrences * (plan.period_s / 3600)
     prices = _gpu_prices(plan, hardware)
     for m, r, g in hardware.model_region_gpu:
         counts = plan.target[:, m, r, g]
-        occurring = counts[planned.weights > 0]
+        occurring = counts[planned.occurrences > 0]
         if not occurring.any():
             continue
         gpus = int(plan.gpus_per_instance[m, g])
@@ -178,7 +178,7 @@ def gpu_uses(planned: Sequence[PlannedMonth], hardware: Hardware) -> tuple[GpuUs
     hours, in_use = [], []  # by month: how many hours each period stands for, and its GPUs
     for month in planned:
         if month.plan is not None:
-            hours.append(month.weights * (month.plan.period_s / 3600))
+            hours.append(month.occurrences * (month.plan.period_s / 3600))
             in_use.append(_gpus_in_use(month.plan))
     if not in_use:
         return ()
@@ -223,4 +223,5 @@ def _gpus_of_type(gpus: FloatArray, hardware: Hardware, region: str, gpu: str) -
         for g, column in enumerate(hardware.columns)
         if not column.spot and hardware.gpus[g].name == gpu
     ]
-    return np.asarray(gpus[:, :, r][:, :, columns].sum(axis=(1, 2)), np.float64)
+    in_region = gpus[:, :, r]  # [period, model, GPU column]
+    return np.asarray(in_region[:, :, columns].sum(axis=(1, 2)), np.float64)

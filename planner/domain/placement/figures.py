@@ -27,7 +27,7 @@ from planner.domain.placement.services import ServiceColumns
 from planner.domain.placement.simulation import MethodReplay, Replay
 from planner.domain.serialise import MERGED, OPTIONAL, gpu_words
 from planner.inputs.scenario.build import Hardware
-from planner.optimizer.placement import Measures, PlacementProblem, Role, service_share
+from planner.optimizer.placement import Measures, PlacementProblem, service_share
 from planner.optimizer.placement.problem import TIERS
 
 # Smaller differences do not count: relative in p95 E2E, absolute in SLO attainment.
@@ -141,7 +141,19 @@ def method_figures(
     the services, in the order of the placement's indices. ``replay`` is the simulation of the
     start; None: not simulated.
     """
-    by_state = {step: _state_figures(state) for step, state in states.items()}
+    by_state: dict[str, StateFigures] = {}
+    for step, state in states.items():
+        service_names = [service.name for service in state.problem.services]
+        by_state[step] = StateFigures(
+            **asdict(state.measures),
+            seconds=state.seconds,
+            bound=state.bound,
+            gap=state.gap,
+            unplaced=tuple(
+                Gap(service_names[gap.service], gap.shape, gap.number, gap.reason)
+                for gap in state.placement.unplaced
+            ),
+        )
     return MethodFigures(
         label=LABELS[name],
         start=by_state[START],
@@ -151,21 +163,6 @@ def method_figures(
         grown=by_state.get(GROWN),
         shrunk=by_state.get(SHRUNK),
         simulated=replay,
-    )
-
-
-def _state_figures(state: State) -> StateFigures:
-    """Return the figures of a placement: its penalty points and their causes."""
-    services = state.problem.services
-    return StateFigures(
-        **asdict(state.measures),
-        seconds=state.seconds,
-        bound=state.bound,
-        gap=state.gap,
-        unplaced=tuple(
-            Gap(services[gap.service].name, gap.shape, gap.number, gap.reason)
-            for gap in state.placement.unplaced
-        ),
     )
 
 
@@ -193,7 +190,20 @@ def _service_units(state: State, s: int, placed: ServiceColumns) -> ServiceUnits
 def service_figures(hardware: Hardware, placed: ServiceColumns) -> ServiceFigures:
     """Return what a service requires of the network, its replicas by role, and its units."""
     service = placed.service
-    by_role = zip(placed.columns, service.roles, service.wanted, strict=True)
+    roles = []
+    for g, role, instances in zip(placed.columns, service.roles, service.wanted, strict=True):
+        first_part = role.parts[0]
+        _, *fallbacks = first_part.types  # the preferred GPU type comes first
+        roles.append(
+            RoleFigures(
+                role=hardware.role(g),
+                gpu=hardware.gpus[g].name,
+                gpus=role.gpus,
+                instances=instances,
+                parts=tuple((part.name, part.count, part.gpus) for part in role.parts),
+                fallbacks=tuple(hardware.gpu_types[gpu_type].name for gpu_type in fallbacks),
+            )
+        )
     return ServiceFigures(
         name=service.name,
         model=hardware.models[placed.model].name,
@@ -201,20 +211,8 @@ def service_figures(hardware: Hardware, placed: ServiceColumns) -> ServiceFigure
         affinity=service.affinity if placed.has_kv_transfers else None,
         priority=service.priority,
         needs=TIERS[service.lowest_priority],
-        roles=tuple(_role_figures(hardware, *row) for row in by_role),
-        units=tuple(Shape(shape, n) for shape, n in service.shapes),
-    )
-
-
-def _role_figures(hardware: Hardware, g: int, role: Role, instances: int) -> RoleFigures:
-    """Return the figures of ``instances`` replicas of a role on GPU column ``g``."""
-    return RoleFigures(
-        role=hardware.role(g),
-        gpu=hardware.gpus[g].name,
-        gpus=role.gpus,
-        instances=instances,
-        parts=tuple((part.name, part.count, part.gpus) for part in role.parts),
-        fallbacks=tuple(hardware.gpu_types[t].name for t in role.parts[0].types[1:]),
+        roles=tuple(roles),
+        units=tuple(Shape(instances, units) for instances, units in service.shapes),
     )
 
 
@@ -251,10 +249,11 @@ def headline(methods: Mapping[str, MethodFigures], has_kv_transfers: bool) -> st
             f"{start.units:,} replicas placed, {gpu_words(start.fragmented_gpus)} free on partly "
             "used nodes"
         )
-    blind = None if best.label == LABELS[BLIND] else methods.get(BLIND)
-    comparison = f". Ignoring topology keeps {1 - blind.start.bandwidth_lost:.0%}" if blind else ""
-    kept = f"{1 - start.bandwidth_lost:.0%}"
-    return f"Best placement keeps {kept} of prefill-decode bandwidth{comparison}"
+    sentence = f"Best placement keeps {1 - start.bandwidth_lost:.0%} of prefill-decode bandwidth"
+    blind = methods.get(BLIND)
+    if blind is None or blind is best:
+        return sentence
+    return f"{sentence}. Ignoring topology keeps {1 - blind.start.bandwidth_lost:.0%}"
 
 
 def warnings(methods: Mapping[str, MethodFigures], has_kv_transfers: bool) -> Iterator[str]:
@@ -285,28 +284,29 @@ def _topology_saves_no_time(methods: Mapping[str, MethodFigures]) -> bool:
     informed = [method.simulated for name, method in methods.items() if name != BLIND]
     if blind is None or blind.simulated is None or blind.start.unplaced_units or not informed:
         return False
-    replay = blind.simulated.replay
-    return all(best is not None and _is_as_good(replay, best.replay) for best in informed)
+    blind_replay = blind.simulated.replay
+    return all(row is not None and _is_as_good(blind_replay, row.replay) for row in informed)
 
 
 def _is_as_good(replay: Replay, best: Replay) -> bool:
-    """Return whether ``replay`` is not clearly worse than ``best`` in p95 E2E or SLO attainment."""
+    """Return whether ``replay`` is about as good as ``best`` in p95 E2E and SLO attainment.
+
+    False if one of them has no E2E. Tiers without requests do not count.
+    """
     p95_ms, best_ms = replay.e2e_ms.p95, best.e2e_ms.p95
     if p95_ms is None or best_ms is None or p95_ms > (1 + SAME_E2E) * best_ms:
         return False
     shares = zip(replay.slo_attainment.values(), best.slo_attainment.values(), strict=True)
-    return not any(
-        share is not None and best_share is not None and share < best_share - SAME_POINTS
-        for share, best_share in shares
-    )
+    known = [(share, high) for share, high in shares if share is not None and high is not None]
+    return all(share >= high - SAME_POINTS for share, high in known)
 
 
 def simulated_words(methods: Mapping[str, MethodFigures]) -> str:
     """Return the p95 latencies of each simulated method in words; "" if none was simulated."""
     words = []
     for method in methods.values():
-        replay = method.simulated and method.simulated.replay
-        if replay and replay.e2e_ms.p95 is not None:
+        replay = None if method.simulated is None else method.simulated.replay
+        if replay is not None and replay.e2e_ms.p95 is not None:
             words.append(
                 f"{method.label}: E2E {milliseconds(replay.e2e_ms.p95)}, "
                 f"TPOT {replay.tbt_ms.p95 or 0:,.1f} ms (95th percentiles)"

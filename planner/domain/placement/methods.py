@@ -61,20 +61,25 @@ class Placer:
     def states(self, problem: PlacementProblem, grow: float) -> States:
         """Return the placement at the start and, unless ``grow`` is 0, grown and shrunk.
 
-        ``grow`` is the share of replicas that is added and then removed again.
+        ``grow`` is the share of replicas of each role, rounded up, that is added and then removed.
         """
         steps = {START: problem}
         if grow > 0:
-            steps |= {GROWN: _grown(problem, 1 + grow), SHRUNK: problem}
+            grown = []
+            for service in problem.services:
+                wanted = tuple(math.ceil(count * (1 + grow)) for count in service.wanted)
+                grown.append(replace(service, wanted=wanted))
+            steps[GROWN] = PlacementProblem(problem.topology, tuple(grown), problem.taken)
+            steps[SHRUNK] = problem
         states: States = {}
-        current = Placement.from_rows([])
-        for name, step in steps.items():
+        placement = Placement.from_rows([])
+        for name, to_solve in steps.items():
             began = time.perf_counter()
-            current, gap, bound = self._solve(step, current)
+            placement, gap, bound = self._solve(to_solve, placement)
             seconds = time.perf_counter() - began
-            measures = measure_placement(step, current, self.shares)
-            units = measure_units(step, current, self.shares)
-            states[name] = State(step, current, measures, units, seconds, gap, bound)
+            measures = measure_placement(to_solve, placement, self.shares)
+            units = measure_units(to_solve, placement, self.shares)
+            states[name] = State(to_solve, placement, measures, units, seconds, gap, bound)
         return states
 
     def _solve(
@@ -110,19 +115,10 @@ def _missing(problem: PlacementProblem, before: Placement) -> PlacementProblem |
     return PlacementProblem(problem.topology, tuple(services), used)
 
 
-def _grown(problem: PlacementProblem, times: float) -> PlacementProblem:
-    """Return the problem with ``times`` the replicas of each role, rounded up."""
-    services = []
-    for service in problem.services:
-        wanted = tuple(math.ceil(count * times) for count in service.wanted)
-        services.append(replace(service, wanted=wanted))
-    return PlacementProblem(problem.topology, tuple(services), problem.taken)
-
-
 def _join_placements(before: Placement, new: Placement) -> Placement:
     """Return two placements as one; units and replicas of ``new`` are numbered after the others."""
     services = int(max(before.service.max(initial=-1), new.service.max(initial=-1))) + 1
-    next_unit = np.zeros(services, int)  # of each service
+    next_unit = np.zeros(services, int)  # by service: the first number that no unit has
     np.maximum.at(next_unit, before.service, before.unit + 1)
     next_instance = int(before.instance.max(initial=-1)) + 1
     renumbered = replace(

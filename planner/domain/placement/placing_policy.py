@@ -64,9 +64,9 @@ class PlacingPolicy(Wrapper):
         self._sends = np.array([pool.link is not None for pool in fleet.pools])
         if not self._decisions:  # a controller that restarts keeps its placement and sums
             # Sums over decisions: replicas without a place, and shares of the bandwidth.
-            self._refused, self._shares = np.zeros(len(minimum)), np.zeros(len(minimum))
+            self._unplaced_sums, self._share_sums = np.zeros(len(minimum)), np.zeros(len(minimum))
             self._placement = run_algorithm4(self._problem)
-        self._share = self._kv_bandwidth_shares()
+        self._kv_shares = self._kv_bandwidth_shares()
         return counts
 
     def decide(self, observation: Observation) -> Actions:
@@ -74,13 +74,13 @@ class PlacingPolicy(Wrapper):
         actions = actions_of(self._policy.decide(observation))
         lent = 0 if observation.spare is None else observation.spare
         present = observation.ready + observation.starting + observation.draining + lent
-        to_place = np.maximum(actions.targets, present)
-        missing = self._move_placement(to_place)
-        targets = actions.targets - np.minimum(missing, np.maximum(actions.targets - present, 0))
-        self._refused += actions.targets - targets
-        self._shares += self._share
+        unplaced = self._move_placement(np.maximum(actions.targets, present))
+        starts = np.maximum(actions.targets - present, 0)
+        targets = actions.targets - np.minimum(unplaced, starts)
+        self._unplaced_sums += actions.targets - targets
+        self._share_sums += self._kv_shares
         self._decisions += 1
-        return replace(actions, targets=targets, link_share=self._share)
+        return replace(actions, targets=targets, link_share=self._kv_shares)
 
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
         """Return the parameters of the policy, and two means over decisions, by pool.
@@ -89,13 +89,13 @@ class PlacingPolicy(Wrapper):
         replicas without a place.
         """
         decisions = max(self._decisions, 1)
-        mean_share = self._shares / decisions if self._decisions else self._share
+        mean_share = self._share_sums / decisions if self._decisions else self._kv_shares
         sent_share = np.where(self._sends, mean_share, np.nan)
-        unplaced = self._refused / decisions
+        mean_unplaced = self._unplaced_sums / decisions
         return (
             *super().computed_parameters(),
             ComputedParameter("mean share of KV bandwidth left by switches", sent_share),
-            ComputedParameter("replicas without a place, mean over decisions", unplaced),
+            ComputedParameter("replicas without a place, mean over decisions", mean_unplaced),
         )
 
     def _move_placement(self, targets: IntArray) -> IntArray:
@@ -105,7 +105,7 @@ class PlacingPolicy(Wrapper):
         if problem.services != self._problem.services or self._placement.unplaced:
             self._problem = problem
             self._placement = run_algorithm4(problem, self._placement)
-            self._share = self._kv_bandwidth_shares()
+            self._kv_shares = self._kv_bandwidth_shares()
         missing = np.zeros_like(targets)
         for s, pools in enumerate(self._pools):
             present = placed_replicas(self._placement, s, len(pools))
@@ -126,5 +126,6 @@ class PlacingPolicy(Wrapper):
         share = np.ones(sum(len(pools) for pools in self._pools))
         for s, pools in enumerate(self._pools):
             mean_and_worst = service_share(units, s)
-            share[pools] = 1.0 if mean_and_worst is None else mean_and_worst[0]
+            if mean_and_worst is not None:
+                share[pools], _ = mean_and_worst
         return share

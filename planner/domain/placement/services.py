@@ -119,18 +119,25 @@ def disaggregated_scenario(
 
 
 def _divided(row: Replicas, ratio: tuple[int, int]) -> list[Replicas]:
-    """Return mixed replicas divided by ``ratio`` (prefill, decode), at least one of each role."""
+    """Return mixed replicas divided by ``ratio`` (prefill, decode), at least one of each role.
+
+    Raises ScenarioError if there is only one replica.
+    """
     if row.replicas == 1:
         raise ScenarioError(
             f"{row.model} in {row.region} has one replica on {row.gpu}, too few for separate "
             "prefill and decode. Leave the ratio out."
         )
-    by_ratio = round(row.replicas * ratio[0] / sum(ratio))
+    prefill_part, decode_part = ratio
+    by_ratio = round(row.replicas * prefill_part / (prefill_part + decode_part))
     prefill = min(row.replicas - 1, max(1, by_ratio))
     counts = {"prefill": prefill, "decode": row.replicas - prefill}
     # Limits of the mixed pool do not apply to its parts.
-    part = row.model_copy(update={"minimum": None, "maximum": None, "lent": None})
-    return [part.model_copy(update={"role": r, "replicas": n}) for r, n in counts.items()]
+    without_limits = row.model_copy(update={"minimum": None, "maximum": None, "lent": None})
+    return [
+        without_limits.model_copy(update={"role": role, "replicas": count})
+        for role, count in counts.items()
+    ]
 
 
 def current_fleet_rows(hardware: Hardware, counts: IntArray) -> list[Replicas]:

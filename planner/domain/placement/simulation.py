@@ -16,7 +16,7 @@ from planner.optimizer.placement.problem import Placement
 from planner.optimizer.placement.scale_in import placed_replicas
 from simulation.arrays import IntArray
 from simulation.engine.run import simulate
-from simulation.fleet import HOUR_S, Fleet, Pool
+from simulation.fleet import HOUR_S, Fleet
 from simulation.metrics import Percentiles, summarise
 from simulation.policies.static import Static
 from simulation.trace import Trace
@@ -46,17 +46,19 @@ def busiest_load(
     there are more than ``most`` requests, use only the first part.
     """
     demand = traffic.demand
-    inside = np.flatnonzero(demand.inside(*window.observed_s))
-    if not len(inside):
+    bins = np.flatnonzero(demand.inside(*window.observed_s))
+    if not len(bins):
         return None
-    amounts = np.nansum(demand.requests[:, inside], axis=0)
-    span_bins = max(1, min(len(inside), round(span_s / demand.bin_s)))
-    sums = np.cumsum(np.r_[0.0, amounts])
-    requests = sums[span_bins:] - sums[:-span_bins]  # of the span that begins in each bin
+    requests_of_bins = np.nansum(demand.requests[:, bins], axis=0)
+    span_bins = max(1, min(len(bins), round(span_s / demand.bin_s)))
+    # The sum over each span is the difference of two cumulative sums.
+    sums = np.cumsum(np.r_[0.0, requests_of_bins])
+    requests = sums[span_bins:] - sums[:-span_bins]  # by first bin of the span
     busiest = int(requests.argmax())
     if requests[busiest] <= 0:
         return None
-    start_s, whole_s = float(demand.edges_s[inside[busiest]]), span_bins * demand.bin_s
+    start_s, whole_s = float(demand.edges_s[bins[busiest]]), span_bins * demand.bin_s
+    # ``most`` requests arrive in about this part of the span.
     duration_s = min(whole_s, float(np.ceil(whole_s * most / requests[busiest])))
     return ReplayLoad(traffic.requests(start_s, start_s + duration_s, seed), duration_s, start_s)
 
@@ -78,27 +80,24 @@ def placed_fleet(
     shares = np.ones(hardware.minimum.shape)  # of the bandwidth
     for s, service in enumerate(services):
         present = placed_replicas(placement, s, len(service.columns))
+        share = 1.0
         mean_and_worst = service_share(units, s)
+        if mean_and_worst is not None:
+            mean_share, worst_share = mean_and_worst
+            share = worst_share if worst else mean_share
         for g, count in zip(service.columns, present, strict=True):
             counts[service.model, service.region, g] += count
-            if mean_and_worst is not None:
-                shares[service.model, service.region, g] = mean_and_worst[int(worst)]
+            shares[service.model, service.region, g] = share
     fleet = hardware.fleet(counts)
-    pools = [
-        _with_bandwidth(pool, float(shares[index]))
-        for pool, index in zip(fleet.pools, hardware.model_region_gpu, strict=True)
-    ]
+    pools = []
+    for pool, index in zip(fleet.pools, hardware.model_region_gpu, strict=True):
+        link = pool.link
+        if link is not None:
+            # At least a millionth of the bandwidth: a rate of 0 would never end a transfer.
+            link = replace(link, bytes_s=link.bytes_s * max(1e-6, float(shares[index])))
+        pools.append(replace(pool, minimum=min(pool.minimum, pool.initial), link=link))
     by_pool = np.array([counts[index] for index in hardware.model_region_gpu], np.int64)
     return replace(fleet, pools=tuple(pools)), by_pool
-
-
-def _with_bandwidth(pool: Pool, share: float) -> Pool:
-    """Return ``pool`` with a ``share`` of its link's bandwidth, and no more than its replicas."""
-    pool = replace(pool, minimum=min(pool.minimum, pool.initial))
-    if pool.link is None:
-        return pool
-    # At least a millionth: a rate of 0 would never end a transfer.
-    return replace(pool, link=replace(pool.link, bytes_s=pool.link.bytes_s * max(1e-6, share)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,11 +40,6 @@ class Needs:
     mean_gpus: int
     gap_of: str = "devices"  # what ``gap`` is a share of, for readers of the result
 
-    @property
-    def amounts(self) -> tuple[float, float, float]:
-        """Return (GPUs, watts, gigabytes), the figures by which levels are compared."""
-        return self.gpus, self.energy_w, self.memory_gb
-
 
 @dataclass(frozen=True, slots=True)
 class Total:
@@ -112,9 +107,9 @@ def with_start_time(case: Case, level: Level) -> Level:
     )
 
 
-def _nearest_to_limit(levels: Sequence[Level]) -> int:
-    """Return the index of the level whose latency is the largest share of its limit."""
-    return max(range(len(levels)), key=lambda i: levels[i].latency_s / levels[i].slo_s)
+def _share_of_limit(level: Level) -> float:
+    """Return the latency of a plan as a share of its limit."""
+    return level.latency_s / level.slo_s
 
 
 def _total_needs(levels: Sequence[Level]) -> Needs:
@@ -122,18 +117,17 @@ def _total_needs(levels: Sequence[Level]) -> Needs:
 
     The latency is that of the plan nearest to its limit.
     """
-    nearest = levels[_nearest_to_limit(levels)]
-    gpus = sum(level.devices for level in levels)
-    # A bound on the sum needs a bound on every level.
-    bounds = [
+    nearest = max(levels, key=_share_of_limit)
+    least_gpus = [
         min(level.least_devices, level.mean_devices)
         for level in levels
         if level.least_devices is not None
     ]
-    bound = sum(bounds) if len(bounds) == len(levels) else None
+    # A bound on the sum needs a bound on every plan.
+    bound = sum(least_gpus) if len(least_gpus) == len(levels) else None
     mean_gpus = sum(level.mean_devices for level in levels)
     return Needs(
-        gpus=gpus,
+        gpus=sum(level.devices for level in levels),
         energy_w=sum(level.power_w for level in levels),
         memory_gb=sum(level.memory_bytes for level in levels) / 1e9,
         latency_ms=nearest.latency_s * 1e3,
@@ -151,60 +145,57 @@ def total(cases: list[Case], name: str) -> Total:
     A case without a plan at that level counts as whole replicas (MODEL).
     """
     levels = [with_start_time(case, case.levels.get(name) or case.levels[MODEL]) for case in cases]
-    nearest = cases[_nearest_to_limit(levels)]
+    shares = [_share_of_limit(level) for level in levels]
+    nearest = cases[shares.index(max(shares))]
     return Total(_total_needs(levels), f"{nearest.phase} of {nearest.model} in {nearest.region}")
 
 
 def total_savings(totals: Mapping[str, Total]) -> dict[str, Savings]:
     """Return the savings of each level below the replica over whole replicas, as shares."""
-    whole = totals[MODEL].needs.amounts
-    return {
-        name: saved_shares(whole, total.needs.amounts)
+    amounts = {
+        name: (total.needs.gpus, total.needs.energy_w, total.needs.memory_gb)
         for name, total in totals.items()
-        if name != MODEL
     }
+    whole = amounts.pop(MODEL)
+    return {name: saved_shares(whole, finer) for name, finer in amounts.items()}
 
 
 def level_figures(case: Case, level: Level) -> LevelFigures:
     """Return the figures of ``level``, the plan of a case at one level."""
-    replicas, bottleneck, trade = level.replicas, None, with_start_time(case, level).trade_off
-    if replicas is None and level.plan is not None:
+    level_with_start = with_start_time(case, level)
+    replicas, trade, replayed = level.replicas, level_with_start.trade_off, level.replayed
+    whole_replicas = bottleneck = trade_figures = replayed_figures = None
+    if replicas is not None:
+        whole_replicas = Replicas(
+            replicas.replicas, replicas.batch, replicas.parallel, replicas.stages
+        )
+    elif level.plan is not None:
         slowest = int(level.plan.sojourn_s.argmax())
         bottleneck = level.as_planned(case.problem).problem.names[slowest]
+    if trade is not None:
+        trade_figures = Trade(
+            trade.devices, trade.power_w, trade.memory_bytes / 1e9, trade.latency_s * 1e3
+        )
+    if replayed is not None:
+        replayed_figures = ReplayedFigures(
+            attainment=replayed.attainment,
+            mean_ms=replayed.mean_s * 1e3,
+            p50_ms=replayed.p50_s * 1e3,
+            p95_ms=replayed.p95_s * 1e3,
+            p99_ms=replayed.p99_s * 1e3,
+            requests=replayed.requests,
+        )
+    measured, extrapolated = sources.measured_shares(case.problem, level).tolist()
     return LevelFigures(
-        needs=_total_needs([with_start_time(case, level)]),
+        needs=_total_needs([level_with_start]),
         request_j=level.power_w / case.service.requests_s,
         method=level.method,
-        timing=sources.timing_shares(case.problem, level),
-        whole=None
-        if replicas is None
-        else Replicas(replicas.replicas, replicas.batch, replicas.parallel, replicas.stages),
+        timing=sources.Timing(measured, extrapolated, max(0.0, 1.0 - measured - extrapolated)),
+        whole=whole_replicas,
         bottleneck=bottleneck,
-        trade=None
-        if trade is None
-        else Trade(trade.devices, trade.power_w, trade.memory_bytes / 1e9, trade.latency_s * 1e3),
-        replayed=_replayed_figures(level),
+        trade=trade_figures,
+        replayed=replayed_figures,
     )
-
-
-def _replayed_figures(level: Level) -> ReplayedFigures | None:
-    """Return a level's replayed latencies in milliseconds; None without a replay."""
-    replayed = level.replayed
-    if replayed is None:
-        return None
-    return ReplayedFigures(
-        replayed.attainment, replayed.mean_s * 1e3, replayed.p50_s * 1e3,
-        replayed.p95_s * 1e3, replayed.p99_s * 1e3,
-        replayed.requests,
-    )  # fmt: skip
-
-
-def _savings(case: Case) -> dict[str, Savings]:
-    """Return the savings of each level below the replica over whole replicas, for one case."""
-    whole = case.levels.get(MODEL)
-    if whole is None:
-        return {}
-    return {name: savings(whole, level) for name, level in case.levels.items() if name != MODEL}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +230,11 @@ class PoolFigures:
     @classmethod
     def of(cls, case: Case) -> PoolFigures:
         """Return the figures of a case."""
-        load = case.service
+        load, judge, whole = case.service, case.judge, case.levels.get(MODEL)
+        saved = {}
+        if whole is not None:
+            finer = {name: level for name, level in case.levels.items() if name != MODEL}
+            saved = {name: savings(whole, level) for name, level in finer.items()}
         return cls(
             model=case.model,
             region=case.region,
@@ -251,8 +246,8 @@ class PoolFigures:
             isl=load.isl,
             cached_tokens=load.cached,
             osl=load.osl,
-            isl_cv=_variation(case.judge.isl if case.judge else None),
-            osl_cv=_variation(case.judge.osl if case.judge else None),
+            isl_cv=_variation(judge.isl) if judge else 0.0,
+            osl_cv=_variation(judge.osl) if judge else 0.0,
             slo_ms=1e3 * load.slo_s,
             slo_source=case.limit.source,
             attainment=case.limit.attainment,
@@ -264,25 +259,41 @@ class PoolFigures:
             capacity=case.capacity,
             times=case.measured.times,
             levels={name: level_figures(case, level) for name, level in case.levels.items()},
-            savings=_savings(case),
+            savings=saved,
             methods=case.methods,
         )
 
 
-def _variation(tokens: IntArray | None) -> float:
-    """Return the coefficient of variation of token counts; 0 without requests."""
-    return 0.0 if tokens is None else float(tokens.std() / max(tokens.mean(), 1.0))
+def _variation(tokens: IntArray) -> float:
+    """Return the coefficient of variation of token counts."""
+    return float(tokens.std() / max(tokens.mean(), 1.0))
 
 
 def headline(cases: list[Case], totals: Mapping[str, Total], saved: Mapping[str, Savings]) -> str:
     """Return which models are left out, then the fewest GPUs, with their savings (``saved``)."""
-    return " ".join((*_left_out_sentences(cases), _needs_sentence(totals, saved)))
+    gpus = gpu_words(totals[MODEL].needs.gpus)
+    by_gpus_then_energy = {
+        name: (totals[name].needs.gpus, totals[name].needs.energy_w) for name in saved
+    }
+    if not saved:
+        sentence = f"Whole replicas need {gpus}"
+    elif not saves_gpus(saved):
+        sentence = f"No savings from operator-level provisioning. Whole replicas need {gpus}"
+    else:
+        best = min(saved, key=by_gpus_then_energy.__getitem__)
+        sentence = (
+            f"{LEVEL_NAMES[best]}: {gpu_words(totals[best].needs.gpus)} instead of "
+            f"{totals[MODEL].needs.gpus}, {saved[best].gpus or 0.0:.0%} fewer"
+        )
+    return " ".join((*_left_out_sentences(cases), sentence))
 
 
 def _left_out_sentences(cases: list[Case]) -> Iterator[str]:
     """Yield a sentence for each model without a plan in some regions, with the limits it misses."""
-    pools = groups(cases, lambda case: (case.model, case.region))
-    left_out = [case for pool in pools if not any(case.chosen for case in pool) for case in pool]
+    left_out: list[Case] = []
+    for same_service in groups(cases, lambda case: (case.model, case.region)):
+        if not any(case.chosen for case in same_service):
+            left_out += same_service
     for same_model in groups(left_out, lambda case: case.model):
         regions = " and ".join(dict.fromkeys(case.region for case in same_model))
         missed = [case for case in same_model if not case.levels]
@@ -295,39 +306,27 @@ def _left_out_sentences(cases: list[Case]) -> Iterator[str]:
         )
 
 
-def _needs_sentence(totals: Mapping[str, Total], saved: Mapping[str, Savings]) -> str:
-    """Return the GPUs of the level that needs the fewest, with its savings (``saved``)."""
-    gpus = totals[MODEL].needs.gpus
-    if not saved:
-        return f"Whole replicas need {gpu_words(gpus)}"
-    if not saves_gpus(saved):
-        return f"No savings from operator-level provisioning. Whole replicas need {gpu_words(gpus)}"
-    # By GPUs, then by energy.
-    best = min(saved, key=lambda name: totals[name].needs.amounts[:2])
-    return (
-        f"{LEVEL_NAMES[best]}: {gpu_words(totals[best].needs.gpus)} instead of {gpus}, "
-        f"{saved[best].gpus or 0.0:.0%} fewer"
-    )
-
-
 def saves_gpus(saved: Mapping[str, Savings]) -> bool:
-    """Return whether a level below the replica (modules, operators) needs fewer GPUs than it."""
+    """Return whether modules or operators need fewer GPUs than whole replicas.
+
+    ``saved`` has the savings of these levels over whole replicas.
+    """
     return any((share.gpus or 0.0) > 0 for share in saved.values())
 
 
 def no_savings_notes(saved: Mapping[str, Savings]) -> list[str]:
     """Return a sentence for each level without savings, if at least one level has some."""
-    return [
-        f"{WORDS[name].capitalize()} nothing is saved in GPUs here."
-        for name, share in saved.items()
-        if saves_gpus(saved) and (share.gpus or 0.0) <= 0
-    ]
+    if not saves_gpus(saved):
+        return []
+    names = [name for name, share in saved.items() if (share.gpus or 0.0) <= 0]
+    return [f"{WORDS[name].capitalize()} nothing is saved in GPUs here." for name in names]
 
 
 def fallback_notes(cases: list[Case]) -> list[str]:
     """Return a sentence, with a count, for each reason why a plan is that of a coarser level.
 
-    A plan below the replica may be replaced so, if the coarser plan is better.
+    A plan by modules or operators is replaced by a coarser one that is better. Its method then
+    begins with the reason.
     """
     reasons = [
         level.method.partition(":")[0]
@@ -362,9 +361,10 @@ def trade_notes(cases: list[Case]) -> list[str]:
 
 def sm_share_notes(cases: Sequence[Case]) -> Iterator[str]:
     """Yield sentences on whether fixed shares of a GPU's multiprocessors helped in a replay."""
-    planned = [case for case in cases if OPERATOR in case.levels]
-    replayed = [case for case in planned if case.levels[OPERATOR].replayed]
-    better = [case for case in replayed if case.levels[OPERATOR].max_sm_slowdown is not None]
+    plans = [(case, case.levels[OPERATOR]) for case in cases if OPERATOR in case.levels]
+    replayed = [(case, level) for case, level in plans if level.replayed]
+    # Without a ``max_sm_slowdown``, operators share all of a GPU.
+    better = [case for case, level in replayed if level.max_sm_slowdown is not None]
     if replayed and not better:
         yield (
             "Shares of a GPU's multiprocessors for each operator (equation 6) were tried too. "
@@ -389,8 +389,9 @@ def order_notes(cases: Iterable[Case]) -> Iterator[str]:
         if case.service.order == "fcfs" or replayed is None:
             continue
         needs = gpu_words(case.smallest.devices)
-        if case.smallest.fcfs_devices is not None:
-            needs += f" instead of {case.smallest.fcfs_devices} in order of arrival"
+        gpus_by_arrival = case.smallest.fcfs_devices
+        if gpus_by_arrival is not None:
+            needs += f" instead of {gpus_by_arrival} in order of arrival"
         yield (
             f"Prefill of {case.where} takes short prompts first, if the engine has a priority for "
             f"them: {needs}. Long ones wait for them: p99 is {replayed.p99_s * 1e3:,.0f} ms, of a "
@@ -417,16 +418,18 @@ def missed_limits(cases: Iterable[Case]) -> list[str]:
 
     Only plans by Algorithm 1 of the source can: other methods use whole replicas instead.
     """
-    return [
-        f"The plan {WORDS[name]} for {case.phase} of {case.where} meets the limit for "
-        f"{level.replayed.attainment:.1%} of requests, not for {case.limit.attainment:.0%}."
-        for case in cases
-        for name, level in case.levels.items()
-        if name != MODEL
-        and not level.is_fallback
-        and level.replayed is not None
-        and level.replayed.attainment < case.limit.attainment
-    ]
+    sentences = []
+    for case in cases:
+        for name, level in case.levels.items():
+            replayed = level.replayed
+            if name == MODEL or level.is_fallback or replayed is None:
+                continue
+            if replayed.attainment < case.limit.attainment:
+                sentences.append(
+                    f"The plan {WORDS[name]} for {case.phase} of {case.where} meets the limit for "
+                    f"{replayed.attainment:.1%} of requests, not for {case.limit.attainment:.0%}."
+                )
+    return sentences
 
 
 def capacity_warnings(cases: list[Case]) -> list[str]:
@@ -449,7 +452,7 @@ def capacity_warnings(cases: list[Case]) -> list[str]:
 
 
 def refusal_notes(cases: list[Case]) -> list[str]:
-    """Return a sentence for each phase that misses its limit at any number of replicas."""
+    """Return a sentence for each case that misses its limit at any number of whole replicas."""
     return [
         f"{case.phase.capitalize()} of {case.model} in {case.region} does not keep "
         f"{case.service.slo_s * 1e3:,.0f} ms on {case.gpu} by whole replicas: {_why_not(case)}."

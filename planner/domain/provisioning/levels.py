@@ -108,24 +108,30 @@ def measured_on(
                     format=upload.format,
                 )
         gpu_files = [files[upload.path] for upload in uploads]
-        rows = [row for file in gpu_files for row in file.by_gpu.get(gpu, [])]
+        kernel_rows = [row for file in gpu_files for row in file.by_gpu.get(gpu, [])]
+        sharing_rows = [row for file in gpu_files for row in file.sharing if row.gpu == gpu]
         source = "; ".join(upload.source for upload in uploads)
-        sharing = [row for file in gpu_files for row in file.sharing if row.gpu == gpu]
         table = None
         if interference == AUTO:
-            uploaded = interference_table(gpu, source, sharing) if sharing else None
-            table = uploaded or _interference_of(gpu)
-        times = kernels(gpu, source, rows) if rows and timing == AUTO else None
+            table = _interference_of(gpu, sharing_rows, source)
+        times = kernels(gpu, source, kernel_rows) if kernel_rows and timing == AUTO else None
         measured[gpu] = Measurements(times, table)
     return measured
 
 
-def _interference_of(gpu: str) -> InterferenceTable | None:
-    """Return the shipped measurements of a GPU type, else published ones; None without any."""
+def _interference_of(
+    gpu: str, uploaded: Sequence[Sharing], source: str
+) -> InterferenceTable | None:
+    """Return the interference on a GPU type: uploaded, else shipped, else published; else None.
+
+    ``uploaded`` are the user's measured rows on that type, from ``source``.
+    """
+    if uploaded:
+        return interference_table(gpu, source, uploaded)
     name = gpu_known_as(gpu)
-    sharing = [row for row in _shipped_interference().sharing if row.gpu == name]
-    if sharing:
-        return interference_table(gpu, INTERFERENCE_SOURCE, sharing)
+    shipped = [row for row in _shipped_interference().sharing if row.gpu == name]
+    if shipped:
+        return interference_table(gpu, INTERFERENCE_SOURCE, shipped)
     return published_interference(gpu)
 
 
@@ -143,30 +149,25 @@ def interference_table(gpu: str, source: str, sharing: Sequence[Sharing]) -> Int
     give the slowdowns of an operator that runs alone on a share of the SMs. ``source`` is named in
     results.
     """
-    # Slowdowns by kind of operator, by kind of the other operator ("": none), and by share of SMs.
+    # Slowdowns by kinds of the operator and of the other one ("": none), and by share of SMs.
     slowdowns: dict[tuple[str, str], dict[float, list[float]]] = {}
     for row in sharing:
         other = row.concurrent_with.partition(":")[0] if row.concurrent_with else ""
         pair = KIND_OF.get(row.op, row.op), KIND_OF.get(other, other)
         slowdowns.setdefault(pair, {}).setdefault(row.sm_share, []).append(row.slowdown)
-    medians = {
-        pair: {share: float(np.median(rows[share])) for share in sorted(rows)}
-        for pair, rows in slowdowns.items()
-    }
-    curves = {
-        kind: (tuple(by_share), tuple(by_share.values()))
-        for (kind, other), by_share in medians.items()
-        if not other
-    }
+    alone: dict[str, dict[float, float]] = {}  # by kind: median slowdown by share of SMs
+    for (kind, other), by_share in slowdowns.items():
+        if not other:
+            alone[kind] = {share: float(np.median(by_share[share])) for share in sorted(by_share)}
+    curves = {kind: (tuple(curve), tuple(curve.values())) for kind, curve in alone.items()}
     pairs, reserved = {}, {}
-    for (kind, other), by_share in medians.items():
+    for (kind, other), by_share in slowdowns.items():
         if other:
-            share = min(slowdowns[kind, other], key=lambda share: abs(share - EVEN_SHARE))
-            pairs[kind, other] = by_share[share]
-            alone = medians.get((kind, ""), {})
-            if share in alone:
+            share = min(by_share, key=lambda share: abs(share - EVEN_SHARE))
+            pairs[kind, other] = float(np.median(by_share[share]))
+            if share in alone.get(kind, {}):
                 # What the other operator adds, beyond having only this share of the GPU.
-                reserved[kind, other] = by_share[share] / alone[share]
+                reserved[kind, other] = pairs[kind, other] / alone[kind][share]
     return InterferenceTable(gpu, source, pairs, curves, reserved)
 
 
@@ -213,9 +214,12 @@ class Judge:
         rng = generator(seed, Stream.LENGTHS)
         lengths = []
         for mean, variation in (isl, osl):
-            spread = rng.lognormal(0.0, np.sqrt(np.log1p(variation**2)), DRAWN)
-            lengths.append(np.maximum(mean * spread / spread.mean(), 1).astype(np.int64))
-        return cls(lengths[0], lengths[1], attainment, seed)
+            # The sigma of a log-normal distribution with this coefficient of variation.
+            sigma = np.sqrt(np.log1p(variation**2))
+            draws = rng.lognormal(0.0, sigma, DRAWN)
+            lengths.append(np.maximum(mean * draws / draws.mean(), 1).astype(np.int64))
+        input_tokens, output_tokens = lengths
+        return cls(input_tokens, output_tokens, attainment, seed)
 
 
 def usable_bytes(gpu: GpuSpec) -> float:
@@ -243,26 +247,31 @@ def solve_levels(
     if rules.batch_wait == FREE:
         levels = _level_chain(phase, device_bytes, rules)
     else:
-        levels = {}
-        for name in dict.fromkeys((*rules.levels, "model")):
-            level = _level_with_batch_wait(name, phase, device_bytes, rules)
-            if level is not None:
-                levels[name] = level
+        levels = _levels_with_batch_wait(phase, device_bytes, rules)
     return phase, {name: levels[name] for name in LEVELS if name in levels}
 
 
-def _level_with_batch_wait(
-    name: str, phase: PhaseProblem, device_bytes: float, rules: Rules
-) -> Level | None:
-    """Return the best plan of a level whose batches take time to fill, with its largest batch."""
-    only_this_level = replace(rules, levels=(name,), proofs=False)
-    best = with_batch_wait(
-        phase, lambda within: _level_chain(within, device_bytes, only_this_level).get(name)
-    )
-    if best is None:
-        return None
-    level, batch = best
-    return replace(level, method=f"{level.method}, batches of at most {batch}")
+def _levels_with_batch_wait(
+    phase: PhaseProblem, device_bytes: float, rules: Rules
+) -> dict[str, Level]:
+    """Return the best plan at each level if latency includes the time to fill a batch, by level.
+
+    The largest batch is chosen with each plan. Levels without a plan are left out.
+    """
+    levels: dict[str, Level] = {}
+    for name in dict.fromkeys((*rules.levels, "model")):
+
+        def plan_within(limited: PhaseProblem, name: str = name) -> Level | None:
+            """Return the plan at this level for the problem with a limit on the batch."""
+            only_this_level = replace(rules, levels=(name,), proofs=False)
+            return _level_chain(limited, device_bytes, only_this_level).get(name)
+
+        level_and_batch = with_batch_wait(phase, plan_within)
+        if level_and_batch is not None:
+            level, batch = level_and_batch
+            method = f"{level.method}, batches of at most {batch}"
+            levels[name] = replace(level, method=method)
+    return levels
 
 
 def _confirmed_levels(
@@ -275,34 +284,35 @@ def _confirmed_levels(
     usable memory of a GPU.
     """
     draws = draw_replay_requests(phase, judge)
-    orders: tuple[Order, ...] = ("fcfs", "shortest") if rules.order == "best" else (rules.order,)
-    by_order: dict[Order, tuple[PhaseProblem, dict[str, Level]]] = {}
-    for order in orders if phase.queues else ("fcfs",):
-        ordered = replace(phase, service=replace(phase.service, order=order))
-        replay = LevelReplay(ordered, draws, device_bytes)
-        confirmation = Confirmation(ordered, replay, judge.attainment)
-        levels = _level_chain(ordered, device_bytes, rules, confirmation)
-        by_order[order] = ordered, {name: levels[name] for name in LEVELS if name in levels}
+    orders: tuple[Order, ...] = ("fcfs",)
+    if phase.queues:
+        orders = ("fcfs", "shortest") if rules.order == "best" else (rules.order,)
+    problems: dict[Order, PhaseProblem] = {}
+    levels_by_order: dict[Order, dict[str, Level]] = {}
+    for order in orders:
+        problem = replace(phase, service=replace(phase.service, order=order))
+        replay = LevelReplay(problem, draws, device_bytes)
+        confirmation = Confirmation(problem, replay, judge.attainment)
+        levels = _level_chain(problem, device_bytes, rules, confirmation)
+        problems[order] = problem
+        levels_by_order[order] = {name: levels[name] for name in LEVELS if name in levels}
 
     def fewest_devices(order: Order) -> float:
         """Return the fewest devices of any level whose replay meets the attainment target."""
         confirmed = [
-            level.devices for level in by_order[order][1].values()
+            level.devices for level in levels_by_order[order].values()
             if level.replayed is not None and level.replayed.attainment >= judge.attainment
         ]  # fmt: skip
         return min(confirmed, default=np.inf)
 
-    best = min(by_order, key=fewest_devices)
-    chosen, levels = by_order[best]
-    if best != "fcfs" and "fcfs" in by_order:
-        first_come = by_order["fcfs"][1]
-        levels = {
-            name: replace(
-                level, fcfs_devices=first_come[name].devices if name in first_come else None
-            )
-            for name, level in levels.items()
-        }
-    return chosen, levels
+    best = min(orders, key=fewest_devices)
+    levels = levels_by_order[best]
+    if best != "fcfs" and "fcfs" in orders:
+        # For comparison, each plan also states the devices that it would need in order of arrival.
+        first_come = levels_by_order["fcfs"]
+        for name in levels.keys() & first_come.keys():
+            levels[name] = replace(levels[name], fcfs_devices=first_come[name].devices)
+    return problems[best], levels
 
 
 def draw_replay_requests(phase: PhaseProblem, judge: Judge) -> list[Requests]:
@@ -315,14 +325,16 @@ def draw_replay_requests(phase: PhaseProblem, judge: Judge) -> list[Requests]:
 def with_ample_replicas(phase: PhaseProblem) -> PhaseProblem:
     """Return ``phase`` with a limit on an operator's replicas that does not restrict plans.
 
-    It is the smallest of ``REPLICAS`` that exceeds the replicas that the load keeps busy by the
-    factor ``REPLICA_MARGIN``.
+    It is the smallest of ``REPLICAS`` that exceeds the mean busy replicas of one GPU by the factor
+    ``REPLICA_MARGIN``, for every operator, or else the largest.
     """
     problem = phase.problem
-    # Mean busy replicas, [operator, batch, parallel].
-    busy = problem.rate / problem.batches[:, None] * problem.latency_s
-    busy_of_operators = busy.min(axis=1)[:, 0]  # at the best batch, with one GPU per replica
-    needed = REPLICA_MARGIN * float(busy_of_operators.max()) + 1.0
+    batches_per_s = problem.rate / problem.batches[:, None]  # [batch, 1]
+    busy_replicas = (
+        batches_per_s * problem.latency_s
+    )  # [operator, batch, parallel], by Little's law
+    busy_on_one_gpu = busy_replicas[:, :, 0].min(axis=1)  # [operator], at the best batch
+    needed = REPLICA_MARGIN * float(busy_on_one_gpu.max()) + 1.0
     large_enough = [limit for limit in REPLICAS if limit >= needed]
     return with_max_replicas(phase, large_enough[0] if large_enough else REPLICAS[-1])
 
@@ -389,16 +401,17 @@ def _best_level(
     A level that is not wanted is planned by the fast method, and without proofs.
     """
     is_wanted = name in rules.levels
-    plan = partial(
+    plan_of = partial(
         plan_level, name, device_bytes=device_bytes, method=rules.method if is_wanted else "greedy",
         shared=rules.shared, coarser=tuple(coarser), proofs=rules.proofs and is_wanted,
         epsilon=rules.epsilon,
     )  # fmt: skip
     if confirmation is None:
-        return plan(phase)
-    level = confirmation.level(name, coarser, plan)
+        return plan_of(phase)
+    level = confirmation.level(name, coarser, plan_of)
     if level is not None and name == "operator" and rules.shared:
-        return confirmation.operators_in_shares([*coarser, level], plan) or level
+        # Operators that are confined to shares of a GPU may be better in a replay.
+        return confirmation.operators_in_shares([*coarser, level], plan_of) or level
     return level
 
 

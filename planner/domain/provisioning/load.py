@@ -59,9 +59,9 @@ def peak_hours(hardware: Hardware, traffic: Traffic, window: Window) -> dict[tup
             ]
             if not rows:
                 continue
-            columns = (demand.requests, demand.input_tokens, demand.output_tokens)
+            by_measure = (demand.requests, demand.input_tokens, demand.output_tokens)
             # The sum over the tiers, [3, bins of the window].
-            amounts = np.stack([values[rows][:, inside].sum(axis=0) for values in columns])
+            amounts = np.stack([values[rows][:, inside].sum(axis=0) for values in by_measure])
             peak = _busiest_hour(amounts, hour_bins, demand.bin_s, begin_s)
             if peak is not None:
                 peaks[m, r] = replace(peak, requests_s=peak.requests_s * growth)
@@ -74,22 +74,26 @@ def _busiest_hour(amounts: FloatArray, width: int, bin_s: float, begin_s: float)
     ``amounts [3, bins]`` are requests, input and output tokens from ``begin_s`` (epoch s) on. The
     rate is that of the observed bins, without gaps (NaN).
     """
-    seen = np.isfinite(amounts).all(axis=0)
-    # Sums over each run of ``width`` bins are differences of cumulative sums.
-    sums = np.cumsum(np.pad(np.where(seen, amounts, 0.0), ((0, 0), (1, 0))), axis=1)
-    bins = np.cumsum(np.r_[0, seen])
-    by_hour = sums[:, width:] - sums[:, :-width]
-    observed_bins = bins[width:] - bins[:-width]
-    rate = by_hour[0] / np.maximum(observed_bins, 1) / bin_s
-    if not rate.max(initial=0.0) > 0:
+    is_observed = np.isfinite(amounts).all(axis=0)
+    observed = np.where(is_observed, amounts, 0.0)
+    # The sum over each run of ``width`` bins is the difference of two cumulative sums.
+    sums = np.cumsum(np.pad(observed, ((0, 0), (1, 0))), axis=1)
+    counts = np.cumsum(np.r_[0, is_observed])
+    sums_of_runs = sums[:, width:] - sums[:, :-width]  # [3, first bin of the run]
+    observed_bins = counts[width:] - counts[:-width]
+    requests_s = sums_of_runs[0] / np.maximum(observed_bins, 1) / bin_s
+    if not requests_s.max(initial=0.0) > 0:
         return None
-    busiest = int(rate.argmax())
-    requests, inputs, outputs = by_hour[:, busiest]
+    busiest = int(requests_s.argmax())
+    requests, input_tokens, output_tokens = sums_of_runs[:, busiest]
     start_s = begin_s + busiest * bin_s
     return Peak(
-        float(rate[busiest]), inputs / requests, max(1.0, outputs / requests),
-        start_s, start_s + width * bin_s,
-    )  # fmt: skip
+        requests_s=float(requests_s[busiest]),
+        isl=input_tokens / requests,
+        osl=max(1.0, output_tokens / requests),
+        start_s=start_s,
+        end_s=start_s + width * bin_s,
+    )
 
 
 def limit_of(hardware: Hardware, m: int, phase: Phase, peaks: dict[tuple[int, int], Peak]) -> Limit:
@@ -100,16 +104,16 @@ def limit_of(hardware: Hardware, m: int, phase: Phase, peaks: dict[tuple[int, in
     """
     name = "TTFT" if phase == "prefill" else "TPOT"
     limits: list[Limit] = []
-    longest = max((peak.osl for (model, _), peak in peaks.items() if model == m), default=1.0)
+    mean_osl = [peak.osl for (model, _), peak in peaks.items() if model == m]  # by region
     for tier in hardware.limits_of(m):
         seconds = tier.ttft_s if phase == "prefill" else tier.tbt_s
         if seconds is not None:
             limits.append(Limit(seconds, f"{name} of tier {tier.name}", tier.attainment))
         elif tier.e2e_s is not None:
             # The half of decode is spread over the tokens of the longest mean answer.
-            seconds = tier.e2e_s / 2 / (1.0 if phase == "prefill" else longest)
+            tokens = 1.0 if phase == "prefill" else max(mean_osl, default=1.0)
             source = f"half of the end-to-end limit of tier {tier.name} (assumed)"
-            limits.append(Limit(seconds, source, tier.attainment))
+            limits.append(Limit(tier.e2e_s / 2 / tokens, source, tier.attainment))
     if not limits:
         return Limit(ASSUMED_SLO_S[phase], f"no tier bounds {name}; assumed")
     return min(limits, key=lambda limit: limit.seconds)
@@ -129,10 +133,14 @@ def peak_hour_lengths(
     # Only one of this many equal parts of the traffic is drawn.
     cells = max(1, round(peak.requests_s * (peak.end_s - peak.start_s) / SAMPLE))
     trace = traffic.requests(peak.start_s, peak.end_s, seed, cells=cells)
-    rows = is_of_pool(trace, model_region, interactive(hardware))
-    cached = cached_tokens(hardware, trace, model_region[0])
-    isl, osl = trace.input_tokens[rows].astype(np.int64), trace.output_tokens[rows].astype(np.int64)
-    return isl, osl, cached[rows].astype(np.int64)
+    is_counted = is_of_pool(trace, model_region, interactive(hardware))
+    model, _ = model_region
+    cached = cached_tokens(hardware, trace, model)
+    isl, osl, cached = [
+        tokens[is_counted].astype(np.int64)
+        for tokens in (trace.input_tokens, trace.output_tokens, cached)
+    ]
+    return isl, osl, cached
 
 
 def cached_tokens(hardware: Hardware, trace: Trace, model: str) -> IntArray:
@@ -141,7 +149,8 @@ def cached_tokens(hardware: Hardware, trace: Trace, model: str) -> IntArray:
     They are those logged, or 0 if ``model`` (a name) is served without prefix caches. At least one
     token of a prompt is always computed.
     """
-    serving = hardware.serving[[known_model.name for known_model in hardware.models].index(model)]
+    names = [known_model.name for known_model in hardware.models]
+    serving = hardware.serving[names.index(model)]
     if not serving.prefix_caching or not isinstance(trace.blocks, CachedTokens):
         return np.zeros(len(trace), np.int64)
     return np.minimum(trace.blocks.tokens, trace.input_tokens - 1).astype(np.int64)
@@ -149,6 +158,7 @@ def cached_tokens(hardware: Hardware, trace: Trace, model: str) -> IntArray:
 
 def is_of_pool(trace: Trace, model_region: tuple[str, str], tiers: set[str]) -> BoolArray:
     """Return a mask of the requests of one (model, region) in one of ``tiers`` (all by name)."""
-    m, r = trace.models.index(model_region[0]), trace.regions.index(model_region[1])
-    codes = [i for i, name in enumerate(trace.tiers) if name in tiers]
-    return np.asarray((trace.model == m) & (trace.region == r) & np.isin(trace.tier, codes))
+    model, region = model_region
+    m, r = trace.models.index(model), trace.regions.index(region)
+    tier_codes = [i for i, name in enumerate(trace.tiers) if name in tiers]
+    return np.asarray((trace.model == m) & (trace.region == r) & np.isin(trace.tier, tier_codes))

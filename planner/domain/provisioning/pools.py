@@ -64,6 +64,7 @@ def variants(hardware: Hardware, peaks: dict[tuple[int, int], Peak]) -> tuple[Va
     """
     if not peaks:
         raise ScenarioError("traffic: no request of an interactive tier falls into the window.")
+    # By model index, region index, GPU type and precision.
     cheapest: dict[tuple[int, int, str, str], Variant] = {}
     profiles: dict[tuple[int, int, str, str], list[Profile]] = {}
     for m, r, g in hardware.model_region_gpu:
@@ -113,14 +114,13 @@ def solve_variants(
     """
     cases = []
     for done, variant in enumerate(variants):
-        model = hardware.models[variant.m].name
-        progress(done / len(variants), f"Provisioning {model} on {variant.gpu.name}")
+        model, gpu = hardware.models[variant.m].name, variant.gpu.name
+        progress(done / len(variants), f"Provisioning {model} on {gpu}")
         for phase in PHASES:
             limit, tokens = limits[variant.m, phase], lengths[variant.m, variant.r]
-            case = _solve_phase(
-                hardware, variant, phase, limit, measured[variant.gpu.name], tokens, settings
+            cases.append(
+                _solve_phase(hardware, variant, phase, limit, measured[gpu], tokens, settings)
             )
-            cases.append(case)
     return cases
 
 
@@ -142,15 +142,15 @@ def _solve_phase(
     isl, osl, cached_tokens = tokens
     # Prefill skips cached tokens. Decode reads the whole context.
     skipped = cached_tokens if phase == "prefill" else np.zeros_like(cached_tokens)
-    cached = peak.isl * float(skipped.sum() / max(isl.sum(), 1))
+    mean_skipped = peak.isl * float(skipped.sum() / max(isl.sum(), 1))
     service = settings.images.added_to(
         PhaseLoad(
             shape=model.shape,
             gpu=variant.gpu,
             phase=phase,
             requests_s=peak.requests_s,
-            isl=peak.isl - cached,
-            cached=cached,
+            isl=peak.isl - mean_skipped,
+            cached=mean_skipped,
             osl=peak.osl,
             slo_s=limit.seconds,
             start_s=longest_start_s(phase, variant.profiles),
@@ -187,24 +187,24 @@ def choose_variants(cases: list[Case]) -> list[Case]:
     enough GPUs in the region are preferred. Without a variant on which all phases are feasible,
     none is chosen.
     """
-    chosen: set[tuple[str, str, str, str]] = set()  # model, region, GPU type and precision
+    chosen: set[int] = set()  # ids of cases
+
+    def lacks_gpus_and_usd(variant: list[Case]) -> tuple[bool, float]:
+        """Return whether the region has too few GPUs for both phases, and their USD per hour.
+
+        The price is infinite if a phase is infeasible.
+        """
+        gpus = 0.0
+        for case in variant:
+            # The first plan of a case is that of its coarsest level.
+            coarsest = case.levels.get(MODEL) or next(iter(case.levels.values()), None)
+            gpus += math.inf if coarsest is None else coarsest.devices
+        return gpus > variant[0].capacity, gpus * variant[0].usd_per_hour
+
     for same_service in groups(cases, lambda case: (case.model, case.region)):
-        costs = []
-        for variant in groups(same_service, lambda case: (case.gpu, case.weights)):
-            first = variant[0]
-            gpus = sum(map(_whole_replica_gpus, variant))
-            key = first.model, first.region, first.gpu, first.weights
-            costs.append((gpus > first.capacity, gpus * first.usd_per_hour, key))
-        _, usd, key = min(costs, key=lambda cost: cost[:2])
-        if math.isfinite(usd):
-            chosen.add(key)
-    return [
-        replace(case, chosen=(case.model, case.region, case.gpu, case.weights) in chosen)
-        for case in cases
-    ]
-
-
-def _whole_replica_gpus(case: Case) -> float:
-    """Return the GPUs of a case's coarsest plan; infinite if it has none."""
-    coarsest = case.levels.get(MODEL) or next(iter(case.levels.values()), None)
-    return math.inf if coarsest is None else coarsest.devices
+        same_variant = groups(same_service, lambda case: (case.gpu, case.weights))
+        cheapest = min(same_variant, key=lacks_gpus_and_usd)
+        _, usd_per_hour = lacks_gpus_and_usd(cheapest)
+        if math.isfinite(usd_per_hour):
+            chosen.update(map(id, cheapest))
+    return [replace(case, chosen=id(case) in chosen) for case in cases]

@@ -4,9 +4,7 @@ The ways of sharing are prefill and decode on common GPUs, chunked prefill, and 
 common GPUs. A way is confirmed if its requests meet their limits in a replay.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -44,7 +42,7 @@ HOW = {
 }
 
 
-MORE = 1.5  # replays try up to this many times the replicas of a plan with chunked prefill
+MOST_REPLICAS_FACTOR = 1.5  # replays try up to this many times the replicas of a plan
 REQUESTS = 2000  # requests of a replay of chunked prefill
 
 
@@ -106,39 +104,37 @@ class SharedGpus:
 
 def shared_gpus(cases: list[Case], progress: Progress) -> SharedGpus:
     """Return the GPUs that the chosen ``cases`` need if phases or models share GPUs."""
-    phases = groups(cases, lambda case: (case.model, case.region, case.gpu))
-    cases_by_gpu = groups(cases, lambda case: (case.region, case.gpu))
+    by_service = groups(cases, lambda case: (case.model, case.region, case.gpu))
+    by_gpu = groups(cases, lambda case: (case.region, case.gpu))
     # Prefill and decode of a service. Services with a plan for one phase only are left out.
-    pairs = [pair for pair in phases if len(pair) == 2]
-    mixed = [group for group in cases_by_gpu if len({case.model for case in group}) > 1]
-
-    def show_progress(done: int, group: list[Case]) -> None:
-        """Report that a group is placed next, after ``done`` others."""
-        names = " and ".join(dict.fromkeys(case.model for case in group))
-        words = f"Placing together: {names} in {group[0].region}"
-        progress(done / (len(pairs) + len(mixed)), words)
-
+    pairs = [group for group in by_service if len(group) == 2]
+    several_models = [group for group in by_gpu if len({case.model for case in group}) > 1]
     services: list[SharedService] = []
-    for prefill, decode in pairs:
-        show_progress(len(services), [prefill, decode])
-        services.append(_share_between_phases(prefill, decode))
     models: list[SharedModels] = []
-    for group in mixed:
-        show_progress(len(services) + len(models), group)
-        models.append(_share_between_models(group))
+    to_place = [*pairs, *several_models]
+    for done, group in enumerate(to_place):
+        names = " and ".join(dict.fromkeys(case.model for case in group))
+        progress(done / len(to_place), f"Placing together: {names} in {group[0].region}")
+        if done < len(pairs):
+            prefill, decode = group
+            services.append(_share_between_phases(prefill, decode))
+        else:
+            models.append(_share_between_models(group))
     return SharedGpus(tuple(services), tuple(models))
 
 
 def _share_between_phases(prefill: Case, decode: Case) -> SharedService:
-    """Return the ways in which prefill and decode of one service can share GPUs."""
+    """Return the ways in which prefill and decode of one service can share GPUs, and the best.
+
+    Ways without a plan are left out.
+    """
     shared = place_on_common_devices(
         [prefill.problem, decode.problem],
         [prefill.smallest, decode.smallest],
         prefill.device_bytes,
     )
     service = chunked_service(prefill.service, decode.service)
-    build_problem = partial(problem_of, service, prefill.weights, measured=prefill.measured)
-    chunked = with_ample_replicas(build_problem())
+    chunked = with_ample_replicas(problem_of(service, prefill.weights, measured=prefill.measured))
     # If a replay decides, mean queueing times must not rule out operators before it.
     chunks = best_chunked(chunked, prefill.device_bytes, fall_back=prefill.judge is None)
     ways = {
@@ -160,15 +156,15 @@ def _share_between_phases(prefill: Case, decode: Case) -> SharedService:
         if prefill.judge is None or chunks.operator.devices <= fewest:
             ways[CHUNKED_OPERATOR] = _replayed_operators(chunks, chunked, prefill, decode, fewest)
     # Powers are rounded so that equal ones tie. ``min`` then takes the first, simplest way.
+    needs = {
+        name: (way.gpus, round(way.energy_w, 6)) for name, way in ways.items() if way.confirmed
+    }
     return SharedService(
         model=prefill.model,
         region=prefill.region,
         gpu=prefill.gpu,
         ways=ways,
-        best=min(
-            (name for name, way in ways.items() if way.confirmed),
-            key=lambda name: (ways[name].gpus, round(ways[name].energy_w, 6)),
-        ),
+        best=min(needs, key=needs.__getitem__),
         chunk_tokens=chunks.chunk_tokens,
         chunk_batch=chunks.batch,
     )
@@ -204,8 +200,8 @@ def _replayed_chunks(level: Level, phase: PhaseProblem, prefill: Case, decode: C
     """Return the fewest whole replicas with chunked prefill that meet both limits in a replay.
 
     ``level`` is their plan by mean values, for the joint problem ``phase``. The search begins at
-    its number of replicas, and ends at ``MORE`` times that. If none is enough, return the plan, not
-    confirmed. Plans with images are not replayed.
+    its number of replicas, and ends at ``MOST_REPLICAS_FACTOR`` times that. If none is enough,
+    return the plan, not confirmed. Plans with images are not replayed.
     """
     plan, judge = level.replicas, prefill.judge
     assert plan is not None
@@ -219,7 +215,7 @@ def _replayed_chunks(level: Level, phase: PhaseProblem, prefill: Case, decode: C
     pools, lengths, tier = isolated_role(SizingCase(profile, (judge.isl, judge.osl), limits))
     trial = Trial(pools, RequestDraws(lengths, seed=judge.seed, requests=REQUESTS), tier)
     attained = 0.0
-    for replicas in range(plan.replicas, int(MORE * plan.replicas) + 2):
+    for replicas in range(plan.replicas, int(MOST_REPLICAS_FACTOR * plan.replicas) + 2):
         run = trial.at(phase.service.requests_s, (pool_of(profile, replicas),))
         attained, _ = trial.measured_attainment(run)
         if attained >= tier.attainment:
@@ -228,13 +224,13 @@ def _replayed_chunks(level: Level, phase: PhaseProblem, prefill: Case, decode: C
                 replicas * plan.parallel * plan.stages, factor * level.power_w,
                 factor * level.memory_bytes / 1e9, attained,
             )  # fmt: skip
-    way = _way_of_level(level)
-    return replace(way, attainment=attained, confirmed=False)
+    return replace(_way_of_level(level), attainment=attained, confirmed=False)
 
 
 def _chunked_profile(plan: ReplicaPlan, phase: PhaseProblem, prefill: Case) -> GraphProfile:
     """Return the profile of one replica of ``plan`` that computes prompts in chunks."""
     shape, gpu = phase.service.shape, phase.service.gpu
+    # Indices of the plan's batch and GPUs per stage among the sorted choices of the problem.
     batch_index = int(np.searchsorted(phase.problem.batches, plan.batch))
     parallel_index = int(np.searchsorted(phase.problem.parallel, plan.parallel))
     # Each stage of a pipeline has a part of the weights, and a batch in flight.
@@ -264,25 +260,24 @@ def _replayed_operators(
     plans for tighter limits are, while they need at most ``fewest`` GPUs. If no plan meets the
     limits, or they cannot be replayed, return the first plan, not confirmed.
     """
-    level, judge = chunks.operator, prefill.judge
-    assert level is not None
-    way = _way_of_level(level)
+    first, judge = chunks.operator, prefill.judge
+    assert first is not None
     if judge is None or not can_replay(phase):
-        return replace(way, confirmed=judge is None)
+        return replace(_way_of_level(first), confirmed=judge is None)
     replay = LevelReplay(phase, draw_replay_requests(phase, judge), prefill.device_bytes)
-    attainment = max(prefill.limit.attainment, decode.limit.attainment)
-    way = replace(way, attainment=replay.latency_of(level).attainment, confirmed=False)
-    attained = way.attainment
+    target = max(prefill.limit.attainment, decode.limit.attainment)
+    level, attained = first, replay.latency_of(first).attainment
+    of_first = attained
     for slo_share in TIGHTER_SHARES[1:]:
-        if attained is None or attained >= attainment:
+        if attained >= target:
             break
         tighter = best_chunked(phase, prefill.device_bytes, slo_share, fall_back=False).operator
         if tighter is None or tighter.devices > fewest:
             break
         level, attained = tighter, replay.latency_of(tighter).attainment
-    if attained is not None and attained >= attainment:
+    if attained >= target:
         return replace(_way_of_level(level), attainment=attained)
-    return way
+    return replace(_way_of_level(first), attainment=of_first, confirmed=False)
 
 
 def _share_between_models(group: list[Case]) -> SharedModels:
@@ -290,13 +285,13 @@ def _share_between_models(group: list[Case]) -> SharedModels:
 
     ``group`` has all cases of a region and GPU type.
     """
-    separate = [case.smallest for case in group]
+    first, separate = group[0], [case.smallest for case in group]
     problems = [case.problem for case in group]
-    shared = place_on_common_devices(problems, separate, group[0].device_bytes)
+    shared = place_on_common_devices(problems, separate, first.device_bytes)
     attainment, confirmed = _replay_services(group, shared)
     return SharedModels(
-        region=group[0].region,
-        gpu=group[0].gpu,
+        region=first.region,
+        gpu=first.gpu,
         models=tuple(dict.fromkeys(case.model for case in group)),
         gpus_apart=shared.devices_without_sharing,
         gpus=shared.devices,
@@ -309,40 +304,36 @@ def _share_between_models(group: list[Case]) -> SharedModels:
 
 
 def sentences(shared: SharedGpus | None) -> Sentences:
-    """Return sentences on services that need fewer GPUs if they share GPUs; None: not computed."""
+    """Return sentences on services and models that need fewer GPUs if they share GPUs.
+
+    Whole replicas with chunked prefill also count among those without savings below the replica.
+    There are no sentences if sharing was not computed (None).
+    """
     if shared is None:
         return Sentences()
-    return Sentences(tuple(_chunked_prefill_is_better(shared)), tuple(_sharing_is_better(shared)))
-
-
-def _chunked_prefill_is_better(shared: SharedGpus) -> Iterator[str]:
-    """Yield a sentence for each service for which chunked prefill on whole replicas is better."""
+    whole_replicas_win, sharing_wins = [], []
     for service in shared.services:
         apart, best = service.ways[APART], service.ways[service.best]
-        if service.best == CHUNKED_MODEL and best.gpus < apart.gpus:
-            yield (
+        if best.gpus >= apart.gpus:
+            continue
+        need = gpu_words(best.gpus)
+        if service.best == CHUNKED_MODEL:
+            whole_replicas_win.append(
                 f"{service.where}: provisioning below the replica is beaten by whole replicas "
-                f"with chunked prefill, on {gpu_words(best.gpus)} instead of "
-                f"{apart.gpus}."
+                f"with chunked prefill, on {need} instead of {apart.gpus}."
             )
-
-
-def _sharing_is_better(shared: SharedGpus) -> Iterator[str]:
-    """Yield a sentence for each service or group of models that needs fewer GPUs when sharing."""
-    for service in shared.services:
-        apart, best = service.ways[APART], service.ways[service.best]
-        if best.gpus < apart.gpus:
-            yield (
-                f"{service.where}: {HOW[service.best]} need {gpu_words(best.gpus)}, phases apart "
-                f"{apart.gpus}; {_confirmation(best.attainment)}."
-            )
+        sharing_wins.append(
+            f"{service.where}: {HOW[service.best]} need {need}, phases apart {apart.gpus}; "
+            f"{_confirmation(best.attainment)}."
+        )
     for group in shared.models:
         if group.gpus < group.gpus_apart and group.confirmed:
-            yield (
+            sharing_wins.append(
                 f"{' and '.join(group.models)} in {group.region} need {gpu_words(group.gpus)} if "
                 f"they share {group.gpu}, else {group.gpus_apart}; "
                 f"{_confirmation(group.attainment)}."
             )
+    return Sentences(tuple(whole_replicas_win), tuple(sharing_wins))
 
 
 def _confirmation(attainment: float | None) -> str:

@@ -87,11 +87,8 @@ def _figures(name: str, phase: PhaseProblem, level: Level | None) -> Method:
         return Method(name)
     plan, replayed = level.plan, level.replayed
     joules = energy_of_pass(phase.problem, phase.power, plan)
-    return Method(
+    method = Method(
         name,
-        mean_ms=None if replayed is None else 1e3 * replayed.mean_s,
-        p95_ms=None if replayed is None else 1e3 * replayed.p95_s,
-        attainment=None if replayed is None else replayed.attainment,
         slots=plan.slots,
         gpus=level.devices,
         least_gpus=level.least_devices,
@@ -109,3 +106,7 @@ def _figures(name: str, phase: PhaseProblem, level: Level | None) -> Method:
             for v, operator in enumerate(phase.problem.names)
         ),
     )
+    if replayed is None:
+        return method
+    mean_ms, p95_ms = 1e3 * replayed.mean_s, 1e3 * replayed.p95_s
+    return replace(method, mean_ms=mean_ms, p95_ms=p95_ms, attainment=replayed.attainment)

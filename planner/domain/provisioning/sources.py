@@ -23,6 +23,8 @@ from simulation.provisioning.workload import PhaseProblem
 MEASURED, BEYOND, MIXED, MODELLED = (
     "measured", "beyond what was measured", "measured in part", "modelled",
 )  # fmt: skip
+NAMED_PAIRS = 3  # of operators, in the fact on interference
+ROUNDS_TO_ZERO = 0.005  # smaller shares are written as 0%
 NEGLIGIBLE = 0.02  # distance of a factor from 1 that is not worth a sentence
 
 
@@ -43,12 +45,13 @@ def timing_word(shares: FloatArray) -> str:
 
     ``shares [2]`` are the measured and the extrapolated share of that time.
     """
-    inside, beyond = shares.tolist()
-    if inside + beyond < 0.005:
+    measured, extrapolated = shares.tolist()
+    if measured + extrapolated < ROUNDS_TO_ZERO:
         return MODELLED
-    if inside > 0.995:
+    if measured > 1 - ROUNDS_TO_ZERO:
         return MEASURED
-    return BEYOND if inside < 0.005 and beyond > 0.995 else MIXED
+    all_extrapolated = measured < ROUNDS_TO_ZERO and extrapolated > 1 - ROUNDS_TO_ZERO
+    return BEYOND if all_extrapolated else MIXED
 
 
 def measured_shares(phase: PhaseProblem, level: Level) -> FloatArray:
@@ -57,14 +60,9 @@ def measured_shares(phase: PhaseProblem, level: Level) -> FloatArray:
     assert plan is not None
     # Index arrays of each operator's batch and parallelism.
     chosen = phase_as_planned.problem.indices_of(plan.batch, plan.parallel)
-    seconds = phase_as_planned.problem.latency_s[chosen]
-    return np.asarray((phase_as_planned.measured[:, *chosen] * seconds).sum(axis=1) / seconds.sum())
-
-
-def timing_shares(phase: PhaseProblem, level: Level) -> Timing:
-    """Return the shares of a plan's iteration time that are measured, extrapolated and modelled."""
-    inside, beyond = measured_shares(phase, level).tolist()
-    return Timing(inside, beyond, max(0.0, 1.0 - inside - beyond))
+    seconds = phase_as_planned.problem.latency_s[chosen]  # [operator]
+    shares = phase_as_planned.measured[:, *chosen]  # [2, operator]
+    return np.asarray((shares * seconds).sum(axis=1) / seconds.sum())
 
 
 def profile_comparison_notes(cases: list[Case]) -> Iterator[str]:
@@ -75,7 +73,7 @@ def profile_comparison_notes(cases: list[Case]) -> Iterator[str]:
     """
     sentences = set()  # cases on one profile would repeat the sentence
     for case in cases:
-        times = case.measured.times
+        times = case.measured.times  # factor on operator times; 1: they are not scaled
         comparisons = list(compare_with_profile(case.problem, case.profiles))
         if case.service.start_s:
             yield (
@@ -87,13 +85,12 @@ def profile_comparison_notes(cases: list[Case]) -> Iterator[str]:
                 f"No profile of {case.model} on {case.gpu} matches the GPUs of the operators. "
                 f"In {case.phase}, speeds are sums of operators."
             )
-        # A factor of almost 1 changes nothing that a reader sees.
-        for comparison in () if 0 < abs(times - 1.0) < NEGLIGIBLE else comparisons:
-            what = (
-                f"a prompt of {case.service.isl:,.0f} tokens takes"
-                if case.phase == "prefill"
-                else f"{TYPICAL:.0f} sequences of {case.service.context:,.0f} tokens take"
-            )
+        if 0 < abs(times - 1.0) < NEGLIGIBLE:
+            continue  # a factor of almost 1 changes nothing that a reader sees
+        what = f"{TYPICAL:.0f} sequences of {case.service.context:,.0f} tokens take"
+        if case.phase == "prefill":
+            what = f"a prompt of {case.service.isl:,.0f} tokens takes"
+        for comparison in comparisons:
             profile = (
                 f"the {comparison.profile.kind} profile of {comparison.profile.model} on "
                 f"{comparison.profile.tp} x {comparison.profile.gpu}"
@@ -125,7 +122,8 @@ def timing_facts(cases: list[Case]) -> Iterator[Fact]:
         if gpu.tdp_w:
             load = PowerAtLoad(power_model(gpu), gpu, (operator_graph(shape, Arrangement()),))
             # The power of servers does not depend on the GPU type.
-            yield from (f for f in facts_of(power_facts(gpu, load)) if "Server" not in f.what)
+            facts = facts_of(power_facts(gpu, load))
+            yield from (fact for fact in facts if "Server" not in fact.what)
     yield from map(_timing_fact, by_gpu)
     yield from map(_interference_fact, by_gpu)
 
@@ -140,7 +138,13 @@ def _timing_fact(cases: list[Case]) -> Fact:
         for check in efficiencies().checks
     )
     modelled = f"published peaks x efficiency of measured kernels; {errors}"
-    modelled += _profile_factors_clause(cases)
+    factors = [
+        f"by {case.measured.times:.2f} in {case.phase} of {case.model}"
+        for case in cases
+        if abs(case.measured.times - 1.0) >= NEGLIGIBLE
+    ]
+    if factors:
+        modelled += f"; multiplied {', '.join(factors)} to match the scenario's profiles"
     kernels, what = cases[0].measured.kernels, f"Seconds of operators on {cases[0].gpu}"
     if kernels is None:
         return Fact(what, "modelled", modelled)
@@ -149,20 +153,10 @@ def _timing_fact(cases: list[Case]) -> Fact:
     ]
     measured, extrapolated = np.mean(shares, axis=0)
     source = f"kernels from {kernels.source}: {measured:.0%} of the time of a pass"
-    if extrapolated >= 0.005:  # else it reads 0%
+    if extrapolated >= ROUNDS_TO_ZERO:
         source += f", {extrapolated:.0%} beyond the sizes that were measured"
     kind = "measured" if measured >= 1.0 - EXTRAPOLATED else "modelled"
     return Fact(what, kind, f"{source}. Other kernels: {modelled}")
-
-
-def _profile_factors_clause(cases: list[Case]) -> str:
-    """Return a clause on the factors that match operator times to the profiles; "" without any."""
-    times = [
-        f"by {case.measured.times:.2f} in {case.phase} of {case.model}"
-        for case in cases
-        if abs(case.measured.times - 1.0) >= NEGLIGIBLE
-    ]
-    return f"; multiplied {', '.join(times)} to match the scenario's profiles" if times else ""
 
 
 def _interference_fact(cases: list[Case]) -> Fact:
@@ -173,13 +167,13 @@ def _interference_fact(cases: list[Case]) -> Fact:
     table, what = cases[0].measured.interference, f"Interference on a shared {cases[0].gpu}"
     if table is None:
         return Fact(what, "modelled", physical)
-    slowest = sorted(table.pairs.items(), key=lambda pair: -pair[1])[:3]
+    by_slowdown = sorted(table.pairs.items(), key=lambda item: item[1], reverse=True)
     pairs = ", ".join(
         f"{slowed.replace('_', ' ')} beside {other.replace('_', ' ')} {times:.2f} times"
-        for (slowed, other), times in slowest
+        for (slowed, other), times in by_slowdown[:NAMED_PAIRS]
     )
-    if len(table.pairs) > len(slowest):
-        pairs = f"{len(table.pairs)} pairs, the slowest {pairs}"
+    if len(by_slowdown) > NAMED_PAIRS:
+        pairs = f"{len(by_slowdown)} pairs, the slowest {pairs}"
     source = f"{table.source}: {pairs or 'shares of the SMs alone'}; other pairs: {physical}"
     if not table.published:
         return Fact(what, "measured", source)

@@ -32,19 +32,19 @@ def compare_with_profile(
     Encoder operators are not counted, because profiles do not time them.
     """
     service, problem = phase.service, phase.problem
-    timed = [not name.startswith(ENCODER) for name in phase.names]
-    pass_s = problem.latency_s[timed].sum(axis=0)  # [batch, parallel]
+    is_timed = [not name.startswith(ENCODER) for name in phase.names]
+    pass_s = problem.latency_s[is_timed].sum(axis=0)  # [batch, parallel]
     for profile in profiles:
         if profile.tp not in problem.parallel:
             continue
-        j = list(problem.parallel).index(profile.tp)
+        pass_s_by_batch = pass_s[:, list(problem.parallel).index(profile.tp)]
         if service.phase == "prefill":
-            operators_s = float(pass_s[0, j])
+            operators_s = float(pass_s_by_batch[0])  # the smallest batch is one prompt
             # Causal attention: each token attends to the cached ones and to those before it.
             attention_pairs = service.isl * (0.5 * service.isl + service.cached)
             profile_s = iteration_s(profile, 0.0, 0.0, service.isl, attention_pairs)
         else:
-            operators_s = float(np.interp(TYPICAL, problem.batches, pass_s[:, j]))
+            operators_s = float(np.interp(TYPICAL, problem.batches, pass_s_by_batch))
             context_tokens = TYPICAL * service.context
             profile_s = iteration_s(profile, TYPICAL, context_tokens, 0.0, 0.0)
         yield ProfileComparison(profile, operators_s, float(profile_s))

@@ -60,12 +60,14 @@ def operators_table(cases: list[Case]) -> pl.DataFrame:
             return
         phase = level.as_planned(case.problem)
         problem = phase.problem
+        # Index arrays of each operator's batch and parallelism.
         chosen = problem.indices_of(plan.batch, plan.parallel)
         batches_per_s = problem.rate / plan.batch  # of all replicas of each operator
         busy = batches_per_s * problem.latency_s[chosen] / plan.replicas
         slowest = int(plan.sojourn_s.argmax())
-        confined = phase.demand.compute_reserved  # operators have shares of a GPU of their own
-        share = phase.demand.compute[chosen] if confined else np.ones(len(problem.names))
+        sm_share = np.ones(len(problem.names))
+        if phase.demand.compute_reserved:  # operators have shares of a GPU of their own
+            sm_share = phase.demand.compute[chosen]
         measured = phase.measured[:, *chosen]  # [2, operator] measured and extrapolated share
         for v, name in enumerate(problem.names):
             inputs = [problem.names[u] for u, successor in problem.edges if successor == v]
@@ -74,7 +76,7 @@ def operators_table(cases: list[Case]) -> pl.DataFrame:
                 int(plan.replicas[v]), int(plan.batch[v]), int(plan.parallel[v]),
                 int(plan.slots_of[v]), float(plan.sojourn_s[v] * 1e3), float(busy[v]),
                 float(placement.slowdown[v]), v == slowest, sources.timing_word(measured[:, v]),
-                float(share[v]),
+                float(sm_share[v]),
             )  # fmt: skip
 
     schema = {
@@ -127,11 +129,10 @@ def shards_table(cases: list[Case]) -> pl.DataFrame:
         as_planned = level.as_planned(case.problem)
         chosen = as_planned.problem.indices_of(plan.batch, plan.parallel)
         shard_gb = as_planned.demand.shard_bytes(*chosen, plan.replicas) / 1e9
-        pairs, counts = np.unique(
-            np.stack([placed.device, placed.operator], axis=1), axis=0, return_counts=True
-        )
-        for (d, v), n in zip(pairs, counts, strict=True):
-            yield int(d), as_planned.problem.names[v], int(n), float(n * shard_gb[v])
+        device_and_operator = np.stack([placed.device, placed.operator], axis=1)  # [shard, 2]
+        pairs, shard_counts = np.unique(device_and_operator, axis=0, return_counts=True)
+        for (d, v), shards in zip(pairs, shard_counts, strict=True):
+            yield int(d), as_planned.problem.names[v], int(shards), float(shards * shard_gb[v])
 
     schema = {
         "device": pl.Int64,

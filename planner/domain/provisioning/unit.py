@@ -58,10 +58,10 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Sentences:
-    """Sentences of a result."""
+    """Sentences of a result: on what saves no GPUs (shown as warnings), and on what saves some."""
 
-    lost: tuple[str, ...] = ()  # on what saves no GPUs, as warnings
-    won: tuple[str, ...] = ()  # on what saves GPUs
+    without_savings: tuple[str, ...] = ()
+    with_savings: tuple[str, ...] = ()
 
 
 def groups(cases: Iterable[Case], key: Callable[[Case], Any]) -> list[list[Case]]:

@@ -19,14 +19,16 @@ from planner.domain.provisioning.windows import (
     TrackedTraffic,
     track_cases,
 )
-from planner.domain.serialise import OPTIONAL, gpu_words
+from planner.domain.serialise import KEY, OPTIONAL, gpu_words
 from simulation.provisioning.level import Savings, saved_shares
 from simulation.provisioning.over_time import action_delay_s
 
+NO_SAVING = 0.005  # smaller savings are written as 0%
+
 
 @dataclass(frozen=True, slots=True)
-class HeldPlan:
-    """The plan for the busiest hour, held for the whole time for comparison."""
+class FixedPlan:
+    """The plan for the busiest hour, kept for the whole time for comparison."""
 
     gpus: int
     gpu_hours: float
@@ -48,7 +50,8 @@ class LevelFiguresOverTime:
     headroom: float  # extra load planned for, as a share of the known load
     refused: int  # windows without a feasible plan; the last plan stays active
     as_whole: float  # share of windows whose plan is that of whole replicas
-    held: HeldPlan | None = field(metadata={OPTIONAL: True})
+    # The plan for the busiest hour; None: it was not replayed.
+    fixed_plan: FixedPlan | None = field(metadata={KEY: "held", OPTIONAL: True})
 
     @property
     def meets_target(self) -> bool:
@@ -94,41 +97,34 @@ class OverTime:
 
 
 def plan_windows(
-    cases: list[Case], tracked: TrackedTraffic, progress: Progress
+    cases: list[Case], traffic: TrackedTraffic, progress: Progress
 ) -> tuple[OverTime, pl.DataFrame]:
     """Return (figures, table) of plans of ``cases`` at every level, made window by window.
 
     The table has one row per window, phase and level.
     """
-    tracked_cases = track_cases(cases, tracked, progress)
-    return _figures(tracked_cases, tracked.startup_s), _table(tracked_cases, tracked.start_s)
-
-
-def _figures(tracked_cases: list[TrackedCase], startup_s: float) -> OverTime:
-    """Return the figures of every pool and level over the whole time, and the totals.
-
-    ``startup_s`` is the cold start of a replica.
-    """
-    pools = tuple(_pool_figures(tracked, startup_s) for tracked in tracked_cases)
-    names = list(tracked_cases[0].courses)
-    totals = {
-        name: LevelTotal(
-            sum(pool.levels[name].gpu_hours for pool in pools),
-            sum(pool.levels[name].kwh for pool in pools),
-            sum(pool.levels[name].memory_gb for pool in pools),
+    tracked_cases = track_cases(cases, traffic, progress)
+    pools = tuple(_pool_figures(tracked, traffic.startup_s) for tracked in tracked_cases)
+    totals = {}
+    for name in tracked_cases[0].courses:
+        levels = [pool.levels[name] for pool in pools]
+        totals[name] = LevelTotal(
+            sum(level.gpu_hours for level in levels),
+            sum(level.kwh for level in levels),
+            sum(level.memory_gb for level in levels),
         )
-        for name in names
-    }
-    return OverTime(
-        known=tracked_cases[0].load.known,
-        window_s=tracked_cases[0].load.windows.seconds,
-        windows=int(tracked_cases[0].load.windows.requests_s.size),
+    load = tracked_cases[0].load  # all cases have the same windows
+    figures = OverTime(
+        known=load.known,
+        window_s=load.windows.seconds,
+        windows=int(load.windows.requests_s.size),
         attainment=ATTAINMENT,
         replayed_windows=min(pool.replayed_windows for pool in pools),
         levels=totals,
         savings=_savings(totals),
         pools=pools,
     )
+    return figures, _table(tracked_cases, traffic.start_s)
 
 
 def _pool_figures(tracked: TrackedCase, startup_s: float) -> PoolOverTime:
@@ -136,24 +132,29 @@ def _pool_figures(tracked: TrackedCase, startup_s: float) -> PoolOverTime:
 
     ``startup_s`` is the cold start of a replica.
     """
-    case, window_s = tracked.case, tracked.load.windows.seconds
+    case, windows = tracked.case, tracked.load.windows
     levels = {}
     for name, course in tracked.courses.items():
-        active = [plan[0] for plan in course.plans if plan is not None]
-        whole_replicas = sum(level.replicas is not None for level in active)
+        plans = [level for level, _ in filter(None, course.plans)]
+        whole_replica_plans = sum(level.replicas is not None for level in plans)
+        fixed_plan = None
+        if name in tracked.fixed_attainment:
+            gpus = case.levels[name].devices
+            hours = windows.requests_s.size * windows.seconds / 3600
+            fixed_plan = FixedPlan(gpus, gpus * hours, tracked.fixed_attainment[name])
         levels[name] = LevelFiguresOverTime(
-            every_s=EVERY[course.level] * window_s,
+            every_s=EVERY[course.level] * windows.seconds,
             acts_s=action_delay_s(course.level, startup_s),
-            gpu_hours=course.gpu_hours(window_s),
+            gpu_hours=course.gpu_hours(windows.seconds),
             gpus_most=int(course.devices.max()),
-            kwh=course.kwh(window_s),
+            kwh=course.kwh(windows.seconds),
             memory_gb=float(course.memory_bytes.mean() / 1e9),
             attainment=course.attainment,
             by_means=course.attainment_by_means,
             headroom=course.headroom,
             refused=course.refused,
-            as_whole=whole_replicas / max(len(active), 1),
-            held=_fixed_plan(tracked, name),
+            as_whole=whole_replica_plans / max(len(plans), 1),
+            fixed_plan=fixed_plan,
         )
     return PoolOverTime(
         model=case.model,
@@ -165,19 +166,6 @@ def _pool_figures(tracked: TrackedCase, startup_s: float) -> PoolOverTime:
         levels=levels,
         savings=_savings(levels),
     )
-
-
-def _fixed_plan(tracked: TrackedCase, name: str) -> HeldPlan | None:
-    """Return the plan at level ``name`` for the busiest hour, held all the time.
-
-    None if it was not replayed.
-    """
-    if name not in tracked.held:
-        return None
-    gpus = tracked.case.levels[name].devices
-    windows = tracked.load.windows
-    hours = windows.requests_s.size * windows.seconds / 3600
-    return HeldPlan(gpus, gpus * hours, tracked.held[name])
 
 
 def _savings(levels: Mapping[str, LevelFiguresOverTime | LevelTotal]) -> dict[str, Savings]:
@@ -216,7 +204,7 @@ def sentences(over_time: OverTime | None) -> Sentences:
     """Return sentences on the levels without and with savings; None: nothing was computed."""
     if over_time is None:
         return Sentences()
-    without_savings = [*_missed_targets(over_time)]
+    without_savings = list(_missed_targets(over_time))
     with_savings: list[str] = []
     checked_words = (
         f"in a replay of {over_time.replayed_windows} windows"
@@ -228,7 +216,7 @@ def sentences(over_time: OverTime | None) -> Sentences:
         if share is None:
             continue
         finer, coarse = over_time.levels[level].gpu_hours, over_time.levels[MODEL].gpu_hours
-        if share <= 0.005:
+        if share <= NO_SAVING:
             without_savings.append(
                 f"Window by window, planning by {label} saves no GPU-hours here: {finer:,.1f} "
                 f"against {coarse:,.1f} by whole replicas."
@@ -251,7 +239,7 @@ def _faster_scaling_words(over_time: OverTime, level: str) -> str:
     That is so if its plans are mostly those of whole replicas.
     """
     share = min(pool.levels[level].as_whole for pool in over_time.pools)
-    if share < 0.5:
+    if share < 0.5:  # in some pool, most plans are finer than whole replicas
         return ""
     levels = over_time.pools[0].levels
     return (
@@ -278,12 +266,14 @@ def _fixed_plan_savings(over_time: OverTime) -> Iterator[str]:
     """Yield a sentence for each level that costs more than a fixed plan for the busiest hour."""
     for pool in over_time.pools:
         for level, course in pool.levels.items():
-            held = course.held
-            if held and held.attainment >= ATTAINMENT and held.gpu_hours < course.gpu_hours - 0.05:
+            fixed = course.fixed_plan
+            if fixed is None or fixed.attainment < ATTAINMENT:
+                continue
+            if fixed.gpu_hours < course.gpu_hours - 0.05:  # less, even as both are rounded to 0.1
                 yield (
                     f"{pool.phase.capitalize()} of {pool.model} in {pool.region} {WORDS[level]}: "
-                    f"the {gpu_words(held.gpus)} of the busiest hour, fixed for the window, take "
-                    f"{held.gpu_hours:,.1f} GPU-hours and keep {held.attainment:.1%} of the "
+                    f"the {gpu_words(fixed.gpus)} of the busiest hour, fixed for the window, take "
+                    f"{fixed.gpu_hours:,.1f} GPU-hours and keep {fixed.attainment:.1%} of the "
                     f"requests within the limit. Replanned every {course.every_s:.0f} s, it "
                     f"takes {course.gpu_hours:,.1f}."
                 )

@@ -71,7 +71,7 @@ class ModelDemand:
     windows: Windows
     requests: Requests
     # Demand that the plans of each level are made from; None: that of the interval before.
-    seen: dict[str, Windows] | None
+    planned_on: dict[str, Windows] | None
     known: str  # the same in words
 
 
@@ -83,8 +83,8 @@ class TrackedCase:
     load: ModelDemand
     courses: dict[str, LevelOverTime]  # by level: its plans, and how they served
     replayed: int = 0  # replayed windows; 0: limits are checked by mean latencies
-    # By level: attainment of the plan for the busiest hour, held all the time.
-    held: Mapping[str, float] = field(default_factory=dict)
+    # By level: attainment of the plan for the busiest hour, if it is kept all the time.
+    fixed_attainment: Mapping[str, float] = field(default_factory=dict)
 
 
 def refuse_without_history(known: str, traffic: Traffic, start_s: float) -> None:
@@ -111,17 +111,18 @@ def track_cases(
         without_cached = case.phase == "prefill" and case.service.cached > 0
         key = case.model, case.region, without_cached
         if key not in loads:
-            loads[key] = _model_demand(tracked, key[:2], without_cached=without_cached)
+            model_region = case.model, case.region
+            loads[key] = _model_demand(tracked, model_region, without_cached=without_cached)
         tracked_cases.append(_track_case(case, loads[key], tracked))
     return tracked_cases
 
 
 def _track_case(case: Case, load: ModelDemand, tracked: TrackedTraffic) -> TrackedCase:
     """Return a case planned at every level, window by window along the demand ``load``."""
-    judge = None
+    sampled = None
     if can_replay(case.problem):
         stations = 1 if tracked.levels == (MODEL,) else len(case.problem.names)
-        judge = SampledWindows(
+        sampled = SampledWindows(
             load.windows, load.requests, case.service, stations, case.device_bytes
         )
     courses = over_time(
@@ -131,19 +132,19 @@ def _track_case(case: Case, load: ModelDemand, tracked: TrackedTraffic) -> Track
         case.device_bytes,
         startup_s=tracked.startup_s,
         attainment=ATTAINMENT,
-        planned_on=load.seen,
+        planned_on=load.planned_on,
         levels=tracked.levels,
         every=EVERY,
-        sampled_windows=judge,
+        sampled_windows=sampled,
     )
-    if judge is None:
+    if sampled is None:
         return TrackedCase(case, load, courses)
     windows = load.windows.requests_s.size
-    held = {
-        name: judge.attainment([(level, case.problem)] * windows)
+    fixed_attainment = {
+        name: sampled.attainment([(level, case.problem)] * windows)
         for name, level in case.levels.items()
     }
-    return TrackedCase(case, load, courses, judge.picked.size, held)
+    return TrackedCase(case, load, courses, sampled.picked.size, fixed_attainment)
 
 
 def _model_demand(
@@ -159,32 +160,40 @@ def _model_demand(
     if tracked.known == FORECAST:
         history_start_s = max(traffic.demand.start_s, start_s - HISTORY_S)
     trace = traffic.requests(history_start_s, end_s, tracked.seed)
-    rows = is_of_pool(trace, model_region, interactive(tracked.hardware))
-    prompts = trace.input_tokens.astype(np.int64)
+    is_counted = is_of_pool(trace, model_region, interactive(tracked.hardware))
+    prompt_tokens = trace.input_tokens.astype(np.int64)
     if without_cached:
-        prompts -= cached_tokens(tracked.hardware, trace, model_region[0])
-    arrival = trace.arrival_s[rows] + trace.start_s - start_s
-    inside = arrival >= 0
+        model, _ = model_region
+        prompt_tokens -= cached_tokens(tracked.hardware, trace, model)
+    arrival_s = trace.arrival_s[is_counted] + trace.start_s - start_s
+    inside = arrival_s >= 0  # the others are history
     count = round((end_s - start_s) / WINDOW_S)
     # Requests after the last whole window count in it.
     requests = Requests(
-        np.minimum(arrival[inside], (count - 0.5) * WINDOW_S),
-        prompts[rows][inside],
-        trace.output_tokens[rows][inside].astype(np.int64),
+        np.minimum(arrival_s[inside], (count - 0.5) * WINDOW_S),
+        prompt_tokens[is_counted][inside],
+        trace.output_tokens[is_counted][inside].astype(np.int64),
     )
     windows = windows_of(requests.arrival_s, requests.isl, requests.osl, WINDOW_S)
-    windows = _pad_windows(windows, count)
+    missing = max(0, count - windows.requests_s.size)  # empty windows at the end
+    windows = Windows(
+        windows.seconds,
+        np.pad(windows.requests_s, (0, missing)),
+        np.pad(windows.isl, (0, missing), mode="edge"),
+        np.pad(windows.osl, (0, missing), mode="edge"),
+    )
     if tracked.known != FORECAST:
         return ModelDemand(windows, requests, None, "the interval before")
     series = _demand_by_minute(
-        arrival + start_s - history_start_s, model_region, history_start_s, end_s
+        arrival_s + start_s - history_start_s, model_region, history_start_s, end_s
     )
     lengths = demand_of_previous_block(windows, EVERY[MODULE])
-    known = {}
+    planned_on = {}
     for level, by_minute in _forecast_by_level(tracked, series).items():
-        rate = np.repeat(by_minute, round(MINUTE_S / WINDOW_S))[:count]  # of each window
-        known[level] = Windows(WINDOW_S, rate, lengths.isl, lengths.osl)
-    return ModelDemand(windows, requests, known, f"a forecast by the minute ({tracked.method})")
+        requests_s = np.repeat(by_minute, round(MINUTE_S / WINDOW_S))[:count]  # by window
+        planned_on[level] = Windows(WINDOW_S, requests_s, lengths.isl, lengths.osl)
+    words = f"a forecast by the minute ({tracked.method})"
+    return ModelDemand(windows, requests, planned_on, words)
 
 
 def _demand_by_minute(
@@ -217,30 +226,17 @@ def _forecast_by_level(tracked: TrackedTraffic, series: DemandSeries) -> dict[st
         level: 1 + int(action_delay_s(level, tracked.startup_s) // MINUTE_S)
         for level in tracked.levels
     }
-    steps = max(minutes_ahead.values())
+    horizon = max(minutes_ahead.values())
     try:
-        model = forecaster(tracked.method, horizon_bins=steps, truth=series)
-        forecasts = rolling_forecasts(series, model, origins.tolist(), steps)
+        model = forecaster(tracked.method, horizon_bins=horizon, truth=series)
+        forecasts = rolling_forecasts(series, model, origins.tolist(), horizon)
     except ForecastError as problem:
         raise ScenarioError(
             f"horizon: no forecast by the minute ({problem}) Start the window later, or plan on "
             "observed demand."
         ) from None
-    mean = np.stack([forecast.mean for forecast in forecasts])  # [minutes, steps]
+    requests = np.stack([forecast.mean for forecast in forecasts])  # [minute, minutes ahead]
     return {
-        level: np.maximum(mean[:, :count].max(axis=1), 0.0) / MINUTE_S
-        for level, count in minutes_ahead.items()
+        level: np.maximum(requests[:, :minutes].max(axis=1), 0.0) / MINUTE_S
+        for level, minutes in minutes_ahead.items()
     }
-
-
-def _pad_windows(windows: Windows, count: int) -> Windows:
-    """Return ``windows`` with empty windows added at the end, so that there are ``count``."""
-    missing = count - windows.requests_s.size
-    if missing <= 0:
-        return windows
-    return Windows(
-        windows.seconds,
-        np.pad(windows.requests_s, (0, missing)),
-        np.pad(windows.isl, (0, missing), mode="edge"),
-        np.pad(windows.osl, (0, missing), mode="edge"),
-    )

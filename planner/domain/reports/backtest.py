@@ -29,14 +29,14 @@ from planner.domain.reports.tables import Tables
 def report(result: BacktestResult, _: Tables) -> Report:
     """Return the report of ``backtest``."""
     window = result.frame.window
-    # Those at equal attainment come first, the cheapest at the top.
+    # Forecasters at equal attainment come first, the cheapest at the top.
     methods = sorted(
         result.methods.values(), key=lambda row: (not row.equal, row.cost_usd or float("inf"))
     )
     return Report(
         title=result.frame.scenario,
         answer=result.verdict,
-        about=f"{window_text(window)} · {result.how}",
+        about=f"{window_text(window)} · {result.method_words}",
         facts=tuple(_facts(result)),
         warnings=result.left_out,
         sections=(
@@ -47,7 +47,7 @@ def report(result: BacktestResult, _: Tables) -> Report:
             ),
             *table_section(
                 "Policies without a forecast",
-                result.beside.values(),
+                result.baselines.values(),
                 *BASELINE_COLUMNS,
                 name="Baselines",
             ),
@@ -78,9 +78,9 @@ BASELINE_COLUMNS: TableColumns[Baseline] = (
 )
 
 
-def _first_model(order: str) -> str:
-    """Return the fitted model of the first series, and how many others there are."""
-    first, *others = order.split("; ")
+def _first_model(fitted_models: str) -> str:
+    """Return the first of several models (joined by "; "), with the number of others, if any."""
+    first, *others = fitted_models.split("; ")
     return f"{first} ({len(others)} more)" if others else first
 
 
@@ -131,19 +131,21 @@ def _name(row: ForecasterFigures) -> str:
 
 
 def _chart(result: BacktestResult, methods: Sequence[ForecasterFigures]) -> Chart:
-    """Return the chart of each forecaster's cost.
+    """Return the bar chart of each forecaster's cost, in dollars.
 
-    A line across the chart is the cost of the cheapest policy without a forecast.
+    A line across the chart is the cost of the cheapest policy without a forecast, if known.
     """
     names = tuple(row.facts.method for row in methods)
-    equal = tuple(row.cost_usd for row in methods)
-    as_chosen = tuple(row.as_run_cost_usd for row in methods)
-    series = []
-    if any(equal):
-        series.append(Series("Equal attainment", names, equal, Role.RECOMMENDED, Shape.BAR))
-    if any(as_chosen):
-        series.append(Series("Tuned earlier", names, as_chosen, Role.MEASURED, Shape.BAR))
-    baselines = result.beside.values()
+    costs_at_equal_attainment = tuple(row.cost_usd for row in methods)
+    costs_tuned_earlier = tuple(row.as_run_cost_usd for row in methods)
+    bars = (
+        ("Equal attainment", costs_at_equal_attainment, Role.RECOMMENDED),
+        ("Tuned earlier", costs_tuned_earlier, Role.MEASURED),
+    )
+    series = [
+        Series(label, names, costs, role, Shape.BAR) for label, costs, role in bars if any(costs)
+    ]
+    baselines = result.baselines.values()
     priced = [(row.figures.cost_usd, row.label) for row in baselines if row.figures.cost_usd]
     if priced:
         usd, label = min(priced)

@@ -100,7 +100,7 @@ def simulated_policy(result: StoredResult, policy: str) -> Simulated | None:
     if policy not in result.policies:
         return None
     outcome = from_json(Outcome, {**result.policies[policy].columns, "name": policy})
-    assurance = (result.recommended and result.recommended.assurance) or ""
+    assurance = "" if result.recommended is None else result.recommended.assurance or ""
     window = result.window.end - result.window.start if result.window else None
     return Simulated(outcome, result.test_days, frozenset(result.deferrable), assurance, window)
 
@@ -111,7 +111,7 @@ def change_facts(
     current: Span | None,
     proposed: Span | None,
     saving: float | None,
-    was: str = NOW,
+    before_label: str = NOW,
     simulated: Span | None = None,
 ) -> Iterator[Fact]:
     """Yield the replicas, cost, SLO attainment, energy and risk of a proposal.
@@ -119,46 +119,41 @@ def change_facts(
     Each is compared with ``before``, the active plan. ``after`` is the proposal. They are None if
     not simulated. ``current`` and ``proposed`` are the (fewest, most) replicas in the schedules of
     both; ``simulated`` are those in the simulation of the proposal. ``saving`` is the share of the
-    cost saved at equal SLO attainment; None: not known. ``was`` is the word before figures of
-    ``before``: NOW, or BEFORE if the fleet has changed since.
+    cost saved at equal SLO attainment; None: not known. ``before_label`` is the word before figures
+    of ``before``: NOW, or BEFORE if the fleet has changed since.
     """
     # A guard may start more replicas than the proposal's schedule has.
     guarded = guard_text(proposed, simulated) if proposed else ""
-    was_replicas = _note(was, span_text(current) if current else None)
+    was_replicas = _note(before_label, span_text(current) if current else None)
     note = " · ".join(filter(None, (guarded, was_replicas)))
     yield Fact("Replicas", span_text(proposed) if proposed else None, note=note)
     if after is None:  # without a simulation, nothing else is known
         return
     old, new = before.outcome if before else None, after.outcome
-    was_usd = _note(was, figure(old.cost_usd, "$") if old else None)
+    was_usd = _note(before_label, figure(old.cost_usd, "$") if old else None)
     time = f" {time_text(after.window)}" if after.window else ""
     yield Fact(f"Cost{time}", new.cost_usd, "$", note=was_usd, **saving_change(saving))
     if after.tier is not None:
-        yield _attainment(new, old, after.tier, was)
+        yield _attainment(new, old, after.tier, before_label)
     energy_saving = 1 - new.energy_kwh / old.energy_kwh if old and old.energy_kwh else None
-    was_kwh = _note(was, figure(old.energy_kwh, "kWh") if old else None)
+    was_kwh = _note(before_label, figure(old.energy_kwh, "kWh") if old else None)
     yield Fact(f"Energy{time}", new.energy_kwh, "kWh", note=was_kwh, **saving_change(energy_saving))
-    yield _risk(after.replica_loss, before.replica_loss if before else None, was)
-
-
-def _risk(loss: ReplicaLoss, old: ReplicaLoss | None, was: str) -> Fact:
-    """Return whether the proposal is N+1, compared with the active plan, if any (``old``)."""
-    meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[loss.survives]
-    was_redundant = _note(was, old.verdict if old else None)
+    loss = after.replica_loss
+    was_redundant = _note(before_label, before.replica_loss.verdict if before else None)
     note = " · ".join(filter(None, (loss.effect, was_redundant)))
-    return Fact("Redundancy", loss.verdict, note=note, meaning=meaning)
+    yield Fact("Redundancy", loss.verdict, note=note, meaning=loss.meaning)
 
 
-def _attainment(new: Outcome, old: Outcome | None, tier: str, was: str) -> Fact:
+def _attainment(new: Outcome, old: Outcome | None, tier: str, before_label: str) -> Fact:
     """Return the SLO attainment of a tier in the plan ``new``, with its change in percent points.
 
-    ``old`` is the plan to compare with, if any; ``was`` is the word before its attainment.
+    ``old`` is the plan to compare with, if any; ``before_label`` is the word before its attainment.
     """
     share = new.slo_attainment[tier]
     old_share = old.slo_attainment.get(tier) if old else None
     change = note = ""
     if old_share is not None:
-        note = _note(was, percent(old_share))
+        note = _note(before_label, percent(old_share))
         if share is not None and abs(share - old_share) >= LEAST_DIFFERENCE:
             change = minus(f"{100 * (share - old_share):+.1f} points")
     meaning = Meaning.MET if all(new.slo_met.values()) else Meaning.MISSED
@@ -245,6 +240,6 @@ def _budget_check(usd_30d: float | None, budget: float | None) -> Check:
     return Check("Within budget", usd_30d <= budget, words)
 
 
-def _note(was: str, text: str | None) -> str:
-    """Return the word ``was`` and the earlier value, such as "now $5"; "" if the value is None."""
-    return f"{was} {text}" if text else ""
+def _note(before_label: str, text: str | None) -> str:
+    """Return the label and the earlier value, such as "now $5"; "" if the value is None."""
+    return f"{before_label} {text}" if text else ""

@@ -45,7 +45,6 @@ from planner.domain.reports.policies import (
     Span,
     cost_chart,
     guard_text,
-    outcomes_of,
     parameters_section,
     policies_table,
     replica_loss,
@@ -66,6 +65,7 @@ from planner.domain.results.assurance import AssuranceFigures, PolicyOnDay, Test
 from planner.domain.results.basis import Frame
 from planner.domain.results.equal_attainment_savings import EqualSlo
 from planner.domain.results.ranking import PolicyComparison
+from planner.domain.serialise import from_json
 from planner.inputs.scenario.schema.test_days import LEVELS
 from planner.policies.base import TODAY
 from planner.policies.base import Group as PolicyGroup
@@ -159,7 +159,8 @@ class ComparisonView:
 
         If attainments differ, it is the saving at equal SLO attainment.
         """
-        if (equal_slo := self.equal_slo(key)) is not None:
+        equal_slo = self.equal_slo(key)
+        if equal_slo is not None:
             return equal_slo.saving
         base = self.outcomes.get(self.comparison.baseline)
         if base is None or not base.cost_usd or key == base.name:
@@ -204,16 +205,22 @@ def comparison_report(
     figures = {name: {**row, "name": name} for name, row in runs.items()}
     recommendation = comparison.recommended
     spare = _requires_spare(comparison, tests)
-    outcomes = {
-        name: _on_basis(outcome, spare=spare) for name, outcome in outcomes_of(figures).items()
-    }
+    outcomes: dict[str, Outcome] = {}
+    for name, row in figures.items():
+        outcome = from_json(Outcome, row)
+        # An oracle that scales serves with its spare replicas too, so it is not N+1.
+        if spare and outcome.hindsight and traits_of(name).flat:
+            outcome = replace(outcome, label=f"{outcome.label}, N+1")
+        outcomes[name] = outcome
     plans = _plans(comparison, outcomes, tests)
     if not plans:
         return Report(frame.scenario, comparison.headline, ())
     wanted = chosen or (recommendation.assurance if recommendation is not None else "")
-    plan = next((plan for plan in plans if plan.name == wanted), plans[0])
-    if plan.name != wanted and chosen in outcomes:
+    plans_by_name = {plan.name: plan for plan in plans}
+    if wanted not in plans_by_name and chosen in outcomes:
         plan = Plan("", outcomes[chosen], None)
+    else:
+        plan = plans_by_name.get(wanted, plans[0])
     view = ComparisonView(frame, comparison, tests, tables, figures, outcomes, plans, plan)
     schedule = _schedule(view)
     today = TODAY if TODAY in outcomes else comparison.baseline
@@ -227,8 +234,8 @@ def comparison_report(
         )
         over_time = replace(over_time, note=" ".join(filter(None, notes)))
     replicas = replicas_chart(tables, frame, view.key)
-    if replicas is not None and schedule is not None and (ratios := schedule.ratios):
-        replicas = replace(replicas, title=f"{replicas.title} · {ratios}")
+    if replicas is not None and schedule is not None and schedule.ratios:
+        replicas = replace(replicas, title=f"{replicas.title} · {schedule.ratios}")
     replayed = frame.replayed.sentence if frame.replayed else ""
     why = ""
     if recommendation is not None and recommendation.policy == view.key:
@@ -263,16 +270,6 @@ def _requires_spare(comparison: PolicyComparison, tests: Tests) -> bool:
     recommended = comparison.recommended
     level = tests.levels.get(recommended.assurance) if recommended is not None else None
     return level is not None and level.spare
-
-
-def _on_basis(outcome: Outcome, *, spare: bool) -> Outcome:
-    """Return a static oracle with N+1 in its label if it has a ``spare``, and others unchanged.
-
-    An oracle that scales serves with its spare replicas too, so it is not N+1.
-    """
-    if spare and outcome.hindsight and traits_of(outcome.name).flat:
-        return replace(outcome, label=f"{outcome.label}, N+1")
-    return outcome
 
 
 def _plans(
@@ -328,10 +325,11 @@ def _replicas(view: ComparisonView, schedule: Schedule | None, key: str) -> Span
 def _answer(view: ComparisonView, schedule: Schedule | None) -> str:
     """Return what to run in a sentence, such as "Run 4 to 7 replicas: static fleet."."""
     counts = _replicas(view, schedule, view.key)
-    what = ""
-    if counts is not None:
-        what = f" {span_text(counts)} {'replica' if counts[1] == 1 else 'replicas'}:"
-    return f"Run{what} {view.plan.outcome.label}."
+    if counts is None:
+        return f"Run {view.plan.outcome.label}."
+    _, most = counts
+    noun = "replica" if most == 1 else "replicas"
+    return f"Run {span_text(counts)} {noun}: {view.plan.outcome.label}."
 
 
 def _fails_test_days(plan: Plan) -> bool:
@@ -355,14 +353,17 @@ def _deciding_facts(view: ComparisonView, schedule: Schedule | None) -> Iterator
 
 def _cost_fact(view: ComparisonView) -> Fact:
     """Return the cost of the plan with one saving: against the baseline, else the static fleet."""
-    saved, compared = saving_change(view.saving(view.key)), _comparison_words(view)
-    if saved:  # the comparison is part of the text of the change
-        saved["change"], compared = f"{saved['change']} {compared}", ""
-    static = "" if saved or view.equal_slo(view.key) else _static_comparison(view)
-    fixed = traits_of(view.key).group is PolicyGroup.FIXED
-    untuned = "" if fixed or view.tests.levels or view.tests.days else "not tuned on test days"
-    note = " · ".join(filter(None, (compared, static, untuned)))
-    cost_usd = view.plan.outcome.cost_usd
+    saved, notes = saving_change(view.saving(view.key)), []
+    if saved:
+        saved["change"] += f" {_comparison_words(view)}"
+    else:
+        notes.append(_comparison_words(view))
+        if not view.equal_slo(view.key):
+            notes.append(_static_comparison(view))
+    has_parameter = traits_of(view.key).group is not PolicyGroup.FIXED
+    if has_parameter and not view.tests.levels and not view.tests.days:
+        notes.append("not tuned on test days")
+    note, cost_usd = " · ".join(filter(None, notes)), view.plan.outcome.cost_usd
     return Fact(f"Cost {view.window_words}", cost_usd, "$", **saved, note=note)
 
 
@@ -471,7 +472,7 @@ def _risk_fact(view: ComparisonView) -> Fact:
         days = f"Fails {counted(failing, 'test day')}"
         return Fact("Redundancy", days, note=price, meaning=Meaning.MISSED)
     loss = view.replica_loss(plan.outcome)
-    meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[loss.survives]
+    meaning = loss.meaning
     if loss.survives and view.frame.speed_error and not _speed_tested(view):
         meaning = Meaning.NEUTRAL  # green would promise that speeds are right
     note = " · ".join(filter(None, (loss.effect, price)))
@@ -649,7 +650,8 @@ def _sections(view: ComparisonView, schedule: Schedule | None) -> Iterator[Secti
         today = schedule_of(view.tables, TODAY)
         rows = schedule_table(schedule, view.frame.window, today)
         yield Section("Replica schedule", (rows,), "Schedule")
-    if reasons := tuple(_reasons(view)):
+    reasons = tuple(_reasons(view))
+    if reasons:
         yield Section(f"Why: {view.plan.title}", (Facts(reasons),), "Why")
     yield from _test_days(view)
     yield from assumptions_section(view.frame)
@@ -674,7 +676,8 @@ def _reasons(view: ComparisonView) -> Iterator[Fact]:
             low, high = figure(expected.low, "$"), figure(expected.high, "$")
             note = "equal on test days" if low == high else f"80% interval {low} to {high}"
         yield Fact("Expected cost of the window", expected.mean, "$", note=note)
-    if (utility := view.plan.outcome.utility) is not None:
+    utility = view.plan.outcome.utility
+    if utility is not None:
         highest = max(other.utility or 0.0 for other in view.outcomes.values())
         change = f"{signed_percent(utility / highest - 1, 1)} vs the highest" if highest else ""
         yield Fact("Value of requests within SLO", utility, form=Form.NUMBER, change=change)
@@ -684,8 +687,8 @@ def _reasons(view: ComparisonView) -> Iterator[Fact]:
         more = f"+{percent(extra_cost, 0)}" if extra_cost >= NO_SAVING else "same"
         change = f"{more} cost on the test days"
         loss = view.replica_loss(outcome)
-        risk = f"not N+1: {loss.effect}" if loss.survives is False else ""
-        yield Fact("Runner-up", outcome.label, change=change, note=risk)
+        note = f"not N+1: {loss.effect}" if loss.survives is False else ""
+        yield Fact("Runner-up", outcome.label, change=change, note=note)
 
 
 def _next_policy(view: ComparisonView) -> tuple[Outcome, float] | None:
@@ -698,16 +701,16 @@ def _next_policy(view: ComparisonView) -> tuple[Outcome, float] | None:
     if not days or view.plan.name == STATIC:
         return None
     tested = dict.fromkeys(key for day in days for key in day.policies)
-    costs = {}
+    costs_usd = {}
     for key in tested:
-        cost = _expected_cost(view, key) if key in view.outcomes else None
-        if cost is not None:  # it passes every required day
-            costs[key] = cost
-    own_cost = costs.pop(view.key, None)
-    if not own_cost or not costs:
+        cost_usd = _expected_cost(view, key) if key in view.outcomes else None
+        if cost_usd is not None:  # it passes every required day
+            costs_usd[key] = cost_usd
+    own_usd = costs_usd.pop(view.key, None)
+    if not own_usd or not costs_usd:
         return None
-    cheapest = min(costs, key=lambda key: costs[key])
-    return view.outcomes[cheapest], costs[cheapest] / own_cost - 1
+    cheapest = min(costs_usd, key=lambda key: costs_usd[key])
+    return view.outcomes[cheapest], costs_usd[cheapest] / own_usd - 1
 
 
 def _expected_cost(view: ComparisonView, key: str) -> float | None:
@@ -742,6 +745,12 @@ class DayRow(NamedTuple):
             return "not run"
         return "yes" if self.result.passes else "no"
 
+    @property
+    def passing_policies(self) -> str:
+        """Return how many policies pass the day, such as "3 of 4"; "" if none was simulated."""
+        passed = sum(result.passes for result in self.day.policies.values())
+        return f"{passed} of {len(self.day.policies)}" if self.day.policies else ""
+
 
 def _test_days(view: ComparisonView) -> Iterator[Section]:
     """Yield the section on the test days: results of the plan, and how many policies pass."""
@@ -766,16 +775,10 @@ def _test_days(view: ComparisonView) -> Iterator[Section]:
         (Head("Passes"), lambda row: row.passes),
         (Head("Cost", Form.NUMBER, "$"), lambda row: row.result.cost_usd if row.result else None),
         *key_columns(rows, attained, lambda row: row.result.attainment if row.result else None),
-        (Head("Policies passing"), lambda row: _passing_count(row.day)),
+        (Head("Policies passing"), lambda row: row.passing_policies),
         (Head("Not applicable", width=2), lambda row: row.day.not_applicable),
         note=note,
     )
-
-
-def _passing_count(day: TestDayFigures) -> str:
-    """Return how many policies pass a test day, such as "3 of 4"; "" if none was simulated."""
-    passed = sum(result.passes for result in day.policies.values())
-    return f"{passed} of {len(day.policies)}" if day.policies else ""
 
 
 def _policies(view: ComparisonView) -> Iterator[Section]:
@@ -791,23 +794,15 @@ def _policies(view: ComparisonView) -> Iterator[Section]:
     savings = {row.name: None if row.hindsight else view.saving(row.name) for row in outcomes}
     compared = policies_table(rows, view.key, savings, *_test_day_columns(view))
     label = "Recommended" if _is_recommended(view, view.plan) else view.plan.label
-    charts = cost_chart(outcomes, view.key, label, _not_n_plus_1_as_required(view))
+    not_n_plus_1 = set()  # if the recommended level requires N+1
+    if _requires_spare(view.comparison, view.tests):
+        not_n_plus_1 = {row.name for row in outcomes if view.replica_loss(row).survives is False}
+    charts = cost_chart(outcomes, view.key, label, not_n_plus_1)
     yield Section("Policies", (*charts, compared), group=Group.POLICIES, printed=True)
     yield from parameters_section(Row(view.plan.outcome.title, view.figures[view.key]))
     plan_and_baseline = (view.key, view.comparison.baseline)
     shown = [row for row in rows if row.figures["name"] in plan_and_baseline]
     yield simulation_section(rows, shown)
-
-
-def _not_n_plus_1_as_required(view: ComparisonView) -> set[str]:
-    """Return the policies that are not N+1; empty if the recommended level does not require it."""
-    if not _requires_spare(view.comparison, view.tests):
-        return set()
-    return {
-        name
-        for name, outcome in view.outcomes.items()
-        if view.replica_loss(outcome).survives is False
-    }
 
 
 def _test_day_columns(view: ComparisonView) -> TableColumns[Row]:

@@ -8,7 +8,7 @@ import polars as pl
 
 from forecasting.method_choice import MARGIN
 from planner.domain.formats import compact, percent, zone_name
-from planner.domain.kinds.forecast import ComparedMethod, ForecastResult
+from planner.domain.kinds.forecast import ForecastResult
 from planner.domain.report import (
     Axis,
     Chart,
@@ -24,7 +24,6 @@ from planner.domain.report import (
     Series,
     Shape,
     Table,
-    TableColumns,
     table,
     table_section,
 )
@@ -109,7 +108,8 @@ def _facts(rows: Rows, ahead: pl.DataFrame) -> Iterator[Fact]:
     ``ahead`` is the table of the forecast. If it has the actual demand of several series, the WAPE
     is over all of them, with that of the worst as a note.
     """
-    if errors := _known(rows, "wape"):
+    errors = _known(rows, "wape")
+    if errors:
         worst = _worst(len(errors))
         overall = _overall_error(ahead)
         if overall is None or len(errors) == 1:
@@ -117,10 +117,12 @@ def _facts(rows: Rows, ahead: pl.DataFrame) -> Iterator[Fact]:
         else:
             note = f"{worst}: {percent(max(errors))}"
             yield Fact(ERROR, overall, form=Form.SHARE, note=note)
-    if errors := _known(rows, "peak_wape"):
-        worst = _worst(len(errors))
-        yield Fact("Error at peaks (peak WAPE)", max(errors), form=Form.SHARE, note=worst)
-    if covered := _known(rows, "coverage80"):
+    peak_errors = _known(rows, "peak_wape")
+    if peak_errors:
+        worst = _worst(len(peak_errors))
+        yield Fact("Error at peaks (peak WAPE)", max(peak_errors), form=Form.SHARE, note=worst)
+    covered = _known(rows, "coverage80")
+    if covered:
         least = min(covered)
         meaning = Meaning.MET if least >= WELL_COVERED else Meaning.RISK
         note = f"target: at least {percent(WELL_COVERED, 0)}"
@@ -227,33 +229,6 @@ def _drift(row: Mapping[str, Any]) -> str:
     return str(drift.get("sentence") or "") if drift.get("flagged") else ""
 
 
-SERIES_COLUMNS: TableColumns[Mapping[str, Any]] = (
-    (Head("Unit"), lambda row: (row.get("unit") or "").replace("_", " ")),
-    (Head("Forecaster", width=2), lambda row: row["method"].replace("-", " ")),
-    (Head("WAPE", Form.SHARE), lambda row: row.get("wape")),
-    (Head("Peak WAPE", Form.SHARE), lambda row: row.get("peak_wape")),
-    (Head("Within the 80% band", Form.SHARE), lambda row: row.get("coverage80")),
-    (Head("Peak", Form.NUMBER, "per bin"), lambda row: row.get("peak")),
-    (Head("Peak, P90", Form.NUMBER, "per bin"), lambda row: row.get("peak_p90")),
-    (Head("Drift", width=2), _drift),
-    (Head("Why", width=3), lambda row: row.get("reason")),
-    (Head("Warning", width=3), lambda row: row.get("note")),
-    (Head("Bins left out", width=3), lambda row: row.get("cleaned")),
-)
-METHOD_COLUMNS: TableColumns[ComparedMethod] = (
-    (Head("Model"), lambda row: row.model),
-    (Head("Region"), lambda row: row.region),
-    (Head("Tier"), lambda row: row.tier),
-    (Head("Unit"), lambda row: row.unit.replace("_", " ")),
-    (Head("Method", width=2), lambda row: row.method.replace("-", " ")),
-    (Head("Chosen"), lambda row: "yes" if row.chosen else ""),
-    (Head("Peak error", Form.SHARE), lambda row: row.error),
-    (Head("Error ÷ error of the chosen method", Form.NUMBER), lambda row: row.over_chosen),
-    (Head("Ensemble weight, start of the horizon", Form.SHARE), lambda row: row.share),
-    (Head("Ensemble weight, end of the horizon", Form.SHARE), lambda row: row.end_share),
-)
-
-
 def _series(rows: Rows) -> Table:
     """Return a table of all series with the errors of past forecasts."""
     tiers = [row["tier"] for row in rows]
@@ -262,7 +237,17 @@ def _series(rows: Rows) -> Table:
         (Head("Model", width=2), lambda row: row["model"]),
         (Head("Region", width=2), lambda row: row["region"]),
         (Head("Tier", width=2), lambda row: tier_label(row["tier"], tiers)),
-        *SERIES_COLUMNS,
+        (Head("Unit"), lambda row: (row.get("unit") or "").replace("_", " ")),
+        (Head("Forecaster", width=2), lambda row: row["method"].replace("-", " ")),
+        (Head("WAPE", Form.SHARE), lambda row: row.get("wape")),
+        (Head("Peak WAPE", Form.SHARE), lambda row: row.get("peak_wape")),
+        (Head("Within the 80% band", Form.SHARE), lambda row: row.get("coverage80")),
+        (Head("Peak", Form.NUMBER, "per bin"), lambda row: row.get("peak")),
+        (Head("Peak, P90", Form.NUMBER, "per bin"), lambda row: row.get("peak_p90")),
+        (Head("Drift", width=2), _drift),
+        (Head("Why", width=3), lambda row: row.get("reason")),
+        (Head("Warning", width=3), lambda row: row.get("note")),
+        (Head("Bins left out", width=3), lambda row: row.get("cleaned")),
         note="Errors of past forecasts."
         if any(row.get("wape") is not None for row in rows)
         else "",
@@ -274,7 +259,16 @@ def _methods_section(result: ForecastResult) -> Iterator[Section]:
     yield from table_section(
         "Methods compared",
         result.methods or (),
-        *METHOD_COLUMNS,
+        (Head("Model"), lambda row: row.model),
+        (Head("Region"), lambda row: row.region),
+        (Head("Tier"), lambda row: row.tier),
+        (Head("Unit"), lambda row: row.unit.replace("_", " ")),
+        (Head("Method", width=2), lambda row: row.method.replace("-", " ")),
+        (Head("Chosen"), lambda row: "yes" if row.chosen else ""),
+        (Head("Peak error", Form.SHARE), lambda row: row.error),
+        (Head("Error ÷ error of the chosen method", Form.NUMBER), lambda row: row.over_chosen),
+        (Head("Ensemble weight, start of the horizon", Form.SHARE), lambda row: row.share),
+        (Head("Ensemble weight, end of the horizon", Form.SHARE), lambda row: row.end_share),
         name="Methods",
         group=Group.BASIS,
         note="Peak error: error at past peaks ÷ mean demand. A method replaces the ensemble only "

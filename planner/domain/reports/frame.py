@@ -15,7 +15,6 @@ from planner.domain.report import (
     Head,
     Meaning,
     Section,
-    TableColumns,
     limit_name,
     sources_section,
     table_section,
@@ -49,7 +48,9 @@ def window_title(window: WindowFacts) -> str:
         parts = [f"{kind}, {window_text(window)}".removesuffix(f" {zone_name()}")]
     if window.rank is not None and not window.rank.amount and window.rank.rank is not None:
         parts.append("no demand")
-    return " · ".join([*parts, zone_name()] if window.clock == "utc" else parts)
+    if window.clock == "utc":
+        parts.append(zone_name())
+    return " · ".join(parts)
 
 
 def basis_sections(frame: Frame, notes: Sequence[str] = ()) -> tuple[Section, ...]:
@@ -69,9 +70,9 @@ def trust_facts(frame: Frame, *, speed_tested: bool) -> Iterator[Fact]:
 
     ``speed_tested``: the plan also meets the SLO on replicas that are slower by their error.
     """
-    kinds = {replica.provenance for replica in frame.capacity}
-    if kinds and frame.speed_error is not None:
-        kind = kinds.pop() if len(kinds) == 1 else MODELLED
+    provenances = {replica.provenance for replica in frame.capacity}
+    if provenances and frame.speed_error is not None:
+        kind = provenances.pop() if len(provenances) == 1 else MODELLED
         error = f"±{percent(frame.speed_error, 0)}"
         note, meaning = ("", Meaning.NEUTRAL) if speed_tested else ("untested", Meaning.RISK)
         label = f"{kind.capitalize()} speed"
@@ -87,42 +88,6 @@ def _pool_capacity(size: int, row: SizedReplica) -> float | None:
     return row.pool_tps[size - 1] if len(row.pool_tps or ()) >= size else None
 
 
-ASSUMPTION_COLUMNS: TableColumns[Assumption] = (
-    (Head("Input", width=2), lambda row: row.what),
-    (Head("Effect", width=2), lambda row: row.matters),
-    (Head("Value", width=3), lambda row: row.value),
-    (Head("Provenance"), lambda row: row.provenance),
-    (Head("Source", width=3), lambda row: row.source),
-)
-ERROR_COLUMNS: TableColumns[Mapping[str, Any]] = (
-    (Head("Forecaster", width=2), lambda row: row["method"].replace("-", " ")),
-    (Head("WAPE", Form.SHARE), lambda row: row["wape"]),
-    (Head("Peak WAPE", Form.SHARE), lambda row: row["peak_wape"]),
-    (Head("Coverage of the 80% band", Form.SHARE), lambda row: row["coverage80"]),
-)
-PROFILE_COLUMNS: TableColumns[ProfileError] = (
-    (Head("Model", width=2), lambda row: row.model),
-    (Head("GPUs", width=2), lambda row: row.arrangement or f"{row.tp} x {row.gpu}"),
-    (Head("Error", Form.SHARE), lambda row: row.error),
-    (Head("Basis", width=3), lambda row: row.basis),
-    (Head("Replicas", Form.COUNT), lambda row: row.replicas),
-    (Head("Replicas if profile slower", Form.COUNT), lambda row: row.replicas_if_slower),
-    (Head("Replicas if profile faster", Form.COUNT), lambda row: row.replicas_if_faster),
-)
-CAPACITY_COLUMNS: TableColumns[SizedReplica] = (
-    (Head("Model", width=2), lambda row: row.replica.model),
-    (Head("GPUs", width=2), lambda row: row.replica.arrangement),
-    (Head("Capacity", Form.NUMBER, "req/s"), lambda row: row.max_rps),
-    (Head("Capacity", Form.NUMBER, "input tokens/s"), lambda row: row.input_tps),
-    (Head("Limited by"), lambda row: limit_name(row.bound_by)),
-    (Head("Tier"), lambda row: row.tier),
-    *(
-        (Head(f"Pool of {size}", Form.NUMBER, "input tokens/s"), partial(_pool_capacity, size))
-        for size in (8, 64)
-    ),
-)
-
-
 def assumptions_section(frame: Frame, group: Group | None = None) -> Iterator[Section]:
     """Return the section of inputs, if there are any.
 
@@ -134,7 +99,11 @@ def assumptions_section(frame: Frame, group: Group | None = None) -> Iterator[Se
     return table_section(
         f"Assumed inputs: {assumed} of {len(rows)}",
         rows,
-        *ASSUMPTION_COLUMNS,
+        (Head("Input", width=2), lambda row: row.what),
+        (Head("Effect", width=2), lambda row: row.matters),
+        (Head("Value", width=3), lambda row: row.value),
+        (Head("Provenance"), lambda row: row.provenance),
+        (Head("Source", width=3), lambda row: row.source),
         name="Assumptions",
         group=group,
         note="Inputs of this run. Other analyses of the scenario may have more or fewer.",
@@ -151,7 +120,11 @@ def _merge_similar(assumptions: Sequence[Assumption]) -> Iterator[Assumption]:
     for row in assumptions:
         same_but_value.setdefault((row.what, row.provenance, row.source, row.key), []).append(row)
     same_but_index: dict[tuple[str, ...], list[Assumption]] = {}
-    for row in map(_merge_values, same_but_value.values()):
+    for rows in same_but_value.values():
+        row, others = max(rows, key=_effect), len(rows) - 1
+        if others:
+            noun = " series" if "sources" in row.key else ""
+            row = replace(row, value=f"{rows[0].value} (and {others} more{noun})")
         # Keys such as tiers[2]: rows with an index in the key may also differ in ``what``.
         key = INDEX.sub("[]", row.key)
         what = row.what if key == row.key else ""
@@ -162,16 +135,6 @@ def _merge_similar(assumptions: Sequence[Assumption]) -> Iterator[Assumption]:
         if len(rows) > 1:
             row = replace(row, what=f"{rows[0].what} (and {len(rows) - 1} more)")
         yield row
-
-
-def _merge_values(rows: Sequence[Assumption]) -> Assumption:
-    """Return one row for ``rows`` that differ only in their value: the first value, and a count."""
-    row = max(rows, key=_effect)
-    others = len(rows) - 1
-    if not others:
-        return row
-    noun = " series" if "sources" in row.key else ""
-    return replace(row, value=f"{rows[0].value} (and {others} more{noun})")
 
 
 def _effect(row: Assumption) -> float:
@@ -189,7 +152,10 @@ def forecasts_section(forecasts: Forecasts | None) -> Iterator[Section]:
         (Head("Model", width=2), lambda row: row["model"]),
         (Head("Region", width=2), lambda row: row["region"]),
         (Head("Tier", width=2), lambda row: tier_label(row["tier"], tiers)),
-        *ERROR_COLUMNS,
+        (Head("Forecaster", width=2), lambda row: row["method"].replace("-", " ")),
+        (Head("WAPE", Form.SHARE), lambda row: row["wape"]),
+        (Head("Peak WAPE", Form.SHARE), lambda row: row["peak_wape"]),
+        (Head("Coverage of the 80% band", Form.SHARE), lambda row: row["coverage80"]),
         name="Forecast",
         group=Group.BASIS,
         note="WAPE of past forecasts (summed error as a share of demand), and how often demand was "
@@ -209,7 +175,13 @@ def profiles_section(errors: Sequence[ProfileError]) -> Iterator[Section]:
     yield from table_section(
         "Profile errors",
         errors,
-        *PROFILE_COLUMNS,
+        (Head("Model", width=2), lambda row: row.model),
+        (Head("GPUs", width=2), lambda row: row.arrangement or f"{row.tp} x {row.gpu}"),
+        (Head("Error", Form.SHARE), lambda row: row.error),
+        (Head("Basis", width=3), lambda row: row.basis),
+        (Head("Replicas", Form.COUNT), lambda row: row.replicas),
+        (Head("Replicas if profile slower", Form.COUNT), lambda row: row.replicas_if_slower),
+        (Head("Replicas if profile faster", Form.COUNT), lambda row: row.replicas_if_faster),
         name="Profiles",
         group=Group.BASIS,
         note=" ".join((note, *dict.fromkeys(row.note for row in errors if row.note))),
@@ -221,7 +193,16 @@ def capacity_section(frame: Frame) -> Iterator[Section]:
     yield from table_section(
         "Replica capacity",
         frame.capacity,
-        *CAPACITY_COLUMNS,
+        (Head("Model", width=2), lambda row: row.replica.model),
+        (Head("GPUs", width=2), lambda row: row.replica.arrangement),
+        (Head("Capacity", Form.NUMBER, "req/s"), lambda row: row.max_rps),
+        (Head("Capacity", Form.NUMBER, "input tokens/s"), lambda row: row.input_tps),
+        (Head("Limited by"), lambda row: limit_name(row.bound_by)),
+        (Head("Tier"), lambda row: row.tier),
+        *(
+            (Head(f"Pool of {size}", Form.NUMBER, "input tokens/s"), partial(_pool_capacity, size))
+            for size in (8, 64)
+        ),
         name="Capacity",
         group=Group.PLAN,
         note="Load that a pool of 1, 8 or 64 replicas sustains within the SLO.",

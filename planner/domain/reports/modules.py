@@ -62,29 +62,6 @@ POOL_COLUMNS: TableColumns[Pool] = (
     (Head("Region"), lambda row: row.pool.region),
     (Head("GPUs", width=2), lambda row: row.pool.arrangement),
 )
-OPERATION_COLUMNS: TableColumns[Pool] = (
-    (Head("Replicas", Form.COUNT), lambda row: row.pool.instances),
-    (Head("Operations", Form.COUNT), lambda row: row.pool.operations),
-    (Head("Duration", Form.SECONDS), lambda row: row.pool.acting_s),
-    (Head("Layers", Form.COUNT), lambda row: row.pool.layers),
-    (Head("Copied, mean", Form.NUMBER), lambda row: row.pool.mean_copies),
-    (Head("Copied, most", Form.COUNT), lambda row: row.pool.most_copies),
-    (Head("Copies removed", Form.COUNT), lambda row: row.pool.given_up),
-    (Head("Layers moved", Form.COUNT), lambda row: row.pool.moved_layers),
-    (Head("Projections moved", Form.COUNT), lambda row: row.pool.moved_projections),
-    (Head("KV caches moved", Form.COUNT), lambda row: row.pool.moved_caches),
-)
-RESOURCE_COLUMNS: TableColumns[Pool] = (
-    (Head("Borrowed GPUs, mean", Form.NUMBER), lambda row: row.pool.mean_borrowed_gpus),
-    (Head("Borrowed GPUs, most", Form.COUNT), lambda row: row.pool.most_borrowed_gpus),
-    (Head("Speed, mean", Form.NUMBER, "x"), lambda row: row.pool.mean_speed),
-    (Head("KV tokens at home", Form.COUNT), lambda row: row.pool.kv_tokens),
-    (Head("KV tokens, most", Form.COUNT), lambda row: row.pool.most_kv_tokens),
-    (Head("Sequences computed again", Form.COUNT), lambda row: row.pool.preemptions),
-    (Head("Unused memory", Form.SHARE), lambda row: row.pool.unused_memory),
-    (Head("Speedup of all idle GPUs", Form.NUMBER, "x"), lambda row: row.pool.speedup),
-    (Head("Exact speedup", Form.NUMBER, "x"), lambda row: row.pool.exact_speedup),
-)
 
 
 def modules_section(
@@ -95,8 +72,35 @@ def modules_section(
     if not pools:
         return
     pools.sort(key=lambda row: -row.pool.operations)
-    operations = table(pools, *POOL_COLUMNS, *OPERATION_COLUMNS, title="Operations")
-    resources = table(pools, *POOL_COLUMNS, *RESOURCE_COLUMNS, title="Resources")
+    operations = table(
+        pools,
+        *POOL_COLUMNS,
+        (Head("Replicas", Form.COUNT), lambda row: row.pool.instances),
+        (Head("Operations", Form.COUNT), lambda row: row.pool.operations),
+        (Head("Duration", Form.SECONDS), lambda row: row.pool.acting_s),
+        (Head("Layers", Form.COUNT), lambda row: row.pool.layers),
+        (Head("Copied, mean", Form.NUMBER), lambda row: row.pool.mean_copies),
+        (Head("Copied, most", Form.COUNT), lambda row: row.pool.most_copies),
+        (Head("Copies removed", Form.COUNT), lambda row: row.pool.given_up),
+        (Head("Layers moved", Form.COUNT), lambda row: row.pool.moved_layers),
+        (Head("Projections moved", Form.COUNT), lambda row: row.pool.moved_projections),
+        (Head("KV caches moved", Form.COUNT), lambda row: row.pool.moved_caches),
+        title="Operations",
+    )
+    resources = table(
+        pools,
+        *POOL_COLUMNS,
+        (Head("Borrowed GPUs, mean", Form.NUMBER), lambda row: row.pool.mean_borrowed_gpus),
+        (Head("Borrowed GPUs, most", Form.COUNT), lambda row: row.pool.most_borrowed_gpus),
+        (Head("Speed, mean", Form.NUMBER, "x"), lambda row: row.pool.mean_speed),
+        (Head("KV tokens at home", Form.COUNT), lambda row: row.pool.kv_tokens),
+        (Head("KV tokens, most", Form.COUNT), lambda row: row.pool.most_kv_tokens),
+        (Head("Sequences computed again", Form.COUNT), lambda row: row.pool.preemptions),
+        (Head("Unused memory", Form.SHARE), lambda row: row.pool.unused_memory),
+        (Head("Speedup of all idle GPUs", Form.NUMBER, "x"), lambda row: row.pool.speedup),
+        (Head("Exact speedup", Form.NUMBER, "x"), lambda row: row.pool.exact_speedup),
+        title="Resources",
+    )
     charts = _charts(pools[:MOST_CHARTS], frame, tables("modules"))
     blocks: tuple[Block, ...] = (operations, resources, *charts, _memory_table(pools), *NOTES)
     yield Section("Module scaling", blocks, "Modules", group=Group.PLAN)
@@ -134,15 +138,15 @@ def _charts(pools: Sequence[Pool], frame: Frame, modules: pl.DataFrame) -> Itera
             pl.col("arrangement") == pool.arrangement,
         )
         title = f"Modules over time: {pool.model} in {pool.region}, {policy.label}"
-        lines = (*_copies_by_device(rows, frame), *_away_from_home(rows, frame))
-        yield Chart(title, Axis(), Axis("modules of a replica"), lines, right=Axis("devices"))
-
-
-def _copies_by_device(rows: pl.DataFrame, frame: Frame) -> Iterator[Series]:
-    """Yield the copies on each device over the whole window, if it was borrowed at any time."""
-    lent = rows.filter(pl.col("borrowed").any().over("device")).sort("device", "time")
-    for (number, gpu), device_rows in lent.group_by("device", "gpu", maintain_order=True):
-        yield _steps(device_rows, "copies", f"copies on device {number} ({gpu})", frame)
+        lines: list[Series] = []
+        # The copies on each device over the whole window, if it was borrowed at any time.
+        lent = rows.filter(pl.col("borrowed").any().over("device")).sort("device", "time")
+        for (number, gpu), device_rows in lent.group_by("device", "gpu", maintain_order=True):
+            label = f"copies on device {number} ({gpu})"
+            lines.append(_steps(device_rows, "copies", label, frame))
+        lines += _away_from_home(rows, frame)
+        right = Axis("devices")
+        yield Chart(title, Axis(), Axis("modules of a replica"), tuple(lines), right=right)
 
 
 def _away_from_home(rows: pl.DataFrame, frame: Frame) -> Iterator[Series]:

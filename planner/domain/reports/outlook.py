@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from planner.domain.formats import figure, signed_percent
 from planner.domain.kinds.outlook import OutlookResult
-from planner.domain.outlook.commitments import Commitment, UseStep
-from planner.domain.outlook.figures import MonthFigures
+from planner.domain.outlook.commitments import UseStep
 from planner.domain.report import (
     Axis,
     Chart,
@@ -20,7 +19,6 @@ from planner.domain.report import (
     Series,
     Shape,
     Table,
-    TableColumns,
     Value,
     table,
 )
@@ -54,11 +52,13 @@ def _facts(result: OutlookResult) -> Iterator[Fact]:
     totals = result.totals
     note = f"{figure(totals.cost_usd / totals.days, '$')} per day"
     yield Fact("Planned cost, forecast a week ahead", totals.cost_usd, "$", note=note)
-    committed = totals.cost_committed_usd
-    if committed is not None:
-        change = signed_percent(committed / totals.cost_usd - 1 if totals.cost_usd else 0.0)
-        label = "Planned cost with commitments"
-        yield Fact(label, committed, "$", change=change, meaning=Meaning.SAVING)
+    committed_usd = totals.cost_committed_usd
+    if committed_usd is not None:
+        change = committed_usd / totals.cost_usd - 1 if totals.cost_usd else 0.0
+        yield Fact(
+            "Planned cost with commitments", committed_usd, "$",
+            change=signed_percent(change), meaning=Meaning.SAVING,
+        )  # fmt: skip
     planned = [row for row in result.months if row.mean_replicas is not None]
     if planned:
         first, last = planned[0], planned[-1]
@@ -88,40 +88,6 @@ def _cost_chart(result: OutlookResult) -> Chart:
     return Chart("Cost", Axis(), Axis(unit="$"), tuple(series), stacked=True)
 
 
-MONTH_COLUMNS: TableColumns[MonthFigures] = (
-    (Head("Replicas, mean", Form.NUMBER), lambda row: row.mean_replicas),
-    (Head("Replicas, peak", Form.COUNT), lambda row: row.peak_replicas),
-    (Head("GPU-hours", Form.COUNT), lambda row: row.gpu_hours),
-    (Head("Cost", Form.COUNT, "$"), lambda row: row.cost_usd),
-    (Head("With commitments", Form.COUNT, "$"), lambda row: row.cost_committed_usd),
-    (Head("Energy", Form.COUNT, "kWh"), lambda row: row.energy_kwh),
-    (Head("Carbon", Form.COUNT, "kg CO2e"), lambda row: row.carbon_kg),
-    (Head("No plan", width=3), lambda row: row.conflict),
-)
-COMMITMENT_COLUMNS: TableColumns[Commitment] = (
-    (Head("GPU"), lambda row: row.gpu),
-    (Head("Region"), lambda row: row.region),
-    (Head("Term"), lambda row: TERMS[row.term]),
-    (Head("Commit", Form.COUNT, "GPUs"), lambda row: row.gpus),
-    (Head("Peak", Form.COUNT, "GPUs"), lambda row: row.peak_gpus),
-    (Head("On demand", Form.NUMBER, "$/h"), lambda row: row.on_demand_usd_per_gpu_hour),
-    (Head("Committed", Form.NUMBER, "$/h"), lambda row: row.committed_usd_per_gpu_hour),
-    (Head("Break-even", Form.SHARE, "in use"), lambda row: row.pays_from),
-    (Head("Cost on demand", Form.COUNT, "$"), lambda row: row.cost_on_demand_usd),
-    (Head("Cost with it", Form.COUNT, "$"), lambda row: row.cost_usd),
-    (Head("Saving", Form.COUNT, "$"), lambda row: row.saving_usd),
-)
-
-
-USE_COLUMNS: TableColumns[UseStep] = (
-    (Head("GPU"), lambda row: row.gpu),
-    (Head("Region"), lambda row: row.region),
-    (Head("GPUs", Form.COUNT), lambda row: row.gpus),
-    (Head("Minimum share of time in use", Form.SHARE), lambda row: row.in_use),
-    (Head("Break-even price", Form.NUMBER, "$/h"), lambda row: row.pays_below_usd_per_gpu_hour),
-)
-
-
 def _months(result: OutlookResult) -> Table:
     """Return a table with a row per month."""
     grows = any(row.growth != 1 for row in result.months)
@@ -130,7 +96,14 @@ def _months(result: OutlookResult) -> Table:
         (Head("Month"), lambda row: row.month),
         (Head("Days", Form.NUMBER), lambda row: row.days),
         (Head("Demand", Form.NUMBER, "factor"), lambda row: row.growth if grows else None),
-        *MONTH_COLUMNS,
+        (Head("Replicas, mean", Form.NUMBER), lambda row: row.mean_replicas),
+        (Head("Replicas, peak", Form.COUNT), lambda row: row.peak_replicas),
+        (Head("GPU-hours", Form.COUNT), lambda row: row.gpu_hours),
+        (Head("Cost", Form.COUNT, "$"), lambda row: row.cost_usd),
+        (Head("With commitments", Form.COUNT, "$"), lambda row: row.cost_committed_usd),
+        (Head("Energy", Form.COUNT, "kWh"), lambda row: row.energy_kwh),
+        (Head("Carbon", Form.COUNT, "kg CO2e"), lambda row: row.carbon_kg),
+        (Head("No plan", width=3), lambda row: row.conflict),
         note="Monthly plans cover a week-ahead forecast and are not tuned on test days. A day "
         "of Plan and compare is tuned on them and costs less.",
     )
@@ -147,12 +120,33 @@ def _commitments(result: OutlookResult) -> Iterator[Section]:
     if result.commitments:
         recommended = result.recommended_commitments
         advice = "A commitment pays if the GPU is in use for more of the time than the break-even."
-        rows = table(result.commitments, *COMMITMENT_COLUMNS, marked=lambda row: row in recommended)
+        rows = table(
+            result.commitments,
+            (Head("GPU"), lambda row: row.gpu),
+            (Head("Region"), lambda row: row.region),
+            (Head("Term"), lambda row: TERMS[row.term]),
+            (Head("Commit", Form.COUNT, "GPUs"), lambda row: row.gpus),
+            (Head("Peak", Form.COUNT, "GPUs"), lambda row: row.peak_gpus),
+            (Head("On demand", Form.NUMBER, "$/h"), lambda row: row.on_demand_usd_per_gpu_hour),
+            (Head("Committed", Form.NUMBER, "$/h"), lambda row: row.committed_usd_per_gpu_hour),
+            (Head("Break-even", Form.SHARE, "in use"), lambda row: row.pays_from),
+            (Head("Cost on demand", Form.COUNT, "$"), lambda row: row.cost_on_demand_usd),
+            (Head("Cost with it", Form.COUNT, "$"), lambda row: row.cost_usd),
+            (Head("Saving", Form.COUNT, "$"), lambda row: row.saving_usd),
+            marked=lambda row: row in recommended,
+        )
     else:
         advice = "Commit to GPUs if the committed price is below the break-even price."
         rows = table(
             result.use,
-            *USE_COLUMNS,
+            (Head("GPU"), lambda row: row.gpu),
+            (Head("Region"), lambda row: row.region),
+            (Head("GPUs", Form.COUNT), lambda row: row.gpus),
+            (Head("Minimum share of time in use", Form.SHARE), lambda row: row.in_use),
+            (
+                Head("Break-even price", Form.NUMBER, "$/h"),
+                lambda row: row.pays_below_usd_per_gpu_hour,
+            ),
             note="Enter the committed prices of a region in the scenario for a recommendation.",
         )
     yield Section("GPU commitments", (Note(advice), _use_chart(result), rows), "Commitments")

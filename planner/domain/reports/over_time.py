@@ -43,11 +43,11 @@ class Load:
     @property
     def capacity_words(self) -> str:
         """Return "capacity", and of which models if the sum over all models is large enough."""
-        below = any(
+        sum_hides_shortage = any(
             short > 0 and demand <= capacity
             for short, demand, capacity in zip(self.short, self.demand, self.capacity, strict=True)
         )
-        return f"capacity of {' and '.join(self.models)}" if below else "capacity"
+        return f"capacity of {' and '.join(self.models)}" if sum_hides_shortage else "capacity"
 
     @property
     def hours_short(self) -> float:
@@ -133,9 +133,11 @@ def load_of(demand: pl.DataFrame, capacity: pl.DataFrame) -> Load | None:
     if demand.is_empty() or capacity.is_empty():
         return None
     time = pl.col("time").cast(demand.schema["time"])
-    steps = capacity.select(time, "model", pl.col("tps").alias("capacity")).sort("time")
+    capacity_changes = capacity.select(time, "model", pl.col("tps").alias("capacity")).sort("time")
     # A capacity applies until the next change. Before the first, it is 0.
-    joined = demand.sort("time").join_asof(steps, on="time", by="model", check_sortedness=False)
+    joined = demand.sort("time").join_asof(
+        capacity_changes, on="time", by="model", check_sortedness=False
+    )
     joined = joined.with_columns(pl.col("capacity").fill_null(0.0))
     short = (pl.col("tps") - pl.col("capacity")).clip(lower_bound=0).alias("short")
     joined = joined.with_columns(short)
@@ -188,7 +190,12 @@ def demand_chart(
             series.append(line)
     load = load_of(demand, capacity_of(tables, policy))
     if load is not None:
-        series += _unserved(load, meets_slo=meets_slo)
+        served = [needed - short for needed, short in zip(load.demand, load.short, strict=True)]
+        unserved = shortfall(load.times, load.demand, served)
+        if unserved and meets_slo:
+            series.append(replace(unserved, label="Demand in queues", role=Role.RISK))
+        elif unserved:
+            series.append(replace(unserved, label=f"Demand above {load.capacity_words}"))
     y_axis = replace(TOKENS, top=top)
     return Chart("Demand and capacity", Axis(), y_axis, tuple(series), bare=True), load
 
@@ -203,18 +210,9 @@ def _top_below(baseline: Series, series: Sequence[Series]) -> float | None:
 
     The whole baseline would press everything else into the lowest part of the chart.
     """
-    largest = _highest(series)
-    return 1.1 * largest if _highest([baseline]) > OFF_SCALE * largest > 0 else None
-
-
-def _unserved(load: Load, *, meets_slo: bool) -> Iterator[Series]:
-    """Yield the band of demand above capacity, if there is any."""
-    served = [demand - short for demand, short in zip(load.demand, load.short, strict=True)]
-    unserved = shortfall(load.times, load.demand, served)
-    if unserved and meets_slo:
-        yield replace(unserved, label="Demand in queues", role=Role.RISK)
-    elif unserved:
-        yield replace(unserved, label=f"Demand above {load.capacity_words}")
+    highest = _highest(series)
+    is_off_scale = highest > 0 and _highest([baseline]) > OFF_SCALE * highest
+    return 1.1 * highest if is_off_scale else None
 
 
 def _deferrable(
@@ -227,8 +225,8 @@ def _deferrable(
     deferrable = total.clear()
     label = "Deferrable demand (stacked)"
     if work:
-        starts = [*sorted({row.period for row in work}), frame.window.end]
-        period_s = (starts[1] - starts[0]).total_seconds()
+        first, second = [*sorted({row.period for row in work}), frame.window.end][:2]
+        period_s = (second - first).total_seconds()
         rates = [row.planned / period_s for row in work]
         deferrable = pl.DataFrame({"time": [row.period for row in work], "tps": rates})
         label = "Deferrable demand as moved (stacked)"
@@ -255,7 +253,7 @@ def replicas_chart(tables: Tables, frame: Frame, policy: str) -> Chart | None:
         return None
     if not policy:
         rows = rows.rename({"period_start": "time", "target": "ready"})
-    rows = rows.with_columns(_pool_name(_pool_columns(rows)).alias("pool"))
+    rows = rows.with_columns(_pool_name(rows).alias("pool"))
     rows, pools = _with_other_pools(rows)
     shown = rows.filter(pl.col("policy") == policy) if policy else rows
     if shown.is_empty():
@@ -295,20 +293,15 @@ def _simulated_replicas(tables: Tables) -> pl.DataFrame:
     return simulated.filter(~pl.col("arrangement").str.ends_with(BORROWED))
 
 
-def _pool_columns(rows: pl.DataFrame) -> list[str]:
-    """Return the columns that make up the name of a pool: only those needed to tell pools apart."""
+def _pool_name(rows: pl.DataFrame) -> pl.Expr:
+    """Return the expression of a pool's name: the values of the columns that tell pools apart."""
     columns = ["model"]
-    for name in ("region", "role", "arrangement"):
-        with_name = [*columns, name]
-        if name in rows.columns and rows.n_unique(with_name) > rows.n_unique(columns):
-            columns = with_name
-    return columns
-
-
-def _pool_name(columns: Sequence[str]) -> pl.Expr:
-    """Return the expression of a pool's name: the values of ``columns``, without the role."""
-    name = pl.concat_str([pl.col(name) for name in columns], separator=" ")
-    # Arrangements end with the role, which is a column of its own.
+    for column in ("region", "role", "arrangement"):
+        longer = [*columns, column]
+        if column in rows.columns and rows.n_unique(longer) > rows.n_unique(columns):
+            columns = longer
+    name = pl.concat_str([pl.col(column) for column in columns], separator=" ")
+    # Leave out "mixed". Arrangements end with the role, which is a column of its own.
     return name.str.replace(" mixed( |$)", "${1}").str.replace("(, prefill|, decode)$", "")
 
 
@@ -366,8 +359,9 @@ def thin(rows: pl.DataFrame, *values: str) -> pl.DataFrame:
     if rows.height <= MOST_POINTS:
         return rows
     epoch_ms = rows["time"].dt.epoch("ms")
-    step = f"{max(1, round((epoch_ms[-1] - epoch_ms[0]) / MOST_POINTS))}ms"
-    return rows.group_by_dynamic("time", every=step).agg(pl.col(name).mean() for name in values)
+    span_ms = max(1, round((epoch_ms[-1] - epoch_ms[0]) / MOST_POINTS))  # of one point
+    means = (pl.col(name).mean() for name in values)
+    return rows.group_by_dynamic("time", every=f"{span_ms}ms").agg(means)
 
 
 def to_end(rows: pl.DataFrame, end: datetime) -> pl.DataFrame:

@@ -22,7 +22,6 @@ from planner.domain.report import (
     Series,
     Shape,
     Table,
-    TableColumns,
     sources_section,
     table,
 )
@@ -59,15 +58,16 @@ def _front_facts(result: ParetoResult) -> Iterator[Fact]:
     first, second = result.of
     first_unit, second_unit = result.units
     label = _planned(first)
-    highest_first, lowest_first = front[0], front[-1]
+    # Plans are in rising order of the second objective, so the first one falls.
+    lowest_second, lowest_first = front[0], front[-1]
     labelled = [(f"{label}, your plan", plan), (f"{label}, lowest", lowest_first)]
     if result.knee is not None:
         labelled.append((f"{label}, plan {result.knee + 1}", front[result.knee]))
     for name, point in labelled:
         note = f"{second} {figure(point.second, second_unit)}"
         yield Fact(name, point.first, first_unit, note=note)
-    note = f"{first} {figure(highest_first.first, first_unit)}"
-    yield Fact(f"{_planned(second)}, lowest", highest_first.second, second_unit, note=note)
+    note = f"{first} {figure(lowest_second.first, first_unit)}"
+    yield Fact(f"{_planned(second)}, lowest", lowest_second.second, second_unit, note=note)
 
 
 class NamedPlan(NamedTuple):
@@ -82,22 +82,11 @@ def _texts(plan: FrontPlan) -> tuple[str, ...]:
     return tuple(figure(getattr(plan, name)) for name in SHOWN)
 
 
-PLAN_COLUMNS: TableColumns[NamedPlan] = (
-    (Head("Plan"), lambda row: row.name),
-    (Head("Planned cost", Form.NUMBER, "$"), lambda row: row.plan.cost),
-    (Head("Planned GPU-hours", Form.NUMBER), lambda row: row.plan.gpu_hours),
-    (Head("Planned energy", Form.NUMBER, "kWh"), lambda row: row.plan.energy),
-    (Head("Planned carbon", Form.NUMBER, KG), lambda row: row.plan.carbon),
-    (Head("Planned starts", Form.COUNT), lambda row: row.plan.starts),
-    (Head("Planned peak replicas", Form.COUNT), lambda row: row.plan.peak_instances),
-    (Head("Status"), lambda row: STATUSES.get(row.plan.status, row.plan.status)),
-)
-
-
 def _front_table(result: ParetoResult) -> Table:
     """Return a table of the present plan and the numbered plans; the knee is highlighted."""
     plans = [NamedPlan(f"Plan {i}", point) for i, point in enumerate(result.points, start=1)]
-    if own := result.as_planned:
+    own = result.as_planned
+    if own is not None:
         # To a reader, a plan with the same figures is the same plan.
         others = (row for row in plans if _texts(row.plan) != _texts(own))
         plans = [NamedPlan("Your plan", own), *others]
@@ -108,7 +97,19 @@ def _front_table(result: ParetoResult) -> Table:
     if len(plans) > 1:
         together = "Numbered plans optimize all periods jointly"
         note = f"{together}, so they may be slightly better. {note}"
-    return table(plans, *PLAN_COLUMNS, marked=lambda row: row.name == knee, note=note)
+    return table(
+        plans,
+        (Head("Plan"), lambda row: row.name),
+        (Head("Planned cost", Form.NUMBER, "$"), lambda row: row.plan.cost),
+        (Head("Planned GPU-hours", Form.NUMBER), lambda row: row.plan.gpu_hours),
+        (Head("Planned energy", Form.NUMBER, "kWh"), lambda row: row.plan.energy),
+        (Head("Planned carbon", Form.NUMBER, KG), lambda row: row.plan.carbon),
+        (Head("Planned starts", Form.COUNT), lambda row: row.plan.starts),
+        (Head("Planned peak replicas", Form.COUNT), lambda row: row.plan.peak_instances),
+        (Head("Status"), lambda row: STATUSES.get(row.plan.status, row.plan.status)),
+        marked=lambda row: row.name == knee,
+        note=note,
+    )
 
 
 def report(result: ParetoResult, _: Tables) -> Report:

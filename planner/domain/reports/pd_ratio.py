@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from planner.domain.formats import figure, milliseconds, signed_percent
 from planner.domain.kinds.pd_ratio import PdRatioResult
-from planner.domain.pd.figures import RatioFigures, RatioRow, ratio_name
+from planner.domain.pd.figures import RatioFigures, ratio_name
 from planner.domain.pd.ratio_drift import Split
 from planner.domain.pd.verdict import SMALL_LOSS, beats_aggregated, best_split, edge_role
 from planner.domain.report import (
@@ -22,10 +22,9 @@ from planner.domain.report import (
     Series,
     Shape,
     Table,
-    TableColumns,
     limit_name,
-    periods,
     sources_section,
+    step_series,
     table,
     table_section,
 )
@@ -69,10 +68,12 @@ def report(result: PdRatioResult, _: Tables) -> Report:
 
 def _subject(result: PdRatioResult) -> str:
     """Return the service in a line: tier, SLO, mean lengths, and GPUs of both pools."""
-    limits = ((result.limits.ttft_ms, "TTFT"), (result.limits.tbt_ms, "TPOT"))
-    slo = ", ".join(f"{name} {milliseconds(limit)}" for limit, name in limits if limit is not None)
-    pools = (result.prefill, "prefill"), (result.decode, "decode")
-    gpus = (f"{role} on {pool.arrangement.removesuffix(f', {role}')}" for pool, role in pools)
+    limits = {"TTFT": result.limits.ttft_ms, "TPOT": result.limits.tbt_ms}
+    slo = ", ".join(f"{name} {milliseconds(ms)}" for name, ms in limits.items() if ms is not None)
+    pools = {"prefill": result.prefill, "decode": result.decode}
+    gpus = [
+        f"{role} on {pool.arrangement.removesuffix(f', {role}')}" for role, pool in pools.items()
+    ]
     return (
         f"{result.service} · {result.tier}: {slo}, p{result.percentile:g} · mean of "
         f"{result.isl:,.0f} input, {result.osl:,.0f} output tokens · {', '.join(gpus)}"
@@ -83,12 +84,18 @@ def _facts(result: PdRatioResult) -> Iterator[Fact]:
     """Yield the capacity of the best ratio, the loss with its neighbours, and the KV transfer."""
     best = result.best.figures
     gain = ""
-    if aggregated_tps := _aggregated_tps(result):
+    aggregated_tps = _aggregated_tps(result)
+    if aggregated_tps:
         gain = f"{signed_percent(best.max_tps / aggregated_tps - 1, 0)} vs aggregated"
     limit = f"limit: {limit_name(best.bound_by)}"
     yield Fact(f"Capacity of {best.name}", best.max_tps, "tokens/s", change=gain, note=limit)
-    yield from _loss_with(best.prefill - 1, result.best.lost_with_fewer_prefill, result)
-    yield from _loss_with(best.prefill + 1, result.best.lost_with_more_prefill, result)
+    for prefill, lost_share in (
+        (best.prefill - 1, result.best.lost_with_fewer_prefill),
+        (best.prefill + 1, result.best.lost_with_more_prefill),
+    ):
+        if lost_share is not None:
+            label = f"Capacity loss with {ratio_name(prefill, result.instances - prefill)}"
+            yield Fact(label, lost_share, form=Form.SHARE, note="vs the best split")
     link = f"at {figure(result.link_gb_s, 'GB/s')}"
     if best.transfer_ms is not None:
         link = f"{figure(best.transfer_ms, 'ms')} {link}"
@@ -98,13 +105,6 @@ def _facts(result: PdRatioResult) -> Iterator[Fact]:
 def _aggregated_tps(result: PdRatioResult) -> float:
     """Return the capacity of as many aggregated replicas, in tokens/s; 0 if it is not known."""
     return 0.0 if result.mixed is None else result.mixed.max_tps
-
-
-def _loss_with(prefill: int, lost: float | None, result: PdRatioResult) -> Iterator[Fact]:
-    """Yield the share of capacity that a ratio next to the best loses; nothing if unknown."""
-    if lost is not None:
-        name = ratio_name(prefill, result.instances - prefill)
-        yield Fact(f"Capacity loss with {name}", lost, form=Form.SHARE, note="vs the best split")
 
 
 def _warnings(result: PdRatioResult) -> Iterator[str]:
@@ -120,7 +120,8 @@ def _warnings(result: PdRatioResult) -> Iterator[str]:
             f"The tier has no TPOT limit, so decode is as slow as its memory allows: TPOT "
             f"{milliseconds(best.tbt_ms)}. Set a TPOT limit to size decode for it."
         )
-    if role := edge_role(best):
+    role = edge_role(best)  # with a single replica
+    if role:
         yield (
             f"The best split has one {role} replica. Losing it stops the service. "
             "Try more replicas."
@@ -134,10 +135,11 @@ def _curve(result: PdRatioResult) -> Chart:
     for bound in dict.fromkeys(row.bound_by for row in rows):
         limited = [row for row in rows if row.bound_by == bound]
         series.append(_capacities(f"limit: {limit_name(bound)}", limited, Role.OTHER, Shape.POINTS))
-    if aggregated_tps := _aggregated_tps(result):
-        aggregated = (aggregated_tps, aggregated_tps)
+    aggregated_tps = _aggregated_tps(result)
+    if aggregated_tps:
         ends = (rows[0].name, rows[-1].name)
-        series.append(Series("aggregated", ends, aggregated, Role.BASELINE))
+        heights = (aggregated_tps, aggregated_tps)
+        series.append(Series("aggregated", ends, heights, Role.BASELINE))
     unit = "input + output tokens/s"
     title = "Capacity within the SLO"
     return Chart(title, Axis("prefill : decode"), Axis(unit=unit), tuple(series))
@@ -149,23 +151,18 @@ def _capacities(label: str, ratios: Sequence[RatioFigures], role: Role, shape: S
     return Series(label, names, tuple(row.max_tps for row in ratios), role, shape)
 
 
-RATIO_COLUMNS: TableColumns[RatioRow] = (
-    (Head("Ratio"), lambda row: row.figures.name),
-    (Head("Capacity", Form.COUNT, "tokens/s"), lambda row: row.figures.max_tps),
-    (Head("Capacity", Form.NUMBER, "req/s"), lambda row: row.figures.max_rps),
-    (Head("Limit"), lambda row: limit_name(row.figures.bound_by)),
-    (Head("TTFT", Form.NUMBER, "ms"), lambda row: row.figures.ttft_ms),
-    (Head("TPOT", Form.NUMBER, "ms"), lambda row: row.figures.tbt_ms),
-    (Head("KV transfer", Form.NUMBER, "ms"), lambda row: row.figures.transfer_ms),
-    (Head("Simulation"), lambda row: METHODS.get(row.by, row.by)),
-)
-
-
 def _ratios(result: PdRatioResult) -> Table:
     """Return a table of every ratio with its capacity and latencies; the best is highlighted."""
     return table(
         sorted(result.ratios, key=lambda row: -row.figures.max_tps),
-        *RATIO_COLUMNS,
+        (Head("Ratio"), lambda row: row.figures.name),
+        (Head("Capacity", Form.COUNT, "tokens/s"), lambda row: row.figures.max_tps),
+        (Head("Capacity", Form.NUMBER, "req/s"), lambda row: row.figures.max_rps),
+        (Head("Limit"), lambda row: limit_name(row.figures.bound_by)),
+        (Head("TTFT", Form.NUMBER, "ms"), lambda row: row.figures.ttft_ms),
+        (Head("TPOT", Form.NUMBER, "ms"), lambda row: row.figures.tbt_ms),
+        (Head("KV transfer", Form.NUMBER, "ms"), lambda row: row.figures.transfer_ms),
+        (Head("Simulation"), lambda row: METHODS.get(row.by, row.by)),
         title="Every ratio",
         note="The best ratio and its neighbours are simulated with both pools together. For "
         "others, the smaller capacity of the two pools counts.",
@@ -181,7 +178,7 @@ def _over_time(result: PdRatioResult) -> Iterator[Section]:
     times = tuple(row.start for row in rows)
     counts = tuple(float(row.prefill) for row in rows)
     notes = tuple(f"{row.isl:,.0f} input, {row.osl:,.0f} output tokens" for row in rows)
-    best_by_window = periods("best in the window", times, counts, Role.RECOMMENDED, notes)
+    best_by_window = step_series("best in the window", times, counts, Role.RECOMMENDED, notes)
     best = result.best.figures
     span = (times[0], best_by_window.x[-1])
     fixed_counts = (float(best.prefill), float(best.prefill))
@@ -189,29 +186,33 @@ def _over_time(result: PdRatioResult) -> Iterator[Section]:
     y_axis = Axis(unit=f"of {result.instances}", top=float(result.instances))
     title = "Prefill replicas of the best ratio"
     chart = Chart(title, Axis(), y_axis, (best_by_window, fixed))
-    lost = max(row.kept_loses or 0.0 for row in result.over_time)
-    advice = "Keep it fixed" if lost < SMALL_LOSS else "Adapt the ratio to request lengths"
-    note = f"A fixed {best.name} loses at most {lost:.1%} of capacity in a window. {advice}."
-    if lost < ROUNDS_TO_ZERO:
+    # Share of capacity that the fixed ratio loses, in the worst window.
+    most_lost = max(row.kept_loses or 0.0 for row in result.over_time)
+    advice = "Keep it fixed" if most_lost < SMALL_LOSS else "Adapt the ratio to request lengths"
+    note = f"A fixed {best.name} loses at most {most_lost:.1%} of capacity in a window. {advice}."
+    if most_lost < ROUNDS_TO_ZERO:
         note = f"Keep {best.name} fixed: no other ratio gains capacity in any window."
     yield Section("Ratio over time, by formula", (Note(note), chart), "Over time", Group.BASIS)
 
 
 def _sensitivity(result: PdRatioResult) -> Iterator[Section]:
     """Yield the section on the best ratio at other lengths and limits, by closed forms."""
-    ratios, blocks = result.sensitivity, list[Block]()
+    sensitivity = result.sensitivity
+    blocks: list[Block] = []
     best_by_formula = max(result.ratios, key=lambda row: row.closed_tps).figures.name
     best = result.best.figures.name
     if best_by_formula != best:
         ranking = f"Queueing formulas rank {best_by_formula} first, simulation {best}."
         blocks.append(Note(f"{ranking} Compare cells with each other only."))
-    isl, osl = list(map(round, ratios.isl)), list(map(round, ratios.osl))
-    blocks.append(_heat_map("Mean lengths", "Input / output tokens", isl, osl, ratios.by_lengths))
-    # If a limit is not set (None), all factors on it give the same ratios.
-    ttft = ratios.ttft_ms if ratios.ttft_ms[0] is not None else (None,)
-    tbt = ratios.tbt_ms if ratios.tbt_ms[0] is not None else (None,)
-    if ttft != (None,) or tbt != (None,):
-        blocks.append(_heat_map("Limits (ms)", "TTFT / TPOT", ttft, tbt, ratios.by_limits))
+    isl, osl = [round(n) for n in sensitivity.isl], [round(n) for n in sensitivity.osl]
+    by_lengths = sensitivity.by_lengths
+    blocks.append(_heat_map("Mean lengths", "Input / output tokens", isl, osl, by_lengths))
+    # If a limit is not set (None), all factors on it give the same ratios, so show one.
+    ttft_ms, tbt_ms = sensitivity.ttft_ms, sensitivity.tbt_ms
+    has_ttft, has_tbt = ttft_ms[0] is not None, tbt_ms[0] is not None
+    if has_ttft or has_tbt:
+        rows, columns = ttft_ms if has_ttft else (None,), tbt_ms if has_tbt else (None,)
+        blocks.append(_heat_map("Limits (ms)", "TTFT / TPOT", rows, columns, sensitivity.by_limits))
     title = "Best ratio at other lengths and limits, by formula"
     yield Section(title, tuple(blocks), "Sensitivity", group=Group.BASIS)
 
@@ -232,11 +233,14 @@ def _heat_map(
     texts: list[tuple[str, ...]] = []
     shades: list[tuple[float | None, ...]] = []
     for row_value, splits in zip(rows, cells, strict=False):
-        shown = [(split.prefill, split.decode) for split in splits[: len(columns)]]
-        # A split without prefill replicas stands for none that meets the SLO.
-        names = (ratio_name(*split) if split[0] else NO_RATIO for split in shown)
+        names, prefill_shares = [], []
+        for split in splits[: len(columns)]:
+            # A split without prefill replicas stands for none that meets the SLO.
+            is_feasible, count = split.prefill > 0, split.prefill + split.decode
+            names.append(ratio_name(split.prefill, split.decode) if is_feasible else NO_RATIO)
+            prefill_shares.append(split.prefill / count if is_feasible else None)
         texts.append((_axis_text(row_value), *names))
-        shades.append((None, *(p / (p + d) if p else None for p, d in shown)))
+        shades.append((None, *prefill_shares))
     return Table(
         (Head(corner), *(Head(_axis_text(column)) for column in columns)),
         tuple(texts),

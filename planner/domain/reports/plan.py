@@ -70,8 +70,8 @@ def _replicas_text(schedule: Schedule | None, plan: PlanFigures) -> str:
 
     They are those of the schedule or, without one, those of the plan's periods.
     """
-    if schedule is not None and (span := schedule.span):
-        return span_text(span)
+    if schedule is not None and schedule.span is not None:
+        return span_text(schedule.span)
     by_period: Counter[object] = Counter()
     for row in plan.decisions:
         by_period[row.period] += row.target

@@ -7,7 +7,6 @@ from planner.domain.columns import KG
 from planner.domain.formats import duration, figure
 from planner.domain.planning.figures import (
     CapPlan,
-    Limit,
     PlanFigures,
     PlanTotals,
     Span,
@@ -32,7 +31,7 @@ from planner.domain.report import (
     Shape,
     TableColumns,
     key_columns,
-    periods,
+    step_series,
     table,
     table_section,
 )
@@ -51,14 +50,6 @@ SPLIT_COLUMNS: TableColumns[Split] = (
     (Head("To", Form.SHARE), lambda row: row.most),
     (Head("Periods", Form.COUNT), lambda row: row.periods),
 )
-WORK_COLUMNS: TableColumns[DeferrableWork] = (
-    (Head("Period", Form.MOMENT, width=2), lambda row: row.period),
-    (Head("Region"), lambda row: row.region),
-    (Head("Arriving", Form.NUMBER, "M input tokens"), lambda row: row.arrived / 1e6),
-    (Head("Planned", Form.NUMBER, "M input tokens"), lambda row: row.planned / 1e6),
-    (Head("Electricity", Form.NUMBER, "$/kWh"), lambda row: row.usd_per_kwh),
-    (Head("Carbon", Form.NUMBER, "g/kWh"), lambda row: row.g_per_kwh),
-)
 MARKET_COLUMNS: TableColumns[Purchase] = (
     (Head("Region"), lambda row: row.region),
     (Head("GPU type", width=2), lambda row: row.gpu),
@@ -74,20 +65,6 @@ POWER_COLUMNS: TableColumns[PowerUse] = (
     (Head("Allowed", Form.NUMBER, "kW"), lambda row: row.limit_kw),
     (Head("Planned peak", Form.NUMBER, "kW"), lambda row: row.peak_kw),
     (Head("Share", Form.SHARE), lambda row: row.share),
-)
-CAP_COLUMNS: TableColumns[CapPlan] = (
-    (Head("GPU-hours", Form.NUMBER, "h"), lambda row: row.gpu_hours),
-    (Head("Peak power", Form.NUMBER, "kW"), lambda row: row.peak_kw),
-    (Head("Peak replicas", Form.COUNT), lambda row: row.replicas),
-    (Head("TTFT", Form.NUMBER, "ms"), lambda row: row.ttft_ms),
-    (Head("TPOT", Form.NUMBER, "ms"), lambda row: row.tbt_ms),
-)
-BINDING_COLUMNS: TableColumns[Limit] = (
-    (Head("Constraint", width=5), lambda row: row.sentence),
-    (Head("Periods", Form.COUNT), lambda row: row.periods),
-    (Head("Replicas", width=2), lambda row: _span(row.replicas)),
-    (Head("Demand", unit="input tokens/s", width=2), lambda row: _span(row.need_tps)),
-    (Head("Capacity", unit="input tokens/s", width=2), lambda row: _span(row.served_tps)),
 )
 
 
@@ -148,7 +125,15 @@ def _shift(shift: ShiftFigures, unit: str) -> Section:
         Fact("Linear bound", shift.bound, unit),
         Fact("Cost over the bound", extra, form=Form.SHARE, note="with whole replicas"),
     ))  # fmt: skip
-    rows = table(shift.hours, *WORK_COLUMNS)
+    rows = table(
+        shift.hours,
+        (Head("Period", Form.MOMENT, width=2), lambda row: row.period),
+        (Head("Region"), lambda row: row.region),
+        (Head("Arriving", Form.NUMBER, "M input tokens"), lambda row: row.arrived / 1e6),
+        (Head("Planned", Form.NUMBER, "M input tokens"), lambda row: row.planned / 1e6),
+        (Head("Electricity", Form.NUMBER, "$/kWh"), lambda row: row.usd_per_kwh),
+        (Head("Carbon", Form.NUMBER, "g/kWh"), lambda row: row.g_per_kwh),
+    )
     return Section("Deferrable work", (facts, _work_chart(shift.hours), rows), "Deferrable work")
 
 
@@ -157,21 +142,21 @@ def _work_chart(work: Sequence[DeferrableWork]) -> Chart:
     starts = sorted({row.period for row in work})
     regions = [*dict.fromkeys(row.region for row in work)]
 
-    def steps(label: str, role: Role, name: str, summed: Sequence[str]) -> Series:
-        """Return a line of steps: by period, the sum of the field ``name`` over regions."""
+    def summed(label: str, role: Role, field: str, of_regions: Sequence[str]) -> Series:
+        """Return a line of steps: by period, the sum of a field over regions."""
         sums = dict.fromkeys(starts, 0.0)
         for row in work:
-            if row.region in summed:
-                sums[row.period] += getattr(row, name)
-        return periods(label, starts, [*sums.values()], role)
+            if row.region in of_regions:
+                sums[row.period] += getattr(row, field)
+        return step_series(label, starts, [*sums.values()], role)
 
     series = [
-        steps("Arriving", Role.DEMAND, "arrived", regions),
-        steps("Planned", Role.RECOMMENDED, "planned", regions),
+        summed("Arriving", Role.DEMAND, "arrived", regions),
+        summed("Planned", Role.RECOMMENDED, "planned", regions),
     ]
     if 1 < len(regions) <= MOST_REGIONS:
         for region in regions:
-            series.append(steps(f"Planned, {region}", Role.OTHER, "planned", [region]))
+            series.append(summed(f"Planned, {region}", Role.OTHER, "planned", [region]))
     return Chart("Deferrable work", Axis(), Axis("Input tokens"), tuple(series))
 
 
@@ -185,27 +170,32 @@ def _caps(plans: Sequence[CapPlan]) -> Section:
         (Head("Planned energy", Form.NUMBER, "kWh"), lambda row: row.kwh),
         (Head("Simulated energy", Form.NUMBER, "kWh"), lambda row: row.simulated_kwh),
         *key_columns(plans, attained, lambda row: row.slo_attainment),
-        *CAP_COLUMNS,
+        (Head("GPU-hours", Form.NUMBER, "h"), lambda row: row.gpu_hours),
+        (Head("Peak power", Form.NUMBER, "kW"), lambda row: row.peak_kw),
+        (Head("Peak replicas", Form.COUNT), lambda row: row.replicas),
+        (Head("TTFT", Form.NUMBER, "ms"), lambda row: row.ttft_ms),
+        (Head("TPOT", Form.NUMBER, "ms"), lambda row: row.tbt_ms),
         note="Without power limits, from an empty fleet. TTFT and TPOT are at full load.",
     )
+    blocks: list[Block] = [rows]
     feasible = [plan for plan in plans if plan.usd is not None and plan.kwh is not None]
-    blocks: tuple[Block, ...] = (_cap_chart(feasible), rows) if len(feasible) > 1 else (rows,)
-    return Section("Power caps", blocks, "Caps", group=Group.PLAN, printed=True)
-
-
-def _cap_chart(plans: Sequence[CapPlan]) -> Chart:
-    """Return the chart of the cost of plans over their energy."""
-    energy = tuple(plan.kwh for plan in plans)
-    cost = tuple(plan.usd for plan in plans)
-    names = tuple(map(_cap_name, plans))
-    points = Series("Plans by cap", energy, cost, Role.RECOMMENDED, Shape.POINTS, notes=names)
-    return Chart("Cost against energy", Axis("Energy", "kWh"), Axis("Cost", "$"), (points,))
+    if len(feasible) > 1:
+        energy, cost = tuple(plan.kwh for plan in feasible), tuple(plan.usd for plan in feasible)
+        names = tuple(map(_cap_name, feasible))
+        points = Series("Plans by cap", energy, cost, Role.RECOMMENDED, Shape.POINTS, notes=names)
+        axes = Axis("Energy", "kWh"), Axis("Cost", "$")
+        blocks.insert(0, Chart("Cost against energy", *axes, (points,)))
+    return Section("Power caps", tuple(blocks), "Caps", group=Group.PLAN, printed=True)
 
 
 def _cap_name(plan: CapPlan) -> str:
-    """Return the power caps of a plan by role, such as "prefill 80%, decode 60%"."""
-    caps = ("", plan.mixed), ("prefill ", plan.prefill), ("decode ", plan.decode)
-    return ", ".join(f"{role}{cap:.0%}" if cap < 1 else f"{role}none" for role, cap in caps if cap)
+    """Return the power caps of a plan by role, such as "prefill 80%, decode none"."""
+    caps = {"": plan.mixed, "prefill ": plan.prefill, "decode ": plan.decode}
+    names = []
+    for role, cap in caps.items():
+        if cap:  # the plan has this role
+            names.append(f"{role}{cap:.0%}" if cap < 1 else f"{role}none")
+    return ", ".join(names)
 
 
 def _conflicts(plan: PlanFigures) -> Section:
@@ -280,7 +270,20 @@ def _constraints(plan: PlanFigures) -> Iterator[Section]:
     blocks: list[Block] = [Facts((Fact("Plan", plan.status, note=solved), gap))]
     if plan.binding:
         note = "Ranges: over the periods in which the constraint binds."
-        blocks.append(table(plan.binding, *BINDING_COLUMNS, note=note))
+        blocks.append(
+            table(
+                plan.binding,
+                (Head("Constraint", width=5), lambda row: row.sentence),
+                (Head("Periods", Form.COUNT), lambda row: row.periods),
+                (Head("Replicas", width=2), lambda row: _span(row.replicas)),
+                (Head("Demand", unit="input tokens/s", width=2), lambda row: _span(row.need_tps)),
+                (
+                    Head("Capacity", unit="input tokens/s", width=2),
+                    lambda row: _span(row.served_tps),
+                ),
+                note=note,
+            )
+        )
     title = "Binding constraints"
     yield Section(title, tuple(blocks), "Constraints", group=Group.PLAN, printed=True)
 

@@ -38,7 +38,6 @@ from planner.domain.report import (
 from planner.domain.results.assumptions import ROUTERS
 from planner.domain.results.assurance import TestDayFigures
 from planner.domain.results.figures import POLICIES, POLICY_TABLE
-from planner.domain.serialise import from_json
 
 LOST_REPLICA = "replica_lost"  # kind of test day
 Span = tuple[int, int]  # least and most replicas
@@ -120,21 +119,18 @@ class Outcome:
         return self.tiers[tier].target if tier in self.tiers else None
 
 
-def outcomes_of(policies: Mapping[str, Mapping[str, Any]]) -> dict[str, Outcome]:
-    """Return the typed figures of each policy by name, from the rows of a stored result."""
-    return {name: from_json(Outcome, figures) for name, figures in policies.items()}
-
-
 def tightest_tier(outcome: Outcome, tiers: Iterable[str] = ()) -> str | None:
     """Return the tier with the smallest margin of attainment above its target.
 
     Only ``tiers`` count, unless none of them has a request. None if no tier has a request.
     """
-    known = {tier: share for tier, share in outcome.slo_attainment.items() if share is not None}
-    candidates = [tier for tier in tiers if tier in known] or list(known)
-    return min(
-        candidates, key=lambda tier: known[tier] - (outcome.target(tier) or 0.0), default=None
-    )
+    margins = {
+        tier: share - (outcome.target(tier) or 0.0)
+        for tier, share in outcome.slo_attainment.items()
+        if share is not None
+    }
+    candidates = [tier for tier in tiers if tier in margins] or list(margins)
+    return min(candidates, key=lambda tier: margins[tier], default=None)
 
 
 class ReplicaLoss(NamedTuple):
@@ -153,6 +149,11 @@ class ReplicaLoss(NamedTuple):
     def verdict(self) -> str | None:
         """Return "N+1" or "Not N+1"; None if it is not known."""
         return {True: "N+1", False: "Not N+1", None: None}[self.survives]
+
+    @property
+    def meaning(self) -> Meaning:
+        """Return what the verdict means for the decision; NEUTRAL if it is not known."""
+        return {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[self.survives]
 
     @property
     def effect(self) -> str:
@@ -215,10 +216,13 @@ def guard_text(scheduled: Span, simulated: Span | None, mean: float | None = Non
     ``scheduled`` and ``simulated`` are (fewest, most) replicas; None: not known. ``mean`` is the
     mean of the simulated replicas, if known.
     """
-    if simulated is None or simulated[1] <= scheduled[1]:
+    if simulated is None:
+        return ""
+    (_, most_scheduled), (_, most_simulated) = scheduled, simulated
+    if most_simulated <= most_scheduled:
         return ""
     average = "" if mean is None else f" (mean {figure(mean)})"
-    return f"up to {simulated[1]:,} with guard{average}"
+    return f"up to {most_simulated:,} with guard{average}"
 
 
 def days_text(passed: int, required: int, level: str) -> str:
@@ -263,7 +267,14 @@ def cost_chart(
     }
     groups: dict[Role, list[Outcome]] = {role: [] for role in labels}
     for row in outcomes:
-        role = Role.RECOMMENDED if row.name == shown else _cost_role(row, not_n_plus_1)
+        if row.name == shown:
+            role = Role.RECOMMENDED
+        elif row.hindsight:
+            role = Role.BASELINE
+        elif not row.meets_slo:
+            role = Role.SHORTFALL
+        else:
+            role = Role.RISK if row.name in not_n_plus_1 else Role.CAPACITY
         groups[role].append(row)
     series = []
     for role, rows in groups.items():
@@ -271,15 +282,6 @@ def cost_chart(
             names, costs = tuple(row.title for row in rows), tuple(row.cost_usd for row in rows)
             series.append(Series(labels[role], names, costs, role, Shape.BAR))
     yield Chart("Cost of each policy", Axis(), Axis(unit="$"), tuple(series), horizontal=True)
-
-
-def _cost_role(outcome: Outcome, not_n_plus_1: Collection[str]) -> Role:
-    """Return the role of a policy in the chart of costs: whether it can be run and meets SLOs."""
-    if outcome.hindsight:
-        return Role.BASELINE
-    if not outcome.meets_slo:
-        return Role.SHORTFALL
-    return Role.RISK if outcome.name in not_n_plus_1 else Role.CAPACITY
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,13 +293,13 @@ class Row:
 
 
 def columns_of(name: str, rows: Sequence[Row], declared: Columns = POLICIES) -> TableColumns[Row]:
-    """Return the columns of the table ``name``, as planner/domain/results/figures.py declares."""
-    columns_of_table = declared.on(name)
-    return tuple(chain(*(_columns(each, each.heads[name], rows) for each in columns_of_table)))
+    """Return the columns of the table ``name``, of those that are ``declared`` for results."""
+    by_column = (_table_columns(column, column.heads[name], rows) for column in declared.on(name))
+    return tuple(chain(*by_column))
 
 
-def _columns(column: Column, head: str, rows: Sequence[Row]) -> TableColumns[Row]:
-    """Return the column of a table for a declared column.
+def _table_columns(column: Column, head: str, rows: Sequence[Row]) -> TableColumns[Row]:
+    """Return the column of a table, under the heading ``head``, for a declared column.
 
     If ``head`` has a placeholder ({}), the column's values are mappings, such as by tier: return a
     column for each of their keys.
@@ -306,19 +308,16 @@ def _columns(column: Column, head: str, rows: Sequence[Row]) -> TableColumns[Row
     if "{}" in head:
         return key_columns(rows, Head(head, form, unit), lambda row: row.figures.get(column.name))
     width = 3 if column.unit == columns.REASONS else 1
-    return ((Head(head, form, unit, width), partial(_value, column)),)
+    return ((Head(head, form, unit, width), partial(_cell, column)),)
 
 
-def _value(column: Column, row: Row) -> Value:
+def _cell(column: Column, row: Row) -> Value:
     """Return a policy's figure in a column, with flags and counted reasons as words."""
     value = row.figures.get(column.name)
-    match column.unit:
-        case columns.FLAG:
-            if value is None:
-                return None
-            return "yes" if value else "no"
-        case columns.REASONS:
-            return "; ".join(f"{why}: {count:,}" for why, count in (value or {}).items())
+    if column.unit == columns.FLAG and value is not None:
+        return "yes" if value else "no"
+    if column.unit == columns.REASONS:
+        return "; ".join(f"{why}: {count:,}" for why, count in (value or {}).items())
     return value
 
 
@@ -350,6 +349,11 @@ class TierRow(NamedTuple):
     row: Row
     tier: str
 
+    def figure(self, name: str) -> Value:
+        """Return the tier's value of the column ``name``; None if the result lacks it."""
+        value: Value = (self.row.figures.get(name) or {}).get(self.tier)
+        return value
+
 
 LATENCY_COLUMNS = (  # headings, and names of columns with a figure per tier
     (Head("SLO attainment", Form.SHARE), "slo_attainment"),
@@ -363,18 +367,14 @@ LATENCY_COLUMNS = (  # headings, and names of columns with a figure per tier
 
 def latency_table(rows: Sequence[Row]) -> Table:
     """Return a table with a row per policy and tier: attainment, worst hours and latencies."""
-    tiers = [TierRow(row, tier) for row in rows for tier in row.figures.get("slo_attainment") or ()]
-
-    def value(name: str, each: TierRow) -> Value:
-        """Return a figure of the tier; None if the result lacks it."""
-        part: Value = (each.row.figures.get(name) or {}).get(each.tier)
-        return part
-
+    tier_rows = [
+        TierRow(row, tier) for row in rows for tier in row.figures.get("slo_attainment") or ()
+    ]
     return table(
-        tiers,
-        (Head("Policy", width=3), lambda each: each.row.title),
-        (Head("Tier"), lambda each: each.tier),
-        *((head, partial(value, name)) for head, name in LATENCY_COLUMNS),
+        tier_rows,
+        (Head("Policy", width=3), lambda tier_row: tier_row.row.title),
+        (Head("Tier"), lambda tier_row: tier_row.tier),
+        *((head, partial(TierRow.figure, name=name)) for head, name in LATENCY_COLUMNS),
         title="Latency by tier",
         note="Worst hour: lowest attainment among hours with at least 100 requests.",
     )
@@ -385,22 +385,17 @@ def work_table(rows: Sequence[Row]) -> Table:
 
     A column is left out if it is zero for all policies, or the same number for several.
     """
-
-    def tells_nothing(column: tuple[Head, Callable[[Row], Value]]) -> bool:
-        """Return whether the column is zero in every row, or the same number in several."""
-        head, value = column
-        values = {value(row) for row in rows}
-        return not any(values) or (head.numeric and len(values) == 1 < len(rows))
-
-    shown = (
-        column
-        for name, head in WORK_COLUMNS.items()
-        for column in _columns(POLICIES.column(name), head, rows)
-    )
+    shown: list[tuple[Head, Callable[[Row], Value]]] = []
+    for name, heading in WORK_COLUMNS.items():
+        for head, value_of in _table_columns(POLICIES.column(name), heading, rows):
+            values = {value_of(row) for row in rows}
+            is_same_number = head.numeric and len(values) == 1 and len(rows) > 1
+            if any(values) and not is_same_number:
+                shown.append((head, value_of))
     return table(
         rows,
         (Head("Policy", width=3), lambda row: row.title),
-        *(column for column in shown if not tells_nothing(column)),
+        *shown,
         title="Requests, GPU-hours and replica starts",
         note="Starting replicas are billed, but serve no requests.",
     )
@@ -425,18 +420,19 @@ def parameters_section(row: Row) -> Iterator[Section]:
 
     Pools that have the same value share a row.
     """
-    pools: dict[tuple[str, str], list[str]] = {}  # by parameter and value
+    pools: dict[tuple[str, str], list[str]] = {}  # by key and value of the parameter
     for setting in row.figures.get("settings") or ():
         if setting["what"] not in SCHEDULED:
-            key = setting["what"], _parameter_value(setting["value"])
-            pools.setdefault(key, []).append(setting["where"] or "all")
+            value = setting["value"]
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            text = digits(value) if is_number else ROUTERS.get(value, parameter_text(value))
+            pools.setdefault((setting["what"], text), []).append(setting["where"] or "all")
     if pools:
-        parameters = table(
-            pools,
-            (Head("Parameter", width=2), lambda key: _parameter_name(key[0])),
-            (Head("Value"), lambda key: key[1]),
-            (Head("Pool", width=3), lambda key: "; ".join(pools[key])),
-        )
+        rows = [
+            (_parameter_name(key), text, "; ".join(names)) for (key, text), names in pools.items()
+        ]
+        heads = Head("Parameter", width=2), Head("Value"), Head("Pool", width=3)
+        parameters = Table(heads, tuple(rows))
         title = f"Parameters of {row.title}"
         yield Section(title, (parameters,), "Parameters", group=Group.PLAN)
 
@@ -450,9 +446,3 @@ def _parameter_name(key: str) -> str:
             return f"Guard threshold, pools of {replicas}: {share}"
         return f"Guard load limit: {name}" if name.endswith("per replica") else f"Guard: {name}"
     return PARAMETER_NAMES.get(key, key_words(key))
-
-
-def _parameter_value(value: Any) -> str:
-    """Return the value of a parameter for people."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return digits(value) if number else ROUTERS.get(value, parameter_text(value))

@@ -5,15 +5,13 @@ A pool is one phase (prefill or decode) of a model in a region.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 from planner.domain.formats import figure, signed_percent
 from planner.domain.kinds.provision import ProvisionResult
 from planner.domain.provisioning.figures import LEVEL_NAMES, LevelFigures, PoolFigures, Total
-from planner.domain.provisioning.sharing import APART, SharedService, SharingWay
-from planner.domain.provisioning.source_methods import Method
+from planner.domain.provisioning.sharing import APART
 from planner.domain.provisioning.unit import MODEL
 from planner.domain.provisioning.window_report import LevelFiguresOverTime, PoolOverTime
 from planner.domain.report import (
@@ -92,16 +90,16 @@ def _facts(result: ProvisionResult) -> Iterator[Fact]:
         yield Fact("Memory", needs.memory_gb / 1e3, "TB")
         return
     for name, total in result.levels.items():
-        needs = total.needs
+        needs, saved = total.needs, result.savings.get(name)
         power, memory = figure(needs.energy_w / 1e3, "kW"), figure(needs.memory_gb / 1e3, "TB")
-        fact = Fact(LEVEL_NAMES[name], needs.gpus, "GPUs", Form.COUNT, note=f"{power} · {memory}")
-        saved = result.savings.get(name)
-        saved_share = saved.gpus if saved else 0.0  # of the GPUs of whole replicas
-        if saved_share:
-            change = f"{signed_percent(-saved_share, 0)} vs whole replicas"
-            meaning = Meaning.SAVING if saved_share > 0 else Meaning.NEUTRAL
-            fact = replace(fact, change=change, meaning=meaning)
-        yield fact
+        saved_share = 0.0  # of the GPUs of whole replicas
+        if saved is not None and saved.gpus is not None:
+            saved_share = saved.gpus
+        change = f"{signed_percent(-saved_share, 0)} vs whole replicas" if saved_share else ""
+        yield Fact(
+            LEVEL_NAMES[name], needs.gpus, "GPUs", Form.COUNT, change, f"{power} · {memory}",
+            meaning=Meaning.SAVING if saved_share > 0 else Meaning.NEUTRAL,
+        )  # fmt: skip
 
 
 def _levels_need_the_same(result: ProvisionResult) -> bool:
@@ -118,24 +116,6 @@ def _gap(share: float | None) -> str | None:
     return f"{share:.1%}" if share > 0 else "proven optimal"
 
 
-LEVEL_COLUMNS: TableColumns[PoolRow[None, Total]] = (
-    (Head("Latency", Form.NUMBER, "ms"), lambda row: row.figures.needs.latency_ms),
-    (Head("Limit", Form.NUMBER, "ms"), lambda row: row.figures.needs.slo_ms),
-    (Head("Tightest phase", width=2), lambda row: row.figures.tightest),
-    (Head("GPUs for mean latency", Form.COUNT), lambda row: row.figures.needs.mean_gpus),
-    (Head("Proven bound", Form.COUNT, "GPUs"), lambda row: row.figures.needs.least_gpus),
-    (Head("Gap to the bound"), lambda row: _gap(row.figures.needs.gap)),
-)
-POOL_COLUMNS: TableColumns[PoolFigures] = (
-    (Head("Model", width=2), lambda pool: pool.model),
-    (Head("Region"), lambda pool: pool.region),
-    (Head("Phase"), lambda pool: pool.phase),
-    (Head("GPU"), lambda pool: pool.gpu),
-    (Head("Load", Form.NUMBER, "req/s"), lambda pool: pool.requests_s),
-    (Head("Input", Form.COUNT, "tokens"), lambda pool: pool.isl + pool.cached_tokens),
-    (Head("Output", Form.COUNT, "tokens"), lambda pool: pool.osl),
-    (Head("Limit", Form.NUMBER, "ms"), lambda pool: pool.slo_ms),
-)
 POOL_LEVEL_COLUMNS: TableColumns[PoolRow[PoolFigures, LevelFigures]] = (
     (Head("Level"), lambda row: row.name),
     (Head("GPUs", Form.COUNT), lambda row: row.figures.needs.gpus),
@@ -148,40 +128,6 @@ POOL_LEVEL_COLUMNS: TableColumns[PoolRow[PoolFigures, LevelFigures]] = (
     (Head("P99", Form.NUMBER, "ms"), lambda row: _of_replay("p99_ms", row)),
     (Head("Within limit", Form.SHARE), lambda row: _of_replay("attainment", row)),
     (Head("Method", width=2), lambda row: row.figures.method),
-)
-SHARING_COLUMNS: TableColumns[PoolRow[SharedService, SharingWay]] = (
-    (Head("Model", width=2), lambda row: row.pool.model),
-    (Head("Region"), lambda row: row.pool.region),
-    (Head("GPU"), lambda row: row.pool.gpu),
-    (Head("Placement", width=2), lambda row: WAYS[row.name]),
-    (Head("GPUs", Form.COUNT), lambda row: row.figures.gpus),
-    (Head("Power", Form.NUMBER, "kW"), lambda row: row.figures.energy_w / 1e3),
-    (Head("Memory", Form.NUMBER, "TB"), lambda row: row.figures.memory_gb / 1e3),
-    (Head("SLO attainment", Form.SHARE), lambda row: row.figures.attainment),
-)
-OVER_TIME_COLUMNS: TableColumns[PoolRow[PoolOverTime, LevelFiguresOverTime]] = (
-    (Head("Phase"), lambda row: row.pool.phase),
-    (Head("Model", width=2), lambda row: row.pool.model),
-    (Head("Level"), lambda row: LEVEL_NAMES[row.name]),
-    (Head("GPU-hours", Form.NUMBER), lambda row: row.figures.gpu_hours),
-    (Head("Peak", Form.COUNT, "GPUs"), lambda row: row.figures.gpus_most),
-    (Head("Energy", Form.NUMBER, "kWh"), lambda row: row.figures.kwh),
-    (Head("Memory", Form.COUNT, "GB"), lambda row: row.figures.memory_gb),
-    (Head("Within limit", Form.SHARE), lambda row: row.figures.attainment),
-    (Head("Headroom", Form.SHARE), lambda row: row.figures.headroom),
-)
-METHOD_COLUMNS: TableColumns[PoolRow[PoolFigures, Method]] = (
-    (Head("Pool", width=2), lambda row: pool_name(row.pool)),
-    (Head("Method", width=2), lambda row: row.name),
-    (Head("Slots", Form.COUNT), lambda row: row.figures.slots),
-    (Head("GPUs after placement", Form.COUNT), lambda row: row.figures.gpus),
-    (Head("Proven bound", Form.COUNT, "GPUs"), lambda row: row.figures.least_gpus),
-    (Head("Gap to the bound"), lambda row: _gap(row.figures.gap)),
-    (Head("Power", Form.COUNT, "W"), lambda row: row.figures.power_w),
-    (Head("Planned latency", Form.NUMBER, "ms"), lambda row: row.figures.latency_ms),
-    (Head("Replay: mean", Form.NUMBER, "ms"), lambda row: row.figures.mean_ms),
-    (Head("Replay: p95", Form.NUMBER, "ms"), lambda row: row.figures.p95_ms),
-    (Head("Replay: within limit", Form.SHARE), lambda row: row.figures.attainment),
 )
 
 
@@ -205,7 +151,12 @@ def _levels(result: ProvisionResult) -> Table:
         (Head("Change", Form.CHANGE), partial(change, "energy")),
         (Head("Memory", Form.NUMBER, "TB"), lambda row: row.figures.needs.memory_gb / 1e3),
         (Head("Change", Form.CHANGE), partial(change, "memory")),
-        *LEVEL_COLUMNS,
+        (Head("Latency", Form.NUMBER, "ms"), lambda row: row.figures.needs.latency_ms),
+        (Head("Limit", Form.NUMBER, "ms"), lambda row: row.figures.needs.slo_ms),
+        (Head("Tightest phase", width=2), lambda row: row.figures.tightest),
+        (Head("GPUs for mean latency", Form.COUNT), lambda row: row.figures.needs.mean_gpus),
+        (Head("Proven bound", Form.COUNT, "GPUs"), lambda row: row.figures.needs.least_gpus),
+        (Head("Gap to the bound"), lambda row: _gap(row.figures.needs.gap)),
         note="Changes are against whole replicas. Proven bound: minimum GPUs for the mean-latency "
         "limit. Simulation may need more.",
     )
@@ -222,19 +173,22 @@ def _charts(pools: list[PoolFigures]) -> Iterator[Chart]:
     Each level has a bar, divided by model and phase.
     """
     levels = [name for name in LEVEL_NAMES if all(name in pool.levels for pool in pools)]
-    gpus: dict[str, Counter[str]] = {}  # of all regions, by model and phase, and by level
+    # By model and phase: the GPUs of all regions by level.
+    gpus_by_level: dict[str, Counter[str]] = {}
     for pool in pools:
-        counts = gpus.setdefault(f"{pool.model} {pool.phase}", Counter())
-        counts.update({name: pool.levels[name].needs.gpus for name in levels})
-    if all(len(set(counts.values())) == 1 for counts in gpus.values()):
+        gpus = gpus_by_level.setdefault(f"{pool.model} {pool.phase}", Counter())
+        gpus.update({name: pool.levels[name].needs.gpus for name in levels})
+    if all(len(set(gpus.values())) == 1 for gpus in gpus_by_level.values()):
         return
     labels = tuple(LEVEL_NAMES[name] for name in levels)
     series = []
-    for label, counts in gpus.items():
-        of_levels = tuple(counts[name] for name in levels)
-        series.append(Series(label, labels, of_levels, shape=Shape.BAR))
-    axes = Axis(), Axis(form=Form.COUNT)
-    yield Chart("GPUs by level", *axes, tuple(series), stacked=True, horizontal=True, half=True)
+    for model_and_phase, gpus in gpus_by_level.items():
+        heights = tuple(gpus[name] for name in levels)
+        series.append(Series(model_and_phase, labels, heights, shape=Shape.BAR))
+    yield Chart(
+        "GPUs by level", Axis(), Axis(form=Form.COUNT), tuple(series),
+        stacked=True, horizontal=True, half=True,
+    )  # fmt: skip
 
 
 def _pools(pools: list[PoolFigures]) -> Table:
@@ -250,7 +204,14 @@ def _pools(pools: list[PoolFigures]) -> Table:
     ]
     return table(
         pools,
-        *POOL_COLUMNS,
+        (Head("Model", width=2), lambda pool: pool.model),
+        (Head("Region"), lambda pool: pool.region),
+        (Head("Phase"), lambda pool: pool.phase),
+        (Head("GPU"), lambda pool: pool.gpu),
+        (Head("Load", Form.NUMBER, "req/s"), lambda pool: pool.requests_s),
+        (Head("Input", Form.COUNT, "tokens"), lambda pool: pool.isl + pool.cached_tokens),
+        (Head("Output", Form.COUNT, "tokens"), lambda pool: pool.osl),
+        (Head("Limit", Form.NUMBER, "ms"), lambda pool: pool.slo_ms),
         *gpus,
         note="Load: mean of the busiest hour. Plans of whole replicas cover the busiest minutes, "
         "so they may need more GPUs. Assumed limits where a tier has none: prefill 2,000 ms, "
@@ -289,15 +250,22 @@ def _sharing(result: ProvisionResult) -> Iterator[Section]:
         for name, way in service.ways.items()
     ]
     rows = [row for row in all_rows if row.figures.confirmed]
-    missing = len(all_rows) - len(rows)
+    unlisted = len(all_rows) - len(rows)
     ways = table(
         rows,
-        *SHARING_COLUMNS,
+        (Head("Model", width=2), lambda row: row.pool.model),
+        (Head("Region"), lambda row: row.pool.region),
+        (Head("GPU"), lambda row: row.pool.gpu),
+        (Head("Placement", width=2), lambda row: WAYS[row.name]),
+        (Head("GPUs", Form.COUNT), lambda row: row.figures.gpus),
+        (Head("Power", Form.NUMBER, "kW"), lambda row: row.figures.energy_w / 1e3),
+        (Head("Memory", Form.NUMBER, "TB"), lambda row: row.figures.memory_gb / 1e3),
+        (Head("SLO attainment", Form.SHARE), lambda row: row.figures.attainment),
         # The best way is marked only if it was simulated: mean queueing times alone are too coarse.
         marked=lambda row: (
             row.name == row.pool.best and (row.name == APART or row.figures.attainment is not None)
         ),
-        note=f"Placements that miss their limits are not listed: {missing}." if missing else "",
+        note=f"Placements that miss their limits are not listed: {unlisted}." if unlisted else "",
     )
     yield Section("Aggregated prefill and decode", (ways,), "Aggregated", Group.BASIS)
 
@@ -307,16 +275,28 @@ def _over_time(result: ProvisionResult) -> Iterator[Section]:
     over_time = result.over_time
     if over_time is None:
         return
-    rows = [PoolRow(pool, *level) for pool in over_time.pools for level in pool.levels.items()]
+    rows = [
+        PoolRow(pool, name, level)
+        for pool in over_time.pools
+        for name, level in pool.levels.items()
+    ]
 
     def fixed_figure(name: str, row: PoolRow[PoolOverTime, LevelFiguresOverTime]) -> float | None:
         """Return the figure ``name`` of the plan for the busiest hour; None without one."""
-        return getattr(row.figures.held, name, None)
+        return getattr(row.figures.fixed_plan, name, None)
 
     yield from table_section(
         "Over time",
         rows,
-        *OVER_TIME_COLUMNS,
+        (Head("Phase"), lambda row: row.pool.phase),
+        (Head("Model", width=2), lambda row: row.pool.model),
+        (Head("Level"), lambda row: LEVEL_NAMES[row.name]),
+        (Head("GPU-hours", Form.NUMBER), lambda row: row.figures.gpu_hours),
+        (Head("Peak", Form.COUNT, "GPUs"), lambda row: row.figures.gpus_most),
+        (Head("Energy", Form.NUMBER, "kWh"), lambda row: row.figures.kwh),
+        (Head("Memory", Form.COUNT, "GB"), lambda row: row.figures.memory_gb),
+        (Head("Within limit", Form.SHARE), lambda row: row.figures.attainment),
+        (Head("Headroom", Form.SHARE), lambda row: row.figures.headroom),
         (Head("Fixed plan", Form.NUMBER, "GPU-hours"), partial(fixed_figure, "gpu_hours")),
         (Head("Fixed plan: within limit", Form.SHARE), partial(fixed_figure, "attainment")),
         note=f"{over_time.windows:,} windows of {over_time.window_s:g} s, planned on "
@@ -332,7 +312,17 @@ def _methods(pools: list[PoolFigures]) -> Iterator[Section]:
     yield from table_section(
         "Methods of Cui et al. (2025)",
         [PoolRow(pool, method.method, method) for pool in pools for method in pool.methods],
-        *METHOD_COLUMNS,
+        (Head("Pool", width=2), lambda row: pool_name(row.pool)),
+        (Head("Method", width=2), lambda row: row.name),
+        (Head("Slots", Form.COUNT), lambda row: row.figures.slots),
+        (Head("GPUs after placement", Form.COUNT), lambda row: row.figures.gpus),
+        (Head("Proven bound", Form.COUNT, "GPUs"), lambda row: row.figures.least_gpus),
+        (Head("Gap to the bound"), lambda row: _gap(row.figures.gap)),
+        (Head("Power", Form.COUNT, "W"), lambda row: row.figures.power_w),
+        (Head("Planned latency", Form.NUMBER, "ms"), lambda row: row.figures.latency_ms),
+        (Head("Replay: mean", Form.NUMBER, "ms"), lambda row: row.figures.mean_ms),
+        (Head("Replay: p95", Form.NUMBER, "ms"), lambda row: row.figures.p95_ms),
+        (Head("Replay: within limit", Form.SHARE), lambda row: row.figures.attainment),
         name="Source",
         group=Group.BASIS,
         note="Slots: GPUs before placement. Empty: the method found no plan.",

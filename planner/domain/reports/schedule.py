@@ -1,7 +1,6 @@
 """Report a replica schedule: its table, and the replicas and pools that it uses."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -72,32 +71,30 @@ class Schedule:
 
         [] if there are not both kinds of pools.
         """
-        by_role: dict[str, list[int]] = {PREFILL: [], DECODE: []}  # indices of pools
-        for i, pool in enumerate(self.pools):
-            if pool.role in by_role and model in ("", pool.model):
-                by_role[pool.role].append(i)
-        prefill, decode = by_role[PREFILL], by_role[DECODE]
-        if not prefill or not decode:
+        roles = [pool.role if model in ("", pool.model) else "" for pool in self.pools]
+        if PREFILL not in roles or DECODE not in roles:
             return []
-        return [
-            (sum(row.replicas[i] for i in prefill), sum(row.replicas[i] for i in decode))
-            for row in self.rows
-        ]
+        phases = []
+        for row in self.rows:
+            counts: Counter[str] = Counter()  # replicas by role
+            for role, replicas in zip(roles, row.replicas, strict=True):
+                counts[role] += replicas
+            phases.append((counts[PREFILL], counts[DECODE]))
+        return phases
 
     def peak_split(self, model: str) -> tuple[int, int]:
-        """Return the largest (prefill, decode) replicas of ``model`` in a region at any time.
+        """Return the (prefill, decode) replicas of ``model`` with the largest sum.
 
-        Return (0, 0) without such pools.
+        They are those of one region at one time; (0, 0) without such pools.
         """
-        largest = (0, 0)
+        splits = [(0, 0)]
         for row in self.rows:
             counts: Counter[tuple[str, str]] = Counter()  # by region and role
             for pool, replicas in zip(self.pools, row.replicas, strict=True):
                 if pool.model == model:
                     counts[pool.region, pool.role] += replicas
-            splits = ((counts[region, PREFILL], counts[region, DECODE]) for region, _ in counts)
-            largest = max((largest, *splits), key=sum)
-        return largest
+            splits += [(counts[region, PREFILL], counts[region, DECODE]) for region, _ in counts]
+        return max(splits, key=sum)
 
     def split(self, model: str = "") -> str:
         """Return the fewest and the most prefill and decode replicas, as "7P:4D to 8P:4D".
@@ -195,9 +192,9 @@ def schedule_table(schedule: Schedule, window: WindowFacts, today: Schedule | No
     return replace(rows, steps=True)
 
 
-def _replicas(i: int, row: Period) -> int:
-    """Return the replicas of pool ``i`` in a period."""
-    return row.replicas[i]
+def _replicas(pool_index: int, row: Period) -> int:
+    """Return the replicas of a pool in a period."""
+    return row.replicas[pool_index]
 
 
 def _periods(schedule: Schedule, end: datetime, today: Schedule | None) -> list[Period]:
@@ -206,24 +203,21 @@ def _periods(schedule: Schedule, end: datetime, today: Schedule | None) -> list[
     Replicas of two periods overlap for a cold start, so a period may have a row in which new
     replicas are requested and one in which others stop. The last one has its replicas.
     """
+    # By start of the period: its first row (the others are replaced), and its last replicas.
     requested_at = {row.period or row.begins: row.begins for row in reversed(schedule.rows)}
     replicas = {row.period or row.begins: row.replicas for row in schedule.rows}
     starts = list(replicas)
     first = starts[0]
-    if today is not None and _all_run(schedule.pools, replicas[first], today):
-        requested_at[first] = first  # none is new
+    if today is not None:
+        running = dict(zip(today.pools, today.rows[0].replicas, strict=True))
+        first_counts = zip(schedule.pools, replicas[first], strict=True)
+        if all(count <= running.get(pool, 0) for pool, count in first_counts):
+            requested_at[first] = first  # none is new
     periods = []
     for start, stop in zip(starts, [*starts[1:], end], strict=True):
         requested = requested_at[start] if requested_at[start] < start else None
         periods.append(Period(start, stop, requested, replicas[start]))
     return periods
-
-
-def _all_run(pools: Sequence[SchedulePool], replicas: Sequence[int], today: Schedule) -> bool:
-    """Return whether the fleet of ``today`` has the ``replicas`` of each pool."""
-    running = dict(zip(today.pools, today.rows[0].replicas, strict=True))
-    counts = zip(pools, replicas, strict=True)
-    return all(count <= running.get(pool, 0) for pool, count in counts)
 
 
 def _schedule_note(schedule: Schedule, *, requested_ahead: bool) -> str:

@@ -130,10 +130,11 @@ def _has_alternatives(result: SizeResult) -> bool:
 
     Without alternatives, it has one pool, or one for prefill and one for decode.
     """
-    roles: dict[str, list[str]] = {}
+    roles_of_models: dict[str, list[str]] = {}
     for pool in result.pools:
-        roles.setdefault(pool.sized.replica.model, []).append(pool.sized.replica.role)
-    return any(sorted(found) not in (["mixed"], ["decode", "prefill"]) for found in roles.values())
+        roles_of_models.setdefault(pool.sized.replica.model, []).append(pool.sized.replica.role)
+    without_choice = (["mixed"], ["decode", "prefill"])
+    return any(sorted(roles) not in without_choice for roles in roles_of_models.values())
 
 
 def _capacity_fact(pool: SizedPool) -> Fact:
@@ -143,15 +144,13 @@ def _capacity_fact(pool: SizedPool) -> Fact:
     replica alone.
     """
     limit, count = limit_name(pool.sized.bound_by), pool.replicas or 1
-    in_pool = _rps_per_replica(count, pool)
-    if count == 1 or in_pool is None:
+    alone_rps, in_pool_rps = pool.sized.max_rps, _rps_per_replica(count, pool)
+    if count == 1 or in_pool_rps is None:
         note = f"single replica, limited by {limit}"
-        return Fact(_name(pool), pool.sized.max_rps, "req/s", note=note)
-    note = (
-        f"in a pool of {count:,}, limited by {limit}. "
-        f"Single replica: {figure(pool.sized.max_rps, 'req/s')}"
-    )
-    return Fact(_name(pool), in_pool, "req/s", note=note)
+        return Fact(_name(pool), alone_rps, "req/s", note=note)
+    alone = f"Single replica: {figure(alone_rps, 'req/s')}"
+    note = f"in a pool of {count:,}, limited by {limit}. {alone}"
+    return Fact(_name(pool), in_pool_rps, "req/s", note=note)
 
 
 def _rps_per_replica(count: int | None, pool: SizedPool) -> float | None:
@@ -162,7 +161,8 @@ def _rps_per_replica(count: int | None, pool: SizedPool) -> float | None:
     pool_tps = pool.sized.pool_tps  # capacity of pools of 1, 2, ... replicas
     if not count or count > len(pool_tps):
         return None
-    return pool_tps[count - 1] / count / _mean_isl(pool)
+    mean_isl = pool.sized.input_tps / pool.sized.max_rps
+    return pool_tps[count - 1] / count / mean_isl
 
 
 REPLICA_COLUMNS = (
@@ -191,14 +191,9 @@ def _pools(result: SizeResult) -> Table:
             Head("Replicas", Form.COUNT),
             lambda pool: sum(pool.replicas_by_region.values()) or pool.replicas,
         ),
-        (Head("By region", width=2), _by_region),
+        (Head("By region", width=2), _replicas_by_region),
         note="Replicas: all regions, without spares. A replica of a larger pool serves more.",
     )
-
-
-def _mean_isl(pool: SizedPool) -> float:
-    """Return the mean input tokens of a request."""
-    return pool.sized.input_tps / pool.sized.max_rps
 
 
 def _profiles(result: SizeResult) -> Table:
@@ -228,7 +223,7 @@ def _closed_forms(result: SizeResult) -> Table:
     )
 
 
-def _by_region(pool: SizedPool) -> str:
+def _replicas_by_region(pool: SizedPool) -> str:
     """Return the replicas that the peak of each region needs; "" unless there are several."""
     counts = [f"{region} {count:,}" for region, count in pool.replicas_by_region.items()]
     return ", ".join(counts) if len(counts) > 1 else ""
@@ -236,7 +231,11 @@ def _by_region(pool: SizedPool) -> str:
 
 def _remark(split: SplitSize) -> str:
     """Return the remarks on a split, such as that it is the best; "" without any."""
-    remarks = "best" * split.best, "in the scenario" * split.stated, split.note
+    remarks = (
+        "best" if split.best else "",
+        "in the scenario" if split.stated else "",
+        split.note,
+    )
     return ", ".join(filter(None, remarks))
 
 
@@ -298,24 +297,24 @@ def _latency_chart(pool: SizedPool, curve: pl.DataFrame, name: str) -> Chart:
     formula_ms = curve[f"{name}_ms"]
     highest_ms = max(formula_ms.drop_nulls())
     in_seconds = (limit_ms or highest_ms) > SECONDS_FROM_MS
-    scale, unit = (1000, "s") if in_seconds else (1, "ms")
+    unit_ms, unit = (1000, "s") if in_seconds else (1, "ms")
     rates = tuple(curve["rate"])
-    means = tuple(curve[f"{name}_mean_ms"] / scale)
+    means = tuple(curve[f"{name}_mean_ms"] / unit_ms)
     series = [
-        Series(f"P{pool.percentile:g}, formula", rates, tuple(formula_ms / scale)),
+        Series(f"P{pool.percentile:g}, formula", rates, tuple(formula_ms / unit_ms)),
         Series("Mean, formula", rates, means, Role.BASELINE),
     ]
     top = None
     if limit_ms is not None:
-        limit = limit_ms / scale
+        limit = limit_ms / unit_ms
         series.append(Series("Limit", (0.0, rates[-1]), (limit, limit), Role.LIMIT))
         # Near saturation the closed forms rise without bound and would flatten the rest.
         if highest_ms > 3 * limit_ms:
             top = 3 * limit
     note = ""
     if simulated_ms is not None:
-        at = (pool.sized.max_rps,), (simulated_ms / scale,)
-        series.append(Series("Capacity, simulated", *at, Role.MEASURED, Shape.POINTS))
+        rate, latency = (pool.sized.max_rps,), (simulated_ms / unit_ms,)
+        series.append(Series("Capacity, simulated", rate, latency, Role.MEASURED, Shape.POINTS))
         note = _formula_note(pool.sized.max_rps, simulated_ms, curve["rate"], formula_ms)
     title = f"{LATENCIES[name]}, {_name(pool)}"
     x_axis, y_axis = Axis("rate of one replica", "req/s"), Axis(unit=unit, top=top)
@@ -325,8 +324,8 @@ def _latency_chart(pool: SizedPool, curve: pl.DataFrame, name: str) -> Chart:
 def _formula_note(rate: float, simulated_ms: float, rates: pl.Series, formula_ms: pl.Series) -> str:
     """Return how far the latency by formula is from the simulated one, at ``rate``."""
     is_known = formula_ms.is_not_null()
-    formula = np.interp(rate, rates.filter(is_known), formula_ms.filter(is_known))
-    error = formula / simulated_ms - 1
+    formula_ms_at_rate = np.interp(rate, rates.filter(is_known), formula_ms.filter(is_known))
+    error = formula_ms_at_rate / simulated_ms - 1
     return f"{CURVES}, {abs(error):.0%} {'below' if error < 0 else 'above'} the simulation there."
 
 
@@ -339,17 +338,19 @@ def _pool_chart(pools: Sequence[SizedPool]) -> Iterator[Chart]:
     simulated: list[tuple[int, float]] = []  # replicas, req/s per replica
     colours = cycle(LINE_COLOURS)
     for pool in pools:
-        isl = _mean_isl(pool)
-        per_replica = tuple(tps / n / isl for n, tps in enumerate(pool.sized.pool_tps, start=1))
-        if per_replica:
-            replicas = tuple(range(1, len(per_replica) + 1))
-            lines.append(Series(_name(pool), replicas, per_replica, colour=next(colours)))
-            simulated += [(at.instances, at.max_rps / at.instances) for at in pool.simulated_pools]
+        replicas = tuple(range(1, len(pool.sized.pool_tps) + 1))
+        if replicas:
+            rps_per_replica = tuple(_rps_per_replica(count, pool) for count in replicas)
+            lines.append(Series(_name(pool), replicas, rps_per_replica, colour=next(colours)))
+            simulated += [
+                (point.instances, point.max_rps / point.instances) for point in pool.simulated_pools
+            ]
     if not lines:
         return
-    counts, rates = zip(*simulated, strict=True) if simulated else ((), ())
-    points = Series("Simulated", counts, rates, Role.MEASURED, Shape.POINTS)
-    most = max(len(line.x) for line in lines)
-    ticks = tuple(tick for tick in TICKS if tick <= most)
+    simulated_counts = tuple(count for count, _ in simulated)
+    simulated_rps = tuple(rps for _, rps in simulated)
+    points = Series("Simulated", simulated_counts, simulated_rps, Role.MEASURED, Shape.POINTS)
+    most_replicas = max(len(line.x) for line in lines)
+    ticks = tuple(tick for tick in TICKS if tick <= most_replicas)
     x_axis = Axis("replicas in the pool", log=True, ticks=ticks)
     yield Chart("Capacity per replica", x_axis, Axis(unit="req/s"), (*lines, points))

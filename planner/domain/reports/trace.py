@@ -71,14 +71,10 @@ def _smaller_rows_note(shown: Sequence[object], count: int) -> str:
 
     Return "" if it shows all.
     """
-    return f"And {count - len(shown):,} smaller ones, in the API." if count > len(shown) else ""
+    left_out = count - len(shown)
+    return f"And {left_out:,} smaller ones, in the API." if left_out > 0 else ""
 
 
-REPEAT_COLUMNS: TableColumns[Volume] = (
-    (Head("Similarity to the previous day", Form.SHARE), lambda row: row.autocorrelation_day),
-    (Head("Similarity to the previous week", Form.SHARE), lambda row: row.autocorrelation_week),
-    (Head("Value per request", Form.NUMBER), lambda row: row.utility_per_request),
-)
 LENGTH_COLUMNS: TableColumns[Lengths] = (
     (Head("Tokens of a request", width=2), lambda row: row.field.replace("_", " ").capitalize()),
     (Head("Label", width=2), lambda row: "All" if row.by == "all" else row.label),
@@ -125,7 +121,9 @@ def _amounts(character: Character, by: str) -> Iterator[Section]:
         *AMOUNTS,
         (Head("Mean", Form.NUMBER, unit), lambda row: row.mean),
         (Head("Peak", Form.NUMBER, unit), lambda row: row.peak),
-        *REPEAT_COLUMNS,
+        (Head("Similarity to the previous day", Form.SHARE), lambda row: row.autocorrelation_day),
+        (Head("Similarity to the previous week", Form.SHARE), lambda row: row.autocorrelation_week),
+        (Head("Value per request", Form.NUMBER), lambda row: row.utility_per_request),
         note=_smaller_rows_note(shown[1:], len(labels)),
     )
     note = f"Peak: busiest {duration(character.bin_s)}."

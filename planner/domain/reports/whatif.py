@@ -25,9 +25,8 @@ from planner.domain.report import (
     Series,
     Shape,
     Table,
-    TableColumns,
     Value,
-    periods,
+    step_series,
     table,
 )
 from planner.domain.reports.policies import span_text
@@ -36,7 +35,6 @@ from planner.domain.whatif.figures import (
     Figure,
     RankedCell,
     SimulatedPolicy,
-    SizeChange,
     WhatIf,
     planned_figures,
     rank_cells,
@@ -58,14 +56,6 @@ class VariedSetting:
     values: Sequence[Any]
     texts: Sequence[str]
     relative: bool = False
-
-
-CAPACITY_COLUMNS: TableColumns[SizeChange] = (
-    (Head("Model"), lambda size: size.model),
-    (Head("Replica"), lambda size: size.replica),
-    (Head("Before", Form.NUMBER, "tokens/s"), lambda size: size.before_tps),
-    (Head("After", Form.NUMBER, "tokens/s"), lambda size: size.input_tps),
-)
 
 
 def answer_report(title: str, before: WhatIf | None, now: WhatIf, *, same: bool = False) -> Report:
@@ -93,10 +83,18 @@ def answer_report(title: str, before: WhatIf | None, now: WhatIf, *, same: bool 
     changed = [size for size in now.sizes if size.input_tps != size.before_tps]
     if changed:
         title_of_sizes = "Capacity of one replica, input tokens"
-        blocks.append(table(changed, *CAPACITY_COLUMNS, title=title_of_sizes))
-    details = [Note(sentence) for sentence in (*now.binding, *now.notes)]
+        blocks.append(
+            table(
+                changed,
+                (Head("Model"), lambda size: size.model),
+                (Head("Replica"), lambda size: size.replica),
+                (Head("Before", Form.NUMBER, "tokens/s"), lambda size: size.before_tps),
+                (Head("After", Form.NUMBER, "tokens/s"), lambda size: size.input_tps),
+                title=title_of_sizes,
+            )
+        )
     title_of_plan = "Before and after, as planned" if before else "Plan, not simulated"
-    sections = (Section(title_of_plan, tuple(blocks)), _notes(details))
+    sections = (Section(title_of_plan, tuple(blocks)), _notes((*now.binding, *now.notes)))
     simulated = now.recommended if same else None
     return Report(title, _headline(before, now, simulated), sections)
 
@@ -145,24 +143,21 @@ def _replicas_chart(before: WhatIf | None, now: WhatIf) -> Iterator[Chart]:
     """Yield the chart of planned replicas before and after the change, of plans with periods."""
     after = "Planned, after" if before else "Planned"
     lines = []
-    if before is not None and before.periods:
-        lines.append(_replicas(before, "Planned, before", Role.BASELINE))
-    if now.periods:
-        lines.append(_replicas(now, after, Role.RECOMMENDED))
+    for plan, label, role in (
+        (before, "Planned, before", Role.BASELINE),
+        (now, after, Role.RECOMMENDED),
+    ):
+        if plan is not None and plan.periods:
+            begins = [datetime.fromisoformat(period.begins) for period in plan.periods]
+            replicas = [float(period.replicas) for period in plan.periods]
+            lines.append(step_series(label, begins, replicas, role))
     if lines:
         yield Chart("Planned replicas", Axis(), Axis(form=Form.COUNT), tuple(lines))
 
 
-def _replicas(plan: WhatIf, label: str, role: Role) -> Series:
-    """Return the replicas of a plan over its periods, as a line of steps."""
-    begins = tuple(datetime.fromisoformat(period.begins) for period in plan.periods)
-    counts = tuple(float(period.replicas) for period in plan.periods)
-    return periods(label, begins, counts, role)
-
-
-def _notes(notes: Sequence[Block]) -> Section:
-    """Return the section of notes."""
-    return Section("Limits and uncertainty", tuple(notes), "Notes")
+def _notes(sentences: Sequence[str]) -> Section:
+    """Return the section of notes, with a note for each sentence."""
+    return Section("Limits and uncertainty", tuple(map(Note, sentences)), "Notes")
 
 
 class CellRow(NamedTuple):
@@ -204,20 +199,25 @@ def grid_report(
     all_cells = _cells_table(rows, varied, figures)
     sections.append(Section("All combinations", (all_cells,), group=group))
     if notes:
-        sections.append(_notes([Note(note) for note in notes]))
+        sections.append(_notes(notes))
     answer = _best_settings(rows, varied, chosen) if is_map else _effect(ranks, varied[0], chosen)
-    return Report(title, answer, tuple(sections), warnings=_infeasible_warning(cells))
+    problems = [cell.problem for cell in cells if cell.problem]
+    warnings: tuple[str, ...] = ()
+    if problems:
+        count = f"{len(problems)} of {len(cells)}"
+        warnings = (f"{count} combinations have no plan. {problems[0]}",)
+    return Report(title, answer, tuple(sections), warnings=warnings)
 
 
 def _best_settings(rows: Sequence[CellRow], varied: Sequence[VariedSetting], chosen: Figure) -> str:
     """Return the settings at which the figure ``chosen`` is best; "" if all cells are equal."""
-    best = [row for row in rows if row.best]
-    if not best:
+    best = next((row for row in rows if row.best), None)
+    if best is None:
         return ""
-    pairs = zip(varied, best[0].texts, strict=True)
+    pairs = zip(varied, best.texts, strict=True)
     settings = ", ".join(f"{setting.label} {text}" for setting, text in pairs)
     extreme = "lowest" if chosen.better == LESS else "highest"
-    value = _text(chosen, best[0].cell.figures.get(chosen.name))
+    value = _text(chosen, best.cell.figures.get(chosen.name))
     return f"{chosen.label} {extreme} at {settings}: {value}"
 
 
@@ -246,14 +246,6 @@ def _cells_table(
     return table(rows, *settings, *values, problem, marked=lambda row: row.best)
 
 
-def _infeasible_warning(cells: Sequence[Cell]) -> tuple[str, ...]:
-    """Return a warning if combinations of settings have no plan, with the first reason."""
-    reasons = [cell.problem for cell in cells if cell.problem]
-    if not reasons:
-        return ()
-    return (f"{len(reasons)} of {len(cells)} combinations have no plan. {reasons[0]}",)
-
-
 def _effect(cells: Sequence[RankedCell], varied: VariedSetting, chosen: Figure) -> str:
     """Return how the figure ``chosen`` changes from the first to the last value of a setting.
 
@@ -263,13 +255,14 @@ def _effect(cells: Sequence[RankedCell], varied: VariedSetting, chosen: Figure) 
     known = [(i, cell.value) for i, cell in enumerate(cells) if cell.value is not None]
     if len(known) < 2:
         return ""
-    (first, before), (last, after) = known[0], known[-1]
+    (first, first_figure), (last, last_figure) = known[0], known[-1]
     setting = varied.label.lower()
-    start = f"{_text(chosen, before)} at {setting} {varied.texts[first]}"
-    ends = f"{start}, {_text(chosen, after)} at {varied.texts[last]}"
-    if not varied.relative or before == after:
+    start = f"{_text(chosen, first_figure)} at {setting} {varied.texts[first]}"
+    ends = f"{start}, {_text(chosen, last_figure)} at {varied.texts[last]}"
+    if not varied.relative or first_figure == last_figure:
         return f"{chosen.label}: {ends}"
-    slope = (after - before) / (varied.values[last] - varied.values[first]) / 100
+    # Values of a relative setting are factors, so a change by 0.01 is 1%.
+    slope = (last_figure - first_figure) / (varied.values[last] - varied.values[first]) / 100
     change = percent(slope, 2) if chosen.unit == SHARE else figure(slope, _unit(chosen))
     sign = "+" if slope > 0 else ""
     return f"{chosen.label} {sign}{change} per 1% of {setting}: {ends}"
@@ -285,7 +278,7 @@ def _problem(cell: Cell) -> str:
     state = "" if cell.state in ("planned", "completed") else cell.state
     if cell.run and state:
         state = f"run {cell.run} {state}"
-    return f"{state}: {cell.problem}" if state and cell.problem else state or cell.problem
+    return ": ".join(filter(None, (state, cell.problem)))
 
 
 def _curve(cells: Sequence[RankedCell], varied: VariedSetting, chosen: Figure) -> Chart:
@@ -306,11 +299,11 @@ def _heat_map(
 ) -> Table:
     """Return a heat map of the figure ``chosen``: first setting by row, second by column."""
     first, second = varied
-    form, width = FORMS.get(chosen.unit, Form.NUMBER), len(second.texts)
+    form, columns = FORMS.get(chosen.unit, Form.NUMBER), len(second.texts)
     rows: list[tuple[Value, ...]] = []
     shades: list[tuple[float | None, ...]] = []
     for i, text in enumerate(first.texts):
-        cells_of_row = cells[i * width : (i + 1) * width]
+        cells_of_row = cells[i * columns : (i + 1) * columns]
         rows.append((text, *(cell.value for cell in cells_of_row)))
         shades.append((None, *(cell.place for cell in cells_of_row)))
     corner = Head(f"{first.label} by {second.label}")

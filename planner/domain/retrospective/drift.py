@@ -10,7 +10,7 @@ import numpy as np
 
 from planner.domain.random_streams import Stream, generator
 from planner.domain.replicas import replica_of
-from planner.domain.retrospective.figures import HeldPool, LengthDrift, SpeedDrift
+from planner.domain.retrospective.figures import LengthDrift, RequestedPool, SpeedDrift
 from planner.domain.serialise import moment
 from planner.domain.traffic.known_lengths import (
     LEAST,
@@ -36,18 +36,23 @@ LEAST_DRIFT = 0.05  # of the iteration time, to be flagged: a profile's own tole
 
 
 def speed_drifts(
-    hardware: Hardware, held: IntArray, served: Sequence[ServedSpeed]
+    hardware: Hardware, requested: IntArray, served: Sequence[ServedSpeed]
 ) -> tuple[tuple[SpeedDrift, ...], tuple[str, ...]]:
     """Return (drifts, notes): the speed drift of each observed service, and why some have none.
 
-    ``held [steps, pools]`` are the replicas that the plan requested, and ``served`` the observed
-    speeds by model and region. A drift needs exactly one pool of the model in the region, an
-    aggregated one, because metrics do not distinguish pools.
+    ``requested [times, pools]`` are the replicas that the plan requested, and ``served`` the
+    observed speeds by model and region. A drift needs exactly one pool of the model in the region,
+    an aggregated one, because metrics do not distinguish pools.
     """
     drifts, notes = [], []
-    profiles_of = _profiles_by_place(hardware, held)
+    # By model and region: indices of the model and the GPU column of each pool with replicas.
+    used_profiles: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for (m, r, g), counts in zip(hardware.model_region_gpu, requested.T, strict=True):
+        if counts.any():
+            model_region = hardware.models[m].name, hardware.regions[r].name
+            used_profiles.setdefault(model_region, []).append((m, g))
     for observed in served:
-        profiles = profiles_of.get((observed.model, observed.region), [])
+        profiles = used_profiles.get((observed.model, observed.region), [])
         if len(profiles) > 1:
             notes.append(
                 f"The speed of {observed.model} in {observed.region} is not known: the "
@@ -64,33 +69,21 @@ def speed_drifts(
     return tuple(drifts), tuple(notes)
 
 
-def _profiles_by_place(
-    hardware: Hardware, held: IntArray
-) -> dict[tuple[str, str], list[tuple[int, int]]]:
-    """Return the profiles (model, GPU column) of replicas ``held``, by model and region."""
-    profiles: dict[tuple[str, str], list[tuple[int, int]]] = {}
-    for (m, r, g), counts in zip(hardware.model_region_gpu, held.T, strict=True):
-        if counts.any():
-            place = hardware.models[m].name, hardware.regions[r].name
-            profiles.setdefault(place, []).append((m, g))
-    return profiles
-
-
 def speeds_now(
     scenario: Scenario,
     user_facts: UserFacts,
-    held: Sequence[HeldPool],
+    requested: Sequence[RequestedPool],
     served: Sequence[ServedSpeed],
     start_s: float,
     end_s: float,
 ) -> tuple[SpeedDrift, ...]:
     """Return the speed drifts of a plan that is still active, between two times (epoch seconds).
 
-    ``held`` are the replicas that it requested, ``served`` the observed speeds. Raises
+    ``requested`` are the replicas that it requested, ``served`` the observed speeds. Raises
     ScenarioError if the scenario lacks a pool of the plan.
     """
     hardware = build_hardware(scenario, user_facts, spot=True)
-    _, counts = requested_counts(hardware, held, start_s, end_s)
+    _, counts = requested_counts(hardware, requested, start_s, end_s)
     drifts, _notes = speed_drifts(hardware, counts, served)
     return drifts
 
@@ -143,10 +136,10 @@ def _equivalent_linear_profile(
     one, zero = np.ones(1), np.zeros(1)
     mean_isl = observed.input_tokens.mean(keepdims=True)
     mean_osl = observed.output_tokens.mean(keepdims=True)
-    mean = replace(observed, input_tokens=mean_isl, output_tokens=mean_osl)
-    (alone_s,) = _mean_iteration_s(profile, mean, one, zero, zero)
-    (decoding_s,) = _mean_iteration_s(profile, mean, sequences, zero, zero)
-    (with_prefill_s,) = _mean_iteration_s(profile, mean, sequences, prefill_tokens, share)
+    mean_lengths = replace(observed, input_tokens=mean_isl, output_tokens=mean_osl)
+    (alone_s,) = _mean_iteration_s(profile, mean_lengths, one, zero, zero)
+    (decoding_s,) = _mean_iteration_s(profile, mean_lengths, sequences, zero, zero)
+    (with_prefill_s,) = _mean_iteration_s(profile, mean_lengths, sequences, prefill_tokens, share)
     per_sequence_s = (decoding_s - alone_s) / max(sequences[0] - 1, 1.0)
     per_token_s = (with_prefill_s - decoding_s) / max(prefill_tokens[0], TINY_S)
     beta_s = max(float(per_sequence_s), TINY_S)
@@ -199,16 +192,17 @@ def length_drift(traffic: Traffic, window: Window, seed: int) -> tuple[LengthDri
         recent = observed_lengths(traffic, m, window.start_s, window.end_s, rng)
         if not recent.requests:
             continue
-        known, observed = traffic.lengths[m], recent.lengths
+        known_isl, known_osl = traffic.lengths[m]
+        isl, osl = recent.lengths
+        is_enough = recent.requests >= LEAST
         drifts.append(
             LengthDrift(
                 model=model,
-                input_known=float(known[0].mean()),
-                input_came=float(observed[0].mean()),
-                output_known=float(known[1].mean()),
-                output_came=float(observed[1].mean()),
-                flagged=recent.requests >= LEAST
-                and lengths_differ(sample_of_model(traffic, m), recent),
+                input_known=float(known_isl.mean()),
+                input_came=float(isl.mean()),
+                output_known=float(known_osl.mean()),
+                output_came=float(osl.mean()),
+                flagged=is_enough and lengths_differ(sample_of_model(traffic, m), recent),
             )
         )
     return tuple(drifts)
@@ -222,20 +216,22 @@ def speed_drift(profile: LinearProfile, observations: Observations) -> SpeedDrif
     """
     tuned = tune(profile, observations)
     observed = observations.decodes, observations.prefill_tokens, observations.share
-    load = [float(values.mean()) for values in observed]
+    mean_load = [float(values.mean()) for values in observed]
     coefficients = np.array([profile.alpha_s, profile.beta_s, profile.gamma_s, profile.delta_s])
-    profile_s, _ = mean_iteration_seconds(coefficients, *load)
-    fitted_s, gradient = mean_iteration_seconds(tuned.history[-1], *load)
+    profile_s, _ = mean_iteration_seconds(coefficients, *mean_load)
+    fitted_s, gradient = mean_iteration_seconds(tuned.history[-1], *mean_load)
     # Delta method: standard error of the logarithm of the iteration time.
-    gradient = gradient / fitted_s
-    error = float(np.sqrt(gradient @ tuned.covariance @ gradient))
+    log_gradient = gradient / fitted_s
+    error = float(np.sqrt(log_gradient @ tuned.covariance @ log_gradient))
     times = fitted_s / profile_s
     low, high = times * np.exp(-Z95 * error), times * np.exp(Z95 * error)
-    has_drifted = abs(times - 1) > LEAST_DRIFT and not low <= 1 <= high
+    excludes_1 = low > 1 or high < 1
+    has_drifted = abs(times - 1) > LEAST_DRIFT and excludes_1
     since = None
     if has_drifted:
-        path_s = np.array([mean_iteration_seconds(fitted, *load)[0] for fitted in tuned.history])
-        since = moment(float(observations.at_s[_drift_start(path_s / profile_s)]))
+        path_s = [mean_iteration_seconds(fitted, *mean_load)[0] for fitted in tuned.history]
+        first = _drift_start(np.array(path_s) / profile_s)
+        since = moment(float(observations.at_s[first]))
     return SpeedDrift(
         profile.model,
         profile.gpu,
@@ -262,7 +258,7 @@ def _drift_start(path: FloatArray) -> int:
 
 
 def requested_counts(
-    hardware: Hardware, pools: Sequence[HeldPool], start_s: float, end_s: float
+    hardware: Hardware, pools: Sequence[RequestedPool], start_s: float, end_s: float
 ) -> tuple[FloatArray, IntArray]:
     """Return (times, counts): when requested replicas change, and how many there are from then on.
 
@@ -274,24 +270,24 @@ def requested_counts(
     times = np.concatenate([[start_s], inside])
     counts = np.zeros((len(times), len(hardware.model_region_gpu)), np.int64)
     for pool in pools:
-        # Before its first time, a pool has the first count.
-        step = np.clip(np.searchsorted(pool.times_s, times, side="right") - 1, 0, None)
-        counts[:, _pool_index_of(hardware, pool)] += pool.replicas[step]
+        # At each time, the last count from then or before; before its first time, the first count.
+        index = np.clip(np.searchsorted(pool.times_s, times, side="right") - 1, 0, None)
+        counts[:, _pool_index_of(hardware, pool)] += pool.replicas[index]
     return times - start_s, counts
 
 
-def _pool_index_of(hardware: Hardware, pool: HeldPool) -> int:
+def _pool_index_of(hardware: Hardware, pool: RequestedPool) -> int:
     """Return the index of a plan's pool among the scenario's; raise ScenarioError if missing."""
+    names = pool.model, pool.region, pool.gpu, pool.role
     for index, (m, r, g) in enumerate(hardware.model_region_gpu):
         replica = replica_of(hardware, m, g)
-        names_match = (replica.model, hardware.regions[r].name, replica.gpu, replica.role) == (
-            pool.model, pool.region, pool.gpu, pool.role
-        )  # fmt: skip
         # Plans of older releases do not have these fields; None matches any.
-        optional = ("tp", "market", "arrangement")
-        if names_match and all(
-            getattr(pool, name) in (None, getattr(replica, name)) for name in optional
-        ):
+        matches = all(
+            getattr(pool, name) in (None, getattr(replica, name))
+            for name in ("tp", "market", "arrangement")
+        )
+        region = hardware.regions[r].name
+        if matches and names == (replica.model, region, replica.gpu, replica.role):
             return index
     raise ScenarioError(
         f"The plan has {pool.model} on {pool.gpu} in {pool.region}, but the scenario no longer has "

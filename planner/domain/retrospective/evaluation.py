@@ -19,9 +19,9 @@ from planner.domain.retrospective.drift import length_drift, requested_counts, s
 from planner.domain.retrospective.figures import (
     DemandError,
     ForecastBin,
-    HeldPool,
     Hour,
     PlanEvaluation,
+    RequestedPool,
 )
 from planner.domain.serialise import moment
 from planner.domain.study import PolicyRun, Study
@@ -42,7 +42,7 @@ Forecast = Mapping[tuple[SeriesKey, float], ForecastBin]  # by series and start 
 
 def evaluate_plan(
     inputs: Inputs,
-    held: Sequence[HeldPool],
+    requested: Sequence[RequestedPool],
     forecast: Forecast,
     progress: Progress,
     *,
@@ -50,14 +50,18 @@ def evaluate_plan(
 ) -> PlanEvaluation:
     """Compare a plan with the traffic that came in the window of the scenario.
 
-    ``held`` are the replicas that the plan requested, ``forecast`` is the forecast that it was made
-    for, and ``served`` has live measurements of the replicas' speed. The window must lie within the
-    scenario's traffic. Raises ScenarioError if the scenario lacks a pool of the plan.
+    ``requested`` are the replicas that the plan requested, ``forecast`` is the forecast that it was
+    made for, and ``served`` has live measurements of the replicas' speed. The window must lie
+    within the scenario's traffic. Raises ScenarioError if the scenario lacks a pool of the plan.
     """
     study = study_of(inputs, part(progress, 0.0, 0.3))
     window, hardware = study.window, study.hardware
-    times_s, counts = requested_counts(hardware, held, window.start_s, window.end_s)
-    study = _with_running_replicas(study, counts[0])
+    times_s, counts = requested_counts(hardware, requested, window.start_s, window.end_s)
+    # The plan before started the first replicas, so they run at the start of the window.
+    today = np.zeros(hardware.minimum.shape, np.int64)
+    for pool_index, count in zip(hardware.model_region_gpu, counts[0], strict=True):
+        today[pool_index] = count
+    study = replace(study, hardware=replace(hardware, today=today))
     # A perfect forecast is the actual demand, in the form that plans use.
     perfect = forecast_load(study.plan_input, part(progress, 0.3, 0.4), method=PERFECT)
     needed, notes = _cheapest_fleet(study, perfect.load, part(progress, 0.4, 0.6))
@@ -90,17 +94,6 @@ def evaluate_plan(
         return evaluation
     replica_hours, usd = float(needed.sum()) * hours, _usd_per_hour(study, needed) * hours
     return replace(evaluation, needed_replica_hours=replica_hours, needed_usd=usd)
-
-
-def _with_running_replicas(study: Study, first: IntArray) -> Study:
-    """Return ``study`` with the replicas ``first [pools]`` running at the start of the window.
-
-    The plan before started them, so they need no cold start.
-    """
-    today = np.zeros(study.hardware.minimum.shape, np.int64)
-    for pool_index, count in zip(study.hardware.model_region_gpu, first, strict=True):
-        today[pool_index] = count
-    return replace(study, hardware=replace(study.hardware, today=today))
 
 
 def _cheapest_fleet(
@@ -139,10 +132,11 @@ def _ready_at(
     ``counts [times, pools]`` are requested from ``times_s`` on. A replica serves if it was
     requested throughout the ``startup_s`` before. Those of the first time serve from the start.
     """
-    first = np.searchsorted(times_s, starts_s - startup_s, side="right") - 1
+    # By period: the index of the count in force one cold start before, and one past that at the
+    # start. A pool's fewest replicas between the two serve.
+    first = (np.searchsorted(times_s, starts_s - startup_s, side="right") - 1).clip(0)
     end = np.searchsorted(times_s, starts_s, side="right")
-    spans = zip(first.clip(0), end, strict=True)
-    return np.stack([counts[since:until].min(axis=0) for since, until in spans])
+    return np.stack([counts[i:j].min(axis=0) for i, j in zip(first, end, strict=True)])
 
 
 def _usd_per_hour(study: Study, counts: IntArray) -> float:
@@ -167,9 +161,11 @@ def _short_periods(study: Study, pool_counts: IntArray, load: Load) -> float:
     for pool, (m, r, g) in enumerate(hardware.model_region_gpu):
         counts[:, m, r, g] = pool_counts[:, pool]
     by_pool = pool_capacity(study.sizes.theta_tps, study.sizes.pool_tps, counts)
-    capacity = np.apply_along_axis(hardware.capacity_of_region, 3, by_pool).sum(axis=2)  # [p, l]
-    peak = load.tps.sum(axis=2).max(axis=2)
-    return float((capacity < peak * (1 - ROUNDING)).any(axis=1).sum())
+    by_region = np.apply_along_axis(hardware.capacity_of_region, 3, by_pool)
+    capacity = by_region.sum(axis=2)  # [period, model]
+    peak = load.tps.sum(axis=2).max(axis=2)  # the largest bin of each period
+    is_short = (capacity < peak * (1 - ROUNDING)).any(axis=1)
+    return float(is_short.sum())
 
 
 def _forecast_errors(forecasts: Sequence[SeriesForecast], forecast: Forecast) -> DemandError:
@@ -178,12 +174,12 @@ def _forecast_errors(forecasts: Sequence[SeriesForecast], forecast: Forecast) ->
     ``forecasts`` have the actual demand. Bins that were not observed are left out.
     """
     actual, mean, planned = _actual_and_forecast(forecasts, forecast)
-    observed = ~np.isnan(actual)
+    is_observed = ~np.isnan(actual)
     # Hours are the mean over series, so that more series do not add hours.
     bin_h = forecasts[0].bin_s / 3600 if forecasts else 0.0
-    hours = float(observed.sum()) * bin_h / max(1, len(forecasts))
-    known = observed & ~np.isnan(mean)
-    actual, mean, planned = actual[known], mean[known], planned[known]
+    hours = float(is_observed.sum()) * bin_h / max(1, len(forecasts))
+    is_known = is_observed & ~np.isnan(mean)
+    actual, mean, planned = actual[is_known], mean[is_known], planned[is_known]
     total = float(actual.sum())
     if total <= 0:
         return DemandError(None, None, None, hours)
@@ -207,9 +203,9 @@ def _actual_and_forecast(
     mean, planned = np.full(actual.shape, np.nan), np.full(actual.shape, np.nan)
     for s, series in enumerate(forecasts):
         for b in range(actual.shape[1]):
-            forecast = stored.get((series.key, series.start_s + b * series.bin_s))
-            if forecast is not None:
-                mean[s, b], planned[s, b] = forecast.mean, forecast.planned
+            forecast_bin = stored.get((series.key, series.start_s + b * series.bin_s))
+            if forecast_bin is not None:
+                mean[s, b], planned[s, b] = forecast_bin.mean, forecast_bin.planned
     return actual, mean, planned
 
 
@@ -217,17 +213,18 @@ def _period_rows(
     study: Study,
     forecasts: Sequence[SeriesForecast],
     forecast: Forecast,
-    held: IntArray,
+    ready: IntArray,
     needed: IntArray | None,
 ) -> tuple[Hour, ...]:
     """Return a row per period: forecast and actual demand, replicas of the plan and needed ones.
 
-    ``held`` are the plan's replicas that serve, ``needed`` those of the cheapest plan (None: there
+    ``ready`` are the plan's replicas that serve, ``needed`` those of the cheapest plan (None: there
     is none), both ``[periods, pools]``.
     """
     window = study.window
     shape = len(window.period_starts_s), window.bins_per_period
     by_series = _actual_and_forecast(forecasts, forecast)  # of each: [series, bin]
+    # Sums over all series, [period, bin].
     actual, mean, planned = [rates.sum(axis=0).reshape(shape) for rates in by_series]
     return tuple(
         Hour(
@@ -236,8 +233,8 @@ def _period_rows(
             planned_tps=_none_if_nan(planned[p].max()),
             came_tps=_none_if_nan(actual[p].mean()),
             peak_tps=_none_if_nan(actual[p].max()),
-            held=int(held[p].sum()),
-            needed=None if needed is None else int(needed[p].sum()),
+            plan_replicas=int(ready[p].sum()),
+            needed_replicas=None if needed is None else int(needed[p].sum()),
         )
         for p, start in enumerate(window.period_starts_s.tolist())
     )

@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from planner.domain.serialise import MERGED
+from planner.domain.serialise import KEY, MERGED
 from simulation.arrays import FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class HeldPool:
+class RequestedPool:
     """The replicas that a plan requested for one pool over time.
 
     ``replicas[i]`` apply from ``times_s[i]`` (epoch seconds) on.
@@ -55,8 +55,10 @@ class Hour:
     planned_tps: float | None  # largest planned level of a bin
     came_tps: float | None  # actual mean; None: not observed
     peak_tps: float | None  # largest actual rate of a bin
-    held: int  # replicas that the plan requested and that serve
-    needed: int | None  # replicas of the cheapest plan for the known traffic; None: there is none
+    # Replicas that the plan requested and that serve.
+    plan_replicas: int = field(metadata={KEY: "held"})
+    # Replicas of the cheapest plan for the known traffic; None: there is none.
+    needed_replicas: int | None = field(metadata={KEY: "needed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +172,8 @@ class PlanEvaluation:
                 if share is not None
             ),
         ]
-        if (error := self.demand.wape) is not None and (bias := self.demand.bias) is not None:
+        error, bias = self.demand.wape, self.demand.bias
+        if error is not None and bias is not None:
             direction = "above" if bias > 0 else "below"
             parts.append(
                 f"demand WAPE {error:.1%} (forecast {abs(bias):.1%} {direction} actual demand)"

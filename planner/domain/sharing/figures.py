@@ -90,26 +90,21 @@ class Ledger:
     unfinished: int
 
 
-def served_figures(
-    pairs: Sequence[tuple[SharingModel, ModelReplay]],
-) -> ServedFigures:
-    """Return how the requests of a model were served; ``pairs`` are (one replica, its replay)."""
-    # A replay leaves out the seconds before the first iteration (``start_s``), which use no GPU.
-    ttft = [replay.first_s - part.arrival_s + part.profile.start_s for part, replay in pairs]
-    tbt = [_token_gaps(part, replay) for part, replay in pairs]
-    late = np.concatenate([replay.late for _, replay in pairs])
+def _served_figures(parts: Sequence[SharingModel], replays: Sequence[ModelReplay]) -> ServedFigures:
+    """Return how the requests of the ``parts`` of a model were served, each in its replay."""
+    ttft_s, tbt_s = [], []
+    for part, replay in zip(parts, replays, strict=True):
+        # A replay leaves out the seconds before the first iteration (``start_s``).
+        ttft_s.append(replay.first_s - part.arrival_s + part.profile.start_s)
+        gaps = np.where(part.output_tokens > 1, part.output_tokens - 1.0, np.nan)
+        tbt_s.append((replay.end_s - replay.first_s) / gaps)
+    late = np.concatenate([replay.late for replay in replays])
     return ServedFigures(
         attainment=float(1.0 - late.mean()),
-        met=all(replay.met for _, replay in pairs),
-        ttft_p95_ms=_p95_ms(ttft),
-        tbt_p95_ms=_p95_ms(tbt),
+        met=all(replay.met for replay in replays),
+        ttft_p95_ms=_p95_ms(ttft_s),
+        tbt_p95_ms=_p95_ms(tbt_s),
     )
-
-
-def _token_gaps(part: SharingModel, replay: ModelReplay) -> FloatArray:
-    """Return the mean seconds between the tokens of each answer; NaN for a single token."""
-    gaps = np.where(part.output_tokens > 1, part.output_tokens - 1.0, np.nan)
-    return np.asarray((replay.end_s - replay.first_s) / gaps)
 
 
 def _p95_ms(values: Sequence[FloatArray]) -> float | None:
@@ -125,13 +120,14 @@ def model_figures(
     ``plans`` are the shared GPUs. ``alone`` has the replay of each part of the pool on dedicated
     GPUs. The requests span ``span_s`` seconds.
     """
-    # The shared GPU of each part, and the index of the part on it.
+    # By index of the part in the pool: its shared GPU, and its index on that GPU.
     gpu_of_part = {part: (plan, i) for plan in plans for i, part in enumerate(plan.parts)}
     for m, model in enumerate(pool.models):
-        parts = [part for part, number in enumerate(pool.model) if number == m]
-        gpus = [gpu_of_part[part] for part in parts]
+        indices = [part for part, number in enumerate(pool.model) if number == m]
+        parts = [pool.parts[part] for part in indices]
+        gpus = [gpu_of_part[part] for part in indices]
         on_shared = [plan.replay.models[i] for plan, i in gpus]
-        neighbours = {part for plan, _ in gpus for part in plan.parts} - set(parts)
+        neighbours = {part for plan, _ in gpus for part in plan.parts} - set(indices)
         others = {pool.models[pool.model[part]].name for part in neighbours}
         loads = sum(replay.loads for replay in on_shared)
         yield ModelFigures(
@@ -147,20 +143,13 @@ def model_figures(
             ways=tuple(plan.way for plan, _ in gpus),
             loads=loads,
             load_s=sum(replay.load_s for replay in on_shared) / loads if loads else None,
-            alone=_served_parts(pool, parts, [alone[part] for part in parts]),
-            shared=_served_parts(pool, parts, on_shared),
+            alone=_served_figures(parts, [alone[part] for part in indices]),
+            shared=_served_figures(parts, on_shared),
             unseen_attainment=min(plan.unseen[i] for plan, i in gpus),
             why_alone="" if others else _why_alone(pool, m),
             longest_tokens=model.longest,
             kv_floor_gib=pool.kv_floor_bytes[m] / 2**30,
         )
-
-
-def _served_parts(
-    pool: SharingPool, parts: Sequence[int], replays: Sequence[ModelReplay]
-) -> ServedFigures:
-    """Return how the requests of the parts with these indices were served in their replays."""
-    return served_figures(list(zip([pool.parts[i] for i in parts], replays, strict=True)))
 
 
 def _why_alone(pool: SharingPool, m: int) -> str:

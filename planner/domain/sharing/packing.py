@@ -67,16 +67,12 @@ class Sharing:
         shifted_replays = rules.replays - 1 + UNSEEN
         shifts_s = rng.uniform(0, rules.span_s, (shifted_replays, len(pool.parts)))
         # The parts in each replay: as they are, then shifted. The last ``UNSEEN`` only judge.
-        self._parts_by_replay = [
-            list(pool.parts),
-            *(
-                [
-                    part.shift_arrivals(by_s, rules.span_s)
-                    for part, by_s in zip(pool.parts, row, strict=True)
-                ]
-                for row in shifts_s
-            ),
-        ]
+        self._parts_by_replay = [list(pool.parts)]
+        for shifts_of_replay in shifts_s:
+            parts_and_shifts = zip(pool.parts, shifts_of_replay, strict=True)
+            self._parts_by_replay.append(
+                [part.shift_arrivals(by_s, rules.span_s) for part, by_s in parts_and_shifts]
+            )
 
     def fits(self, group: Group) -> bool:
         """Return whether a group of replicas (by index) meets its SLOs together on one GPU.
@@ -85,16 +81,16 @@ class Sharing:
         model never share a GPU.
         """
         self._check_alive()
-        models = [self._pool.model[i] for i in group]
+        models = [self._pool.model[i] for i in group]  # indices
         if len(set(models)) < len(models) or not all(self._pool.feasible[m] for m in models):
             return False
-        required = self._parts_by_replay[: self._rules.replays]
-        replays = [[parts[i] for i in group] for parts in required]
+        deciding_replays = self._parts_by_replay[: self._rules.replays]
+        group_by_replay = [[parts[i] for i in group] for parts in deciding_replays]
         for way in self._rules.ways:
             host = self._host_of(way)
-            if way == MEMORY and not fits_by_memory(replays[0], host):
+            if way == MEMORY and not fits_by_memory(group_by_replay[0], host):
                 continue
-            if all(replay_gpu(parts, host, to_the_end=False).met for parts in replays):
+            if all(replay_gpu(parts, host, to_the_end=False).met for parts in group_by_replay):
                 self._chosen_way[group] = way
                 return True
         return False

@@ -7,7 +7,6 @@ share of its requests. A GPU column is a GPU type with its number of GPUs and ro
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import NamedTuple
 
 import numpy as np
 
@@ -102,23 +101,37 @@ def sharing_pools(
     for r, region in enumerate(hardware.regions):
         for (gpu, tp), members in _members_by_kind(hardware, r, trace).items():
             models = tuple(_model(hardware, m, g, r, trace) for m, g in members)
-            g = members[0][1]  # owned columns of one GPU type have the same specs and price
+            _, g = members[0]  # owned columns of one GPU type have the same specs and price
             spec = hardware.gpus[g]
             host = host_of(sharing, spec, tp, facts)
-            longest = [model.longest for model in models]
+            parts: list[SharingModel] = []
+            model_of_part: list[int] = []
+            busy_s: list[float] = []
+            feasible: list[bool] = []
+            for number, model in enumerate(models):
+                parts_of_model, seconds = _parts_alone(model, host)
+                feasible.append(parts_of_model is not None)
+                # A model that misses its SLOs with any number of replicas has one part.
+                parts += parts_of_model or [model]
+                model_of_part += [number] * len(seconds)
+                busy_s += seconds
+            kv_floors = [
+                _kv_bytes_in_pages(hardware, m, column, model.longest)
+                for (m, column), model in zip(members, models, strict=True)
+            ]
             yield SharingPool(
                 region=region.name,
                 gpu=gpu,
                 gpus=tp,
                 usd_per_gpu_hour=float(hardware.usd_per_gpu_hour[r, g]),
                 models=models,
-                **_parts_of(models, host)._asdict(),
+                parts=tuple(parts),
+                model=tuple(model_of_part),
+                busy_s=np.array(busy_s),
+                feasible=tuple(feasible),
                 host=host,
                 memory_gib=spec.memory_bytes / 2**30,
-                kv_floor_bytes=tuple(
-                    _kv_bytes_in_pages(hardware, *member, tokens)
-                    for member, tokens in zip(members, longest, strict=True)
-                ),
+                kv_floor_bytes=tuple(kv_floors),
             )
 
 
@@ -210,33 +223,6 @@ def _limits(tiers: list[Tier], name: str) -> FloatArray:
     """Return the limit ``name`` of each tier in seconds; inf: no limit."""
     values = [getattr(tier, name) for tier in tiers]
     return np.array([np.inf if value is None else value for value in values])
-
-
-class _Parts(NamedTuple):
-    """The fields of ``SharingPool`` on the parts of its models."""
-
-    parts: tuple[SharingModel, ...]
-    model: tuple[int, ...]
-    busy_s: FloatArray
-    feasible: tuple[bool, ...]
-
-
-def _parts_of(models: tuple[SharingModel, ...], host: SharedHost) -> _Parts:
-    """Return the parts of each model: its replicas, as many as it needs alone on ``host``.
-
-    A model that misses its SLOs with any number of replicas has one part.
-    """
-    parts: list[SharingModel] = []
-    model_of_part: list[int] = []
-    busy_s: list[float] = []
-    feasible: list[bool] = []
-    for m, model in enumerate(models):
-        parts_of_model, seconds = _parts_alone(model, host)
-        feasible.append(parts_of_model is not None)
-        parts += parts_of_model or [model]
-        model_of_part += [m] * len(seconds)
-        busy_s += seconds
-    return _Parts(tuple(parts), tuple(model_of_part), np.array(busy_s), tuple(feasible))
 
 
 def _parts_alone(

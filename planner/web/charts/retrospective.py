@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from planner.domain.report import Axis, Chart, Form, Role, Series, periods
+from planner.domain.report import Axis, Chart, Form, Role, Series, step_series
 from planner.domain.retrospective.figures import PlanEvaluation
 from planner.domain.serialise import from_json
 from planner.models import Outcome
@@ -28,8 +28,8 @@ def weeks_figure(outcomes: Sequence[Outcome]) -> Figure | None:
 def hours_figure(plan: PlanEvaluation) -> Figure | None:
     """Draw active and needed replicas by hour; None if no hour is known."""
     lines = (
-        ("held", "Planned", Role.RECOMMENDED),
-        ("needed", "Needed, known afterwards", Role.MEASURED),
+        ("plan_replicas", "Planned", Role.RECOMMENDED),
+        ("needed_replicas", "Needed, known afterwards", Role.MEASURED),
     )
     return _by_hour(plan, "replicas", "replicas", lines)
 
@@ -58,7 +58,7 @@ def _by_hour(
         return None
     when = tuple(hour.begins for hour in plan.hours)
     series = tuple(
-        periods(name, when, [getattr(hour, key) for hour in plan.hours], role)
+        step_series(name, when, [getattr(hour, key) for hour in plan.hours], role)
         for key, name, role in lines
     )
     return figure_of(Chart("", Axis(), Axis(title, unit), series, small=True))

@@ -5,12 +5,12 @@ from typing import Any, TypeVar
 
 from planner.domain.encoding import decode, encode
 from planner.domain.progress import Progress
-from planner.domain.run_parts import InProcess, Part
+from planner.domain.run_parts import Part, Parts
 
 T = TypeVar("T")
 
 
-class OneByOne(InProcess):
+class OneByOne(Parts):
     def map(
         self,
         parts: Sequence[Part[T]],

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from planner.domain.planning.purchases import DeferrableWork
 from planner.domain.report import Form, Head, Role, Table, shortfall, table
 from planner.domain.reports.over_time import demand_chart
-from planner.domain.reports.policies import cost_chart, outcomes_of
+from planner.domain.reports.policies import Outcome, cost_chart
 from planner.domain.serialise import KEY, MERGED, OPTIONAL, as_json, from_json
 
 FLOATS = st.floats(0, 1e6)
@@ -129,11 +129,11 @@ def test_bars_of_policies_tell_what_cannot_be_run_or_fails() -> None:
             "meets_slo": meets, "hindsight": oracle, "survives": None,
         }  # fmt: skip
 
-    rows = outcomes_of({
-        name: figures(name, meets=name != "misses", oracle=name == "oracle")
+    rows = [
+        from_json(Outcome, figures(name, meets=name != "misses", oracle=name == "oracle"))
         for name in ("shown", "meets", "alone", "misses", "oracle")
-    })  # fmt: skip
-    (chart,) = cost_chart(list(rows.values()), "shown", "Plan", {"alone", "misses", "oracle"})
+    ]
+    (chart,) = cost_chart(rows, "shown", "Plan", {"alone", "misses", "oracle"})
     assert {line.x[0].split(" ")[0]: line.role for line in chart.series} == {
         "shown": Role.RECOMMENDED, "meets": Role.CAPACITY, "alone": Role.RISK,
         "misses": Role.SHORTFALL, "oracle": Role.BASELINE,

@@ -26,8 +26,8 @@ from planner.domain.report import (
     Series,
     Shape,
     Table,
-    periods,
     shortfall,
+    step_series,
 )
 from planner.outputs.cover import Cover, SignOff
 from planner.outputs.render.document import document_of
@@ -110,7 +110,7 @@ def test_a_terminal_has_the_answer_first_and_aligned_tables() -> None:
 @given(st.integers(1, 50), st.integers(1, 7200))
 def test_the_last_period_of_a_line_lasts_as_long_as_the_others(count: int, seconds: int) -> None:
     starts = [START + i * timedelta(seconds=seconds) for i in range(count)]
-    line = periods("x", starts, range(count))
+    line = step_series("x", starts, range(count))
     assert line.x[:-1] == tuple(starts) and line.y == (*range(count), count - 1)
     assert count == 1 or line.x[-1] - line.x[-2] == timedelta(seconds=seconds)
 

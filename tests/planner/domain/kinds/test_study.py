@@ -12,7 +12,7 @@ from polars.testing import assert_frame_equal
 from planner.domain.kinds import compare, forecast, plan, simulate
 from planner.domain.outcome import Inputs, Outcome
 from planner.domain.progress import silent
-from planner.domain.run_parts import InProcess
+from planner.domain.run_parts import Parts
 from planner.domain.serialise import as_json
 from planner.domain.traffic.sources import StoredTrace
 from planner.domain.traffic.traffic import FORECAST
@@ -71,7 +71,7 @@ def test_one_seed_gives_the_same_bytes_twice_and_shows_its_first_answer_before_s
     shown: list[Any] = []
     calls: list[str] = []
 
-    class Watched(InProcess):
+    class Watched(Parts):
         def map(self, *args: Any, **options: Any) -> list[Any]:
             calls.append("simulate")
             return super().map(*args, **options)

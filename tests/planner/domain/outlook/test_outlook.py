@@ -10,7 +10,7 @@ import pytest
 
 from planner.domain.kinds import outlook
 from planner.domain.outcome import Inputs
-from planner.domain.outlook.calendar import WEEK_S, Month, months_of, weights
+from planner.domain.outlook.calendar import WEEK_S, Month, months_of, occurrences_of_periods
 from planner.domain.outlook.commitments import GpuUse, choose_commitment, usage_steps
 from planner.domain.outlook.figures import gpu_uses, month_figures
 from planner.domain.planning.planning import forecast_load, plan_load
@@ -55,9 +55,10 @@ def test_months_are_calendar_months_cut_at_both_ends() -> None:
 def test_every_hour_of_a_month_is_one_of_the_week() -> None:
     start = datetime(2027, 1, 4, tzinfo=UTC).timestamp()
     for month in months_of(start, "year", "utc"):
-        share = weights(month, start, 5400.0)
+        share = occurrences_of_periods(month, start, 5400.0)
         assert share.sum() * 1.5 == pytest.approx(month.hours)
-    two_weeks = weights(Month("", start + 3 * WEEK_S, start + 5 * WEEK_S), start, HOUR)
+    month = Month("", start + 3 * WEEK_S, start + 5 * WEEK_S)
+    two_weeks = occurrences_of_periods(month, start, HOUR)
     np.testing.assert_array_equal(two_weeks, 2.0)
 
 

@@ -8,7 +8,7 @@ from planner.domain.outcome import Inputs
 from planner.domain.progress import silent
 from planner.domain.retrospective.drift import speed_drift
 from planner.domain.retrospective.evaluation import evaluate_plan
-from planner.domain.retrospective.figures import ForecastBin, HeldPool
+from planner.domain.retrospective.figures import ForecastBin, RequestedPool
 from planner.errors import ScenarioError
 from planner.inputs.live.replica_speed import ServedSpeed
 from tests.planner.domain import builders as make
@@ -43,7 +43,7 @@ def judged(stored, replicas, times: float = 1.0, served=(), **changes):
     times = np.unique(np.concatenate([starts, starts[1:] - STARTUP]))
     hour_of = [np.searchsorted(starts, times + ahead, side="right") - 1 for ahead in (0, STARTUP)]
     counts = np.max([np.array(replicas)[hours.clip(0)] for hours in hour_of], axis=0)
-    held = HeldPool("m", "east", "G", None, "mixed", None, None, BEGINS + times, counts)
+    held = RequestedPool("m", "east", "G", None, "mixed", None, None, BEGINS + times, counts)
     return evaluate_plan(
         Inputs(scenario, {"t": stored}), [held], forecast_bins, silent, served=served
     )
@@ -52,11 +52,15 @@ def judged(stored, replicas, times: float = 1.0, served=(), **changes):
 def test_a_plan_that_knew_what_came(stored):
     """What would have done is what is held, when that is held; less is short of what came."""
     ample = judged(stored, [9] * HOURS)
-    needed = [hour.needed for hour in ample.hours]
+    needed = [hour.needed_replicas for hour in ample.hours]
     assert max(needed) < 9 and ample.short_hours == 0 and ample.met["chat"]
     assert ample.replica_hours == 9 * HOURS and ample.planned_usd == 9 * HOURS * 2
     same = judged(stored, needed)
-    assert [hour.held for hour in same.hours] == [hour.needed for hour in same.hours] == needed
+    assert (
+        [hour.plan_replicas for hour in same.hours]
+        == [hour.needed_replicas for hour in same.hours]
+        == needed
+    )
     assert (same.planned_usd, same.short_hours) == (same.needed_usd, 0)
     assert same.cost_usd < ample.cost_usd
     assert "It came true" in same.sentence and "target 95%" in same.sentence
@@ -96,7 +100,7 @@ def test_errors_of_a_forecast_that_is_off_by_a_known_share(stored, times):
 
 
 def test_a_pool_that_the_scenario_lost_is_named(stored):
-    held = HeldPool("m", "west", "G", 1, "mixed", None, None, np.zeros(1), np.ones(1, int))
+    held = RequestedPool("m", "west", "G", 1, "mixed", None, None, np.zeros(1), np.ones(1, int))
     scenario = make.scenario(horizon={"duration_s": HOUR, "period_s": HOUR})
     with pytest.raises(ScenarioError, match="m on G in west"):
         evaluate_plan(Inputs(scenario, {"t": stored}), [held], {}, silent)
