@@ -226,7 +226,9 @@ def _verdict(asked: list[int]) -> dict[str, int]:
         completed = Run.objects.filter(state=Run.State.COMPLETED).exclude(store="")
         ready = Trace.objects.filter(state=Trace.State.READY)
         for rows in (completed, ready):
-            lost += sum(not kept.holds(store) for store in rows.values_list("store", flat=True))
+            lost += sum(
+                not kept.has_all_objects(store) for store in rows.values_list("store", flat=True)
+            )
     return {
         "lost": lost,
         "doubled": doubled,

@@ -46,7 +46,7 @@ def arrays_copy_to_bucket() -> BucketCopy:
         )
     present, copied, lost = 0, 0, []
     for store in sorted(named_stores()):
-        if bucket.holds(store):
+        if bucket.has_all_objects(store):
             present += 1
         elif row_arrays.folder(store).exists():
             bucket.keep(store)

@@ -40,7 +40,7 @@ TRIES = 3  # a store may be written again while it is read
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class StoredFile:
     """One file of a store, as a manifest lists it."""
 
     path: str  # relative to the store; "" if the store is one file
@@ -175,7 +175,7 @@ class BucketStore:
         Objects that cannot be deleted now are deleted later by the cleanup, since no row names
         them.
         """
-        self.forget(store)
+        self.invalidate_copy(store)
         try:
             with self._source_errors_as_unreached():
                 self._bucket.delete(self._key(store, MANIFEST))
@@ -184,11 +184,11 @@ class BucketStore:
         except BucketUnreachable as problem:
             logger.warning("%s is not removed from the bucket yet: %s", store, problem)
 
-    def forget(self, store: str) -> None:
+    def invalidate_copy(self, store: str) -> None:
         """Have the next ``fetch`` compare the local files of a store with the bucket."""
         self._stamp_path(store).unlink(missing_ok=True)
 
-    def holds(self, store: str) -> bool:
+    def has_all_objects(self, store: str) -> bool:
         """Return whether the bucket has every object that the store's manifest names."""
         with self._source_errors_as_unreached():
             named = _object_names(self._read_manifest(store))
@@ -238,7 +238,7 @@ class BucketStore:
             path for path in root.rglob("*") if path.is_file() and not is_draft(path.name)
         )
 
-    def _upload_parts(self, store: str, path: Path, stored_keys: set[str]) -> File:
+    def _upload_parts(self, store: str, path: Path, stored_keys: set[str]) -> StoredFile:
         """Upload the parts of a local file that are not in ``stored_keys``, and add them to it.
 
         Returns the file for the manifest.
@@ -255,9 +255,9 @@ class BucketStore:
                 size += len(part)
         root = self._base / store
         name = "" if path == root else path.relative_to(root).as_posix()
-        return File(name, size, tuple(digests))
+        return StoredFile(name, size, tuple(digests))
 
-    def _download_parts(self, store: str, files: list[File]) -> None:
+    def _download_parts(self, store: str, files: list[StoredFile]) -> None:
         """Download those of ``files`` that differ locally, and delete local files that it lacks."""
         root = (self._base / store).resolve()
         paths = set()
@@ -274,7 +274,7 @@ class BucketStore:
                 if path.resolve() not in paths:  # a file of an earlier version
                     path.unlink(missing_ok=True)
 
-    def _download_file(self, store: str, file: File, path: Path) -> None:
+    def _download_file(self, store: str, file: StoredFile, path: Path) -> None:
         """Download a file; raise DamagedFile if a part is missing or its digest differs."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with replace_file(path) as draft, draft.open("wb") as out:
@@ -324,11 +324,13 @@ class BucketStore:
             ) from None
 
 
-def _files_of(manifest: bytes) -> list[File]:
+def _files_of(manifest: bytes) -> list[StoredFile]:
     """Return the files in a manifest; raise DamagedFile if it cannot be read."""
     try:
         listed = json.loads(manifest)["files"]
-        return [File(entry["path"], entry["bytes"], tuple(entry["parts"])) for entry in listed]
+        return [
+            StoredFile(entry["path"], entry["bytes"], tuple(entry["parts"])) for entry in listed
+        ]
     except (ValueError, KeyError, TypeError):
         raise DamagedFile(
             "The manifest in the bucket is damaged. Run it again, or restore a backup."
@@ -340,16 +342,15 @@ def _object_names(manifest: bytes | None) -> set[str] | None:
     if manifest is None:
         return None
     try:
-        return {part for file in _files_of(manifest) for part in file.parts}
+        return {digest for file in _files_of(manifest) for digest in file.parts}
     except DamagedFile:
         return None
 
 
 def _parts_of(file: BinaryIO) -> Iterator[bytes]:
     """Yield the content of a file in parts of PART_BYTES; an empty file has one empty part."""
-    part = file.read(PART_BYTES)
-    yield part
-    while len(part) == PART_BYTES and (part := file.read(PART_BYTES)):
+    yield file.read(PART_BYTES)
+    while part := file.read(PART_BYTES):
         yield part
 
 

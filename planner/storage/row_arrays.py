@@ -170,7 +170,7 @@ def changing(store: str) -> Iterator[Path]:
 def exists(store: str) -> bool:
     """Return whether a store exists; in a bucket, whether all of its content exists."""
     path, store_bucket = folder(store), bucket()
-    return path.exists() if store_bucket is None else store_bucket.holds(store)
+    return path.exists() if store_bucket is None else store_bucket.has_all_objects(store)
 
 
 def is_readable(store: str) -> bool:
@@ -182,7 +182,7 @@ def is_readable(store: str) -> bool:
     store_bucket = bucket()
     if store_bucket is None:
         return False
-    store_bucket.forget(store)  # so local_path() fetches it from the bucket again
+    store_bucket.invalidate_copy(store)  # so local_path() fetches it from the bucket again
     return all_decode(local_path(store))
 
 
@@ -231,11 +231,15 @@ def tables_list(store: str) -> list[str]:
 
 
 def tables_state(store: str) -> TablesState:
-    """Return name, time of change and size of each table in a store, to tell whether it changed."""
+    """Return (name, time of change in ns, bytes) of each table in a store, by name; () for "".
+
+    A table has changed if its entry has.
+    """
     if not store:
         return ()
-    states = [(path.name, path.stat()) for path in sorted(local_path(store).glob("*.parquet"))]
-    return tuple((name, state.st_mtime_ns, state.st_size) for name, state in states)
+    paths = sorted(local_path(store).glob("*.parquet"))
+    stats = [(path.name, path.stat()) for path in paths]
+    return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
 
 
 def table_path(store: str, name: str) -> Path:
@@ -270,5 +274,5 @@ def _report_damage(store: str, path: Path) -> Iterator[None]:
             yield
     except DamagedFile:
         if store_bucket := bucket():
-            store_bucket.forget(store)  # the next reader fetches it from the bucket again
+            store_bucket.invalidate_copy(store)  # the next reader fetches it from the bucket again
         raise

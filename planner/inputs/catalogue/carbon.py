@@ -4,7 +4,6 @@ A cycle is a harmonic regression by hour of the day, weekend and day of the year
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -38,10 +37,11 @@ def design(hour: npt.ArrayLike, weekend: npt.ArrayLike, day: npt.ArrayLike) -> F
     """
     hours = np.asarray(hour, np.float64)
     weekends = np.asarray(weekend, np.float64)
-    daily = _waves(2 * np.pi * hours / 24, DAY_HARMONICS)
-    yearly = _waves(2 * np.pi * np.asarray(day, np.float64) / DAYS, YEAR_HARMONICS)
-    columns = [np.ones_like(hours), weekends, *daily, *yearly]
-    day_waves, year_waves = daily[:4], yearly[:2]  # cosine and sine of two harmonics, and of one
+    daily_waves = _waves(2 * np.pi * hours / 24, DAY_HARMONICS)
+    yearly_waves = _waves(2 * np.pi * np.asarray(day, np.float64) / DAYS, YEAR_HARMONICS)
+    columns = [np.ones_like(hours), weekends, *daily_waves, *yearly_waves]
+    # Cosine and sine: of two harmonics of the day, and of one of the year.
+    day_waves, year_waves = daily_waves[:4], yearly_waves[:2]
     columns += [weekends * wave for wave in day_waves]
     columns += [season * wave for season in year_waves for wave in day_waves]
     return np.stack(columns, axis=-1)
@@ -141,33 +141,32 @@ def _relative_values(name: str) -> FloatArray:
 
 
 def hourly_of_csv(text: str, name: str = "carbon.csv") -> tuple[float, ...]:
-    """Return 24 means by UTC hour from a CSV with an ISO time first and g per kWh last."""
-    by_hour: dict[int, list[float]] = defaultdict(list)
+    """Return 24 means by UTC hour from a CSV with an ISO time first and g per kWh last.
+
+    Raise CatalogueError for a row without them, and for an hour without a value.
+    """
+    grams_by_hour: dict[int, list[float]] = defaultdict(list)
     for number, row in csv_rows(text, name, CatalogueError):
         is_header = number == 1 and finite_number(row[-1] if row else None) is None
-        if row and not is_header:
-            hour, grams = _hour_and_grams(row, f"{name}, line {number}")
-            by_hour[hour].append(grams)
-    missing = [str(hour) for hour in range(HOURS) if hour not in by_hour]
+        if not row or is_header:
+            continue
+        try:
+            time, grams = datetime.fromisoformat(row[0].strip()), float(row[-1])
+            utc_time = time.astimezone(UTC) if time.tzinfo else time
+        except (ValueError, OverflowError):  # OverflowError: beyond year 1 or 9999 in UTC
+            raise CatalogueError(
+                f"{name}, line {number}: expected a time such as 2024-05-01T13:00:00Z and a number "
+                f"in g CO2e per kWh, not {','.join(row)[:80]!r}."
+            ) from None
+        if not 0 <= grams <= MOST_G_PER_KWH:
+            raise CatalogueError(
+                f"{name}, line {number}: {row[-1]} g per kWh is not between 0 and "
+                f"{MOST_G_PER_KWH:,}."
+            )
+        grams_by_hour[utc_time.hour].append(grams)
+    missing = [str(hour) for hour in range(HOURS) if hour not in grams_by_hour]
     if missing:
         raise CatalogueError(
             f"{name}: no value for UTC hour {', '.join(missing[:5])}; a whole day is needed."
         )
-    return tuple(fmean(by_hour[hour]) for hour in range(HOURS))
-
-
-def _hour_and_grams(row: Sequence[str], place: str) -> tuple[int, float]:
-    """Return the UTC hour and the g per kWh of a row; raise CatalogueError for another row."""
-    try:
-        when, grams = datetime.fromisoformat(row[0].strip()), float(row[-1])
-        utc = when.astimezone(UTC) if when.tzinfo else when
-    except (ValueError, OverflowError):  # OverflowError: beyond year 1 or 9999 in UTC
-        raise CatalogueError(
-            f"{place}: expected a time such as 2024-05-01T13:00:00Z and a number in g CO2e per "
-            f"kWh, not {','.join(row)[:80]!r}."
-        ) from None
-    if not 0 <= grams <= MOST_G_PER_KWH:
-        raise CatalogueError(
-            f"{place}: {row[-1]} g per kWh is not between 0 and {MOST_G_PER_KWH:,}."
-        )
-    return utc.hour, grams
+    return tuple(fmean(grams_by_hour[hour]) for hour in range(HOURS))

@@ -34,7 +34,8 @@ BITS = ("bits", "nbits", "w_bit", "weight_bits")
 
 def unread_keys(config: Mapping[str, Any], used: Collection[str]) -> list[str]:
     """Return the config keys that affect serving and are not in ``used``, at most MOST_NAMED."""
-    return [key for key in _unread(config) if key.split(".")[0] not in used][:MOST_NAMED]
+    unused = [key for key in _unread(config) if key.split(".")[0] not in used]
+    return unused[:MOST_NAMED]
 
 
 def state_space_keys(config: Mapping[str, Any], heads: Collection[str]) -> list[str]:
@@ -71,8 +72,8 @@ def _unread(config: Mapping[str, Any], path: str = "") -> Iterator[str]:
         name = str(key)
         if _is_off(value) or (WITHOUT_EFFECT.fullmatch(name) and name not in ASSUMED):
             continue
-        parts = value if isinstance(value, list) else [value]
-        if name in ASSUMED and all(part in ASSUMED[name] for part in parts):
+        values = value if isinstance(value, list) else [value]
+        if name in ASSUMED and all(part in ASSUMED[name] for part in values):
             continue
         if TOPICS.search(name.lower()):
             yield path + name
@@ -88,7 +89,10 @@ def _is_off(value: Any) -> bool:
 
 
 def precision_of(config: Mapping[str, Any]) -> str:
-    """Return the precision of most quantised weights (bf16: none), or raise CatalogueError."""
+    """Return the precision of most quantised weights (bf16: none), or raise CatalogueError.
+
+    The parts of a nested config are read before the config itself.
+    """
     parts = [config, *(config[key] for key in NESTED if isinstance(config.get(key), Mapping))]
     for part in reversed(parts):
         if part.get("expert_dtype"):

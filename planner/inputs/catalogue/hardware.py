@@ -44,8 +44,9 @@ def gpu_sources(name: str) -> dict[str, Provenance]:
     """Return the source of each known fact of a GPU type, by ``GPU_FACTS`` and "watts"."""
     entry = _entries("gpus")[gpu_name(name)]
     texts, source_of_fact = read("gpus")["sources"], entry.get("sources", {})
+    facts = [fact for fact, key in GPU_FACTS.items() if key in entry]
     sources = {}
-    for fact in [*(fact for fact, key in GPU_FACTS.items() if key in entry), "watts"]:
+    for fact in [*facts, "watts"]:
         key = source_of_fact.get(fact, entry["source"])
         prefix = key.partition("-")[0]  # the key of a source may begin with its kind
         kind = prefix if prefix in ("assumed", "measured") else entry["kind"]
@@ -59,14 +60,14 @@ def gpu_sources(name: str) -> dict[str, Provenance]:
 @cache
 def models(weights: str = "bf16", kv_cache: str = "bf16") -> Mapping[str, ModelSpec]:
     """Return models by their short names, with memory for these precisions, built once."""
-    texts, built = read("models")["sources"], {}
+    texts, specs = read("models")["sources"], {}
     for name, entry in _entries("models").items():
         source = Provenance("published", texts[entry["source"]])
-        if assumed := entry.get("assumed"):  # fields
-            words = ", ".join(assumed).replace("_", " ")
+        if assumed_fields := entry.get("assumed"):
+            words = ", ".join(assumed_fields).replace("_", " ")
             source = Provenance("assumed", f"{source.source}; assumed: {words}")
-        built[name] = model_of_shape(_shape(name), source, weights, kv_cache)
-    return MappingProxyType(built)
+        specs[name] = model_of_shape(_shape(name), source, weights, kv_cache)
+    return MappingProxyType(specs)
 
 
 def model(name: str, weights: str = "bf16", kv_cache: str = "bf16") -> ModelSpec:
@@ -130,22 +131,29 @@ def _gpu(entry: Mapping[str, Any]) -> GpuSpec:
         state: share * entry["tdp_w"] for state, share in ASSUMED_WATTS.items()
     }
     vendor, year = vendor_and_year(entry["family"])
-    sources = gpu_sources(entry["name"])
+    # The provenance lists each text once, after its facts. Its kind is that of memory size and peak
+    # rates, which matter most.
+    facts_of_text: dict[str, list[str]] = {}
+    for fact, source in gpu_sources(entry["name"]).items():
+        label = FACT_LABELS.get(fact, fact.partition("_")[0])
+        facts_of_text.setdefault(source.source, []).append(label)
+    source_texts = [f"{', '.join(facts)}: {text}" for text, facts in facts_of_text.items()]
+    link_rates = {
+        f"{link}_bytes_s": entry[f"{link}_gb_s"] * GIGA
+        for link in ("link", "network")
+        if f"{link}_gb_s" in entry
+    }
     return GpuSpec(
         name=entry["name"],
         memory_bytes=float(entry["memory_bytes"]),
         idle_w=float(entry.get("idle_w", watts["idle"])),
         prefill_w=float(watts["prefill"]),
         decode_w=float(watts["decode"]),
-        provenance=_merged_provenance(entry["kind"], sources),
+        provenance=Provenance(entry["kind"], "; ".join(source_texts)),
         bandwidth_bytes_s=entry["bandwidth_gb_s"] * GIGA,
         peak_flops={name: peak * TERA for name, peak in entry["tflops"].items()},
         tdp_w=float(entry["tdp_w"]) if "tdp_w" in entry else None,
-        **{
-            f"{link}_bytes_s": entry[f"{link}_gb_s"] * GIGA
-            for link in ("link", "network")
-            if f"{link}_gb_s" in entry
-        },
+        **link_rates,
         gpus_per_node=entry["gpus_per_node"],
         family=entry["family"],
         vendor=vendor,
@@ -159,18 +167,6 @@ def vendor_and_year(family: str) -> tuple[str, int]:
     return str(vendor), int(year)
 
 
-def _merged_provenance(kind: str, sources: Mapping[str, Provenance]) -> Provenance:
-    """Return one provenance that lists every text of ``sources`` once, after its facts.
-
-    It has the kind ``kind``: that of memory size and peak rates, which matter most.
-    """
-    by_text: dict[str, list[str]] = {}
-    for fact, source in sources.items():
-        by_text.setdefault(source.source, []).append(FACT_LABELS.get(fact, fact.partition("_")[0]))
-    parts = [f"{', '.join(facts)}: {text}" for text, facts in by_text.items()]
-    return Provenance(kind, "; ".join(parts))
-
-
 @cache
 def _entries(kind: str) -> dict[str, dict[str, Any]]:
     """Return the entries of gpus.yaml or models.yaml by name; ``kind`` is "gpus" or "models"."""
@@ -180,10 +176,10 @@ def _entries(kind: str) -> dict[str, dict[str, Any]]:
 @cache
 def _canonical_names(kind: str) -> dict[str, str]:
     """Return the catalogue's name of each entry by all its names; ``kind`` as in ``_entries``."""
-    return names.aliases(
-        (name, (*entry.get("hf", ()), *entry.get("aliases", ())))
-        for name, entry in _entries(kind).items()
-    )
+    names_of_entries = []
+    for name, entry in _entries(kind).items():
+        names_of_entries.append((name, (*entry.get("hf", ()), *entry.get("aliases", ()))))
+    return names.aliases(names_of_entries)
 
 
 def _find_gpu(name: str) -> str | None:

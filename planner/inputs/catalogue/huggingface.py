@@ -48,7 +48,7 @@ def shape_of(config: Config, name: str = "") -> ModelShape:
     called = name or str(config.get("_name_or_path") or "model")
     precision_of(config)  # refuses a precision that is not known
     try:
-        return _shape(_Reader(config, called))
+        return _shape(_ConfigReader(config, called))
     except SimulationError as error:
         raise CatalogueError(f"config.json of {called}: {error}") from None
     except (TypeError, AttributeError, LookupError, ArithmeticError):
@@ -58,7 +58,7 @@ def shape_of(config: Config, name: str = "") -> ModelShape:
         ) from None
 
 
-def _shape(reader: _Reader) -> ModelShape:
+def _shape(reader: _ConfigReader) -> ModelShape:
     """Return the model's shape; raise CatalogueError for a config that is not fully supported."""
     encoder = reader.attends_both_ways()
     if keys := state_space_keys(reader.text, FIELDS["heads"]):
@@ -79,7 +79,7 @@ def _keys(fields: Sequence[str]) -> list[str]:
     return [key for field in fields for key in FIELDS.get(field, (field,))]
 
 
-class _Reader:
+class _ConfigReader:
     """A model's config.json, read by field names that hide those of the model families.
 
     Methods such as ``base`` and ``experts`` return fields of ModelShape. ``outer`` is the whole
@@ -107,9 +107,9 @@ class _Reader:
         self.kind = str(language_model.get("model_type") or config.get("model_type") or "")
         self.text["model_type"] = self.kind
 
-    def refuse(self, what: str) -> CatalogueError:
-        """Return the error that this config has the fault ``what``."""
-        return CatalogueError(f"config.json of {self.name}: {what}.")
+    def refuse(self, fault: str) -> CatalogueError:
+        """Return the error that this config has the ``fault``, a sentence without its full stop."""
+        return CatalogueError(f"config.json of {self.name}: {fault}.")
 
     def get(self, *fields: str) -> Any:
         """Return the value of the first field that is present, and mark all ``fields`` as read."""
@@ -201,14 +201,13 @@ class _Reader:
             # GPT-2, Bloom and Falcon use four times the width; MoE configs may omit the field
             intermediate = self.number("expert_width") or 4 * hidden
         tied = self.get("tie_word_embeddings", "tied_embeddings")
+        padding = 2 if self.kind in FAMILIES["roberta"] else 0  # its first positions
         return {
             "layers": layers,
             "hidden": hidden,
             "vocab": self.required_number("vocab_size", "padded_vocab_size"),
             "intermediate": intermediate,
-            # The first positions of RoBERTa are for padding.
-            "max_context": self.required_number("context")
-            - (2 if self.kind in FAMILIES["roberta"] else 0),
+            "max_context": self.required_number("context") - padding,
             "gated": self.kind not in FAMILIES["plain"] and self.kind not in FAMILIES["bert"],
             "tied_embeddings": self.kind in FAMILIES["tied"] if tied is None else bool(tied),
         }
@@ -228,12 +227,12 @@ class _Reader:
         if self.number("index_topk"):
             values["sparse_top_k"] = self.required_number("index_topk")
             values["index_head_dim"] = self.required_number("index_head_dim")
-        latent = self.get("use_mla")
-        if self.number("kv_lora_rank") and latent is not False:
+        use_mla = self.get("use_mla")  # None: not stated
+        if self.number("kv_lora_rank") and use_mla is not False:
             return values | self.latent()
-        if latent is False:  # widths of the attention that is off
+        if use_mla is False:  # widths of the attention that is off
             self.used.update(("q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
-        elif latent:
+        elif use_mla:
             raise self.refuse("use_mla is true without kv_lora_rank. Add kv_lora_rank")
         if self.get("compress_ratios"):
             return values | self.compressed_attention(head_dim)
@@ -244,7 +243,7 @@ class _Reader:
                 "window_head_dim": head_dim,
                 "window_kv_heads": kv_heads,
             }
-        if latent is not False and self.number("v_head_dim") not in (None, head_dim):
+        if use_mla is not False and self.number("v_head_dim") not in (None, head_dim):
             values["v_head_dim"] = self.required_number("v_head_dim")
         return values
 
@@ -293,31 +292,31 @@ class _Reader:
         if experts < 2:
             self.used.update(key for key in self.text if "expert" in key or key.startswith("moe"))
             return {}
-        intermediate = self.number("expert_width")
+        expert_width = self.number("expert_width")
         values: dict[str, Any] = {
             "experts": experts,
             "experts_per_token": self.required_number("experts_per_token"),
-            "expert_intermediate": intermediate or self.required_number("feed_forward"),
+            "expert_intermediate": expert_width or self.required_number("feed_forward"),
             "dense_layers": self.dense_layers(),
         }
-        if intermediate is None and not (
-            self.kind in FAMILIES["mixed"]
-            or self.kind.startswith("llama4")
-            or self.number("dense_intermediate_size")
-        ):
+        is_llama4 = self.kind.startswith("llama4")
+        # These families give experts the width of the feed-forward part.
+        has_common_width = self.kind in FAMILIES["mixed"] or is_llama4
+        needs_width = expert_width is None and not has_common_width
+        if needs_width and not self.number("dense_intermediate_size"):
             raise self.refuse("moe_intermediate_size is missing. Add the width of one expert")
-        shared = self.number("shared_width")
-        parts = self.number("shared_experts") or 0
-        if shared is None:
-            shared = parts * (intermediate or 0)
-        if self.kind.startswith("llama4"):
-            shared = self.required_number("intermediate_size")
+        shared_width = self.number("shared_width")
+        shared_experts = self.number("shared_experts") or 0
+        if shared_width is None:
+            shared_width = shared_experts * (expert_width or 0)
+        if is_llama4:
+            shared_width = self.required_number("intermediate_size")
             values["intermediate"] = self.required_number("intermediate_size_mlp")
         if self.kind.startswith("gemma4"):  # a dense part runs in parallel to the experts
-            shared = self.required_number("intermediate_size")
-        values["shared_intermediate"] = shared
-        if latent := self.number("moe_latent_size", "routed_expert_hidden_size"):
-            values["expert_hidden"] = latent
+            shared_width = self.required_number("intermediate_size")
+        values["shared_intermediate"] = shared_width
+        if expert_input_width := self.number("moe_latent_size", "routed_expert_hidden_size"):
+            values["expert_hidden"] = expert_input_width
         return values
 
     def dense_layers(self) -> int:
@@ -351,17 +350,21 @@ class _Reader:
         return layers - len(routed)
 
     def windows(self, layers: int) -> dict[str, Any]:
-        """Return the fields of layers with windowed attention, which see only the last tokens."""
+        """Return the fields of layers with windowed attention, which see only the last tokens.
+
+        {} if no layer has a window. Raise CatalogueError if these layers have other heads.
+        """
         names = ("sliding_window", "sliding_window_size", "attention_chunk_size")
-        kinds, use = self.list_field("layer_types")[:layers], self.get("use_sliding_window")
+        kinds = self.list_field("layer_types")[:layers]
+        use_windows = self.get("use_sliding_window")  # Qwen; None: not stated
         cycle = self.get(names[0])  # Mistral's params.json lists a window, or null for none
         if isinstance(cycle, list):
             kinds = [WINDOWS[0] if cycle[i % len(cycle)] else FULL[0] for i in range(layers)]
             self.text[names[0]] = max(filter(None, cycle), default=None)
-        window, count = self.number(*names), self.window_layers(layers, kinds, use)
-        if not window or use is False or not count:
+        window, window_layers = self.number(*names), self.window_layers(layers, kinds, use_windows)
+        if not window or use_windows is False or not window_layers:
             return {}
-        windows: dict[str, Any] = {"window_layers": count, "window": window}
+        windows: dict[str, Any] = {"window_layers": window_layers, "window": window}
         if self.number("swa_num_key_value_heads"):
             windows["window_kv_heads"] = self.required_number("swa_num_key_value_heads")
             for field, of_other_layers in (
@@ -373,13 +376,13 @@ class _Reader:
                     raise self.refuse(f"{field} differs from {_keys(of_other_layers)[0]}. {REMEDY}")
         return windows
 
-    def window_layers(self, layers: int, kinds: Sequence[str], use: Any) -> int:
+    def window_layers(self, layers: int, kinds: Sequence[str], use_windows: Any) -> int:
         """Return the number of layers with windowed attention, of all ``layers``.
 
         The first field of the config that says so decides: a list with an entry for each layer,
         else the rule of the model's family. Without either, all layers have a window. ``kinds``
-        names the kind of each layer; empty if the config has no such list. ``use`` is Qwen's
-        use_sliding_window.
+        names the kind of each layer; empty if the config has no such list. ``use_windows`` is the
+        value of Qwen's use_sliding_window.
         """
         pattern = self.list_field("hybrid_layer_pattern")
         ratios = self.list_field("compress_ratios")
@@ -391,7 +394,7 @@ class _Reader:
             return sum(not ratio for ratio in ratios[:layers])
         if pattern:  # MiMo-V2: 1 is a window layer
             return sum(pattern[:layers])
-        if use:  # Qwen2: the first layers have full attention
+        if use_windows:  # Qwen2: the first layers have full attention
             return layers - min(first, layers)
         if self.kind.startswith("llama4"):
             return layers - layers // 4  # every fourth attends to everything (no_rope_layers)
@@ -417,7 +420,10 @@ class _Reader:
         return kinds
 
     def hybrid(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the fields of layers with a fixed state: Mamba, DeltaNet, Kimi, lightning."""
+        """Return the fields of layers with a fixed state: Mamba, DeltaNet, Kimi, lightning.
+
+        ``values`` are the fields of ModelShape that are known. {} without such layers.
+        """
         blocks = self.get("hybrid_override_pattern", "layers_block_type")
         if blocks:
             return self.nemotron(blocks)
@@ -426,58 +432,63 @@ class _Reader:
             return self.kimi(kimi)
         layers = values["layers"]
         kinds = self.layer_kinds(layers)
-        linear = sum(kind == LINEAR for kind in kinds)
+        linear_layers = sum(kind == LINEAR for kind in kinds)
         interval = self.number("full_attention_interval")
         if not kinds and interval:
-            linear = layers - layers // interval
-        lightning = self.list_field("attn_type_list")[:layers].count(0)  # 0 is lightning (MiniMax)
+            linear_layers = layers - layers // interval
+        # In MiniMax's list, 0 is a layer of lightning attention.
+        lightning_layers = self.list_field("attn_type_list")[:layers].count(0)
         if self.kind == "minimax":  # what its layer_types call linear is lightning attention
-            lightning, linear = linear, 0
-        if linear:
-            return {"linear_layers": linear} | mixers.delta_net(
+            lightning_layers, linear_layers = linear_layers, 0
+        if linear_layers:
+            return {"linear_layers": linear_layers} | mixers.delta_net(
                 key_heads=self.required_number("linear_num_key_heads"),
                 key_dim=self.required_number("linear_key_head_dim"),
                 value_heads=self.required_number("linear_num_value_heads"),
                 value_dim=self.required_number("linear_value_head_dim"),
                 conv=self.required_number("linear_conv_kernel_dim"),
             )
-        if lightning:
+        if lightning_layers:
             heads, width = values["heads"], values["head_dim"]
-            return {"linear_layers": lightning} | mixers.delta_net(
+            return {"linear_layers": lightning_layers} | mixers.delta_net(
                 key_heads=heads, key_dim=width, value_heads=heads, value_dim=width, conv=1
             )
         return self.state_space(layers, kinds)
 
     def state_space(self, layers: int, kinds: Sequence[str]) -> dict[str, Any]:
-        """Return the fields of Mamba layers (Granite, Bamba, Jamba, Falcon-H1), if it has any."""
+        """Return the fields of Mamba layers (Granite, Bamba, Jamba, Falcon-H1); {} without any.
+
+        ``kinds`` names the kind of each layer; empty if the config does not list them.
+        """
         period = self.number("attn_layer_period") if self.kind == "jamba" else None
-        attending = self.list_field("attn_layer_indices")
+        attention_layers = self.list_field("attn_layer_indices")
         if kinds:
-            count = sum(kind == MAMBA for kind in kinds)
+            mamba_layers = sum(kind == MAMBA for kind in kinds)
         elif period:
             offset = self.number("attn_layer_offset") or 0
-            count = sum(i % period != offset for i in range(layers))
-        elif attending:  # Bamba
-            count = layers - len(attending)
+            mamba_layers = sum(i % period != offset for i in range(layers))
+        elif attention_layers:  # Bamba
+            mamba_layers = layers - len(attention_layers)
         elif self.kind == "falcon_h1":  # each layer has both mixers
             return {"layers": 2 * layers, "ffn_layers": layers} | self.mamba(layers)
         else:
-            count = 0
-        return self.mamba(count) if count else {}
+            mamba_layers = 0
+        return self.mamba(mamba_layers) if mamba_layers else {}
 
     def mamba(self, layers: int) -> dict[str, Any]:
         """Return the fields of ``layers`` layers of Mamba-2, or of Mamba-1 if it has no heads."""
         heads = self.number("mamba_num_heads", "mamba_n_heads")
-        inner = self.number("mamba_d_ssm") or self.required_number("width") * (
-            self.number("mamba_expand", "expand") or 2
-        )
-        width = self.get("mamba_head_dim", "mamba_d_head")
-        if heads and width == "auto":
-            width = self.text["mamba_d_head"] = inner // heads
-        if heads and width is None:
+        inner_width = self.number("mamba_d_ssm")
+        if not inner_width:
+            expansion = self.number("mamba_expand", "expand") or 2
+            inner_width = self.required_number("width") * expansion
+        head_dim = self.get("mamba_head_dim", "mamba_d_head")
+        if heads and head_dim == "auto":
+            self.text["mamba_d_head"] = inner_width // heads
+        if heads and head_dim is None:
             raise self.refuse("mamba_head_dim is missing. Add it to describe the model")
         return {"linear_layers": layers} | mixers.mamba(
-            heads=heads or inner,
+            heads=heads or inner_width,
             head_dim=self.required_number("mamba_head_dim", "mamba_d_head") if heads else 1,
             state=self.required_number("ssm_state_size", "mamba_d_state"),
             groups=self.required_number("n_groups", "mamba_n_groups") if heads else 1,
@@ -505,11 +516,12 @@ class _Reader:
         for kind in kinds:
             if kind not in letters.values():
                 raise self.refuse(f"layers_block_type names {kind!r:.60}, not read. {REMEDY}")
-        mamba, dense, routed = kinds.count("M"), kinds.count("-"), kinds.count("E")
+        mamba, attention = kinds.count("M"), kinds.count("*")
+        dense, with_experts = kinds.count("-"), kinds.count("E")
         return {
-            "layers": mamba + kinds.count("*"),
-            "ffn_layers": dense + routed,
-            "dense_layers": dense if routed else 0,
+            "layers": mamba + attention,
+            "ffn_layers": dense + with_experts,
+            "dense_layers": dense if with_experts else 0,
         } | self.mamba(mamba)
 
     def encoder(self) -> ModelShape | None:

@@ -22,7 +22,7 @@ SIBLINGS = {
 def power_model(gpu: GpuSpec) -> PowerModel:
     """Return the power model fitted to a GPU type, else to a similar type, else the mean of all."""
     document = read("power")
-    shared = {k: v for k, v in document["shared"].items() if isinstance(v, float)}
+    shared = {key: value for key, value in document["shared"].items() if isinstance(value, float)}
     name = gpu_known_as(gpu.name)
     for entry in document["gpus"]:
         if name == entry["gpu"]:
@@ -56,8 +56,8 @@ def host_watts(gpu: GpuSpec) -> tuple[float, Provenance]:
 
 def _model(entry: dict[str, Any], shared: dict[str, float], source: str) -> PowerModel:
     """Return the power model in an ``entry`` of power.yaml; ``shared`` are parameters of all."""
-    watts = {k: v for k, v in entry.items() if isinstance(v, float)}
+    parameters = {key: value for key, value in entry.items() if isinstance(value, float)}
     check = Check(quantity="power", **entry["check"])
     return PowerModel(
-        **watts, **shared, provenance=Provenance(entry["kind"], source), checks=(check,)
+        **parameters, **shared, provenance=Provenance(entry["kind"], source), checks=(check,)
     )

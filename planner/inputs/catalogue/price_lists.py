@@ -103,22 +103,18 @@ def _row(cells: Mapping[str, Any], location: str) -> OwnPrice:
     for name in NAMES:
         if not names[name]:
             raise CatalogueError(f"{location}: {name} is empty. Give it.")
-    amounts = {
-        field: _usd(cells.get(column), f"{location}: {column}") for column, field in AMOUNTS.items()
-    }
-    if not any(amount is not None for amount in amounts.values()):
+    amounts: dict[str, float] = {}
+    for column, field in AMOUNTS.items():
+        cell = cells.get(column)
+        if cell is None or (isinstance(cell, str) and not cell.strip()):
+            continue
+        usd = finite_number(cell)
+        if usd is None or not 0 <= usd <= MOST_USD:
+            raise CatalogueError(
+                f"{location}: {column} must be a number from 0 to {MOST_USD:,} (USD per GPU and "
+                f"hour), not {cell!r:.40}."
+            )
+        amounts[field] = usd
+    if not amounts:
         raise CatalogueError(f"{location}: no price. Give one of {', '.join(AMOUNTS)}.")
     return OwnPrice(names["region"], gpu_known_as(names["gpu"]), names["provider"], **amounts)
-
-
-def _usd(value: Any, location: str) -> float | None:
-    """Return an amount in USD, or None for an empty cell."""
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return None
-    amount = finite_number(value)
-    if amount is None or not 0 <= amount <= MOST_USD:
-        raise CatalogueError(
-            f"{location} must be a number from 0 to {MOST_USD:,} (USD per GPU and hour), not "
-            f"{value!r:.40}."
-        )
-    return amount

@@ -67,28 +67,28 @@ def prices() -> tuple[Price, ...]:
 def regions() -> Mapping[str, CatalogueRegion]:
     """Return cloud regions by name: of regions.yaml, then others with price and carbon."""
     document = read("regions")
-    offers: dict[tuple[str, str], list[Price]] = {}
+    offers_of_region: dict[tuple[str, str], list[Price]] = {}  # by provider and name
     for price in prices():
-        offers.setdefault((price.provider, price.region), []).append(price)
-    found = []
+        offers_of_region.setdefault((price.provider, price.region), []).append(price)
+    grids_and_figures = []
     for entry in document["regions"]:
         grid = replace(carbon.grid(entry["name"], entry["provider"]), location=entry["location"])
         figures = {name: entry[name] for name in ("carbon_g_per_kwh", "pue")}
-        found.append((grid, figures | entry["usd_per_gpu_hour"]))
-    listed = {grid.name for grid, _ in found}
+        grids_and_figures.append((grid, figures | entry["usd_per_gpu_hour"]))
+    listed = {grid.name for grid, _ in grids_and_figures}
     for grid in carbon.grids():  # others have the PUE of their provider
-        if (grid.provider, grid.name) in offers and grid.name not in listed:
+        if (grid.provider, grid.name) in offers_of_region and grid.name not in listed:
             pue = document["pue_of"].get(grid.name) or document["pue_of"][grid.provider]
-            found.append((grid, {"pue": pue}))
-    by_name = {}
-    for grid, figures in found:
+            grids_and_figures.append((grid, {"pue": pue}))
+    region_of_name = {}
+    for grid, figures in grids_and_figures:
         values = {name: float(figure["value"]) for name, figure in figures.items()}
         sources = {"carbon_g_per_kwh": grid.provenance}
         for name, figure in figures.items():
             sources[name] = Provenance(figure["kind"], document["sources"][figure["source"]])
-        offers_there = offers.get((grid.provider, grid.name), [])
-        by_name[grid.name] = _region(grid, values, sources, offers_there)
-    return MappingProxyType(by_name)
+        offers = offers_of_region.get((grid.provider, grid.name), [])
+        region_of_name[grid.name] = _region(grid, values, sources, offers)
+    return MappingProxyType(region_of_name)
 
 
 def _region(

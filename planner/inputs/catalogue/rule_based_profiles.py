@@ -84,13 +84,13 @@ class ModelledProfile:
 @cache
 def modelled_profiles() -> tuple[ModelledProfile, ...]:
     """Return the profiles of the rule (see the module) that fit a server and are not measured."""
-    found = []
+    unmeasured = []
     for name in sorted(models()):
         for gpu in GPUS if name.startswith(FAMILIES) else ():
             profile = modelled_profile(name, gpu)
             if profile is not None and (name, gpu, profile.tp) not in profiles():
-                found.append(profile)
-    return tuple(found)
+                unmeasured.append(profile)
+    return tuple(unmeasured)
 
 
 def modelled_profile(model: str, gpu: str) -> ModelledProfile | None:

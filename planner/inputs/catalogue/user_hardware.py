@@ -66,11 +66,13 @@ MODEL: tuple[Quantity, ...] = (
 
 
 def gpu_spec(name: str, facts: Mapping[str, Any], provenance: Provenance) -> GpuSpec:
-    """Return the GPU type ``name`` with ``facts``; raise CatalogueError naming the wrong field."""
+    """Return the GPU type ``name`` with ``facts``; raise CatalogueError naming the wrong field.
+
+    The power of prefill and decode must lie between the idle power and the TDP.
+    """
     values = _values(f"GPU {name}", GPU, facts, ("family",))
     peaks = {precision: values.pop(precision) for precision in BYTES if precision in values}
-    limit = values.get("tdp_w")
-    idle_w = values["idle_w"]
+    idle_w, tdp_w = values["idle_w"], values.get("tdp_w")
     for field in ("prefill_w", "decode_w"):
         watts = values[field]
         if watts < idle_w:
@@ -78,9 +80,9 @@ def gpu_spec(name: str, facts: Mapping[str, Any], provenance: Provenance) -> Gpu
                 f"GPU {name}: {field} is {watts:g}, below idle_w ({idle_w:g}); a GPU draws least "
                 "when it idles."
             )
-        if limit is not None and watts > limit:
+        if tdp_w is not None and watts > tdp_w:
             raise CatalogueError(
-                f"GPU {name}: {field} is {watts:g}, above tdp_w ({limit:g}). Correct one."
+                f"GPU {name}: {field} is {watts:g}, above tdp_w ({tdp_w:g}). Correct one."
             )
     family = str(facts.get("family") or "")
     vendor, year = vendor_and_year(family)
@@ -139,14 +141,14 @@ def _values(
     what: str,
     quantities: tuple[Quantity, ...],
     facts: Mapping[str, Any],
-    words: tuple[str, ...] = (),
+    text_fields: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """Return the ``quantities`` in ``facts`` in SI units, by attribute.
 
-    ``words`` are the text fields that ``facts`` may also have. ``what`` is named in errors. Raise
+    ``facts`` may have ``text_fields`` too, which are left out. ``what`` is named in errors. Raise
     CatalogueError for a field that is unknown, missing or out of range.
     """
-    names = [*(quantity.name for quantity in quantities), *words]
+    names = [*(quantity.name for quantity in quantities), *text_fields]
     if unknown := next((key for key in facts if key not in names), None):
         raise CatalogueError(f"{what}: {unknown} is not known. Choose from {', '.join(names)}.")
     values: dict[str, Any] = {}

@@ -29,7 +29,7 @@ from simulation.sizing.batch_queue import PoolShape, saturated_rps
 from simulation.sizing.trial import WARM_UP, RequestDraws, Trial, extrapolated_share, pool_of
 from simulation.sizing.workload import Workload
 
-MOST_REQUESTS = 32_000  # simulated, as for sizes
+MOST_SIMULATED = 32_000  # simulated, as for sizes
 MOST_TOKENS = 5e7  # of all simulated requests; there are fewer requests if they are long
 LEAST_REQUESTS = 500  # simulated, however long they are
 SEED = 0
@@ -77,7 +77,7 @@ def at_rate(
     row = section or _roofline_section(deployment)
     profile = speed_of(row, model, deployment.gpu, user_facts)
     tokens = deployment.isl + deployment.osl
-    requests = int(np.clip(MOST_TOKENS / tokens, LEAST_REQUESTS, MOST_REQUESTS))
+    requests = int(np.clip(MOST_TOKENS / tokens, LEAST_REQUESTS, MOST_SIMULATED))
     try:
         runs, max_rate = _runs_at(rate, deployment, profile, requests)
         times_s = [_steady_state_times(run.requests, profile.start_s) for run in runs]
@@ -143,11 +143,11 @@ def _steady_state_times(
     requests run: the last mean lifetime is excluded too, at most a quarter of the run. ``start_s``
     is the profile's: each TTFT includes it, and ``first_token_s`` does not.
     """
-    arrival = log.first_token_s - log.ttft_s + start_s
-    lifetime_s, last_s = float(log.e2e_s.mean()), float(arrival.max())
-    begin_s = min(WARM_UP * lifetime_s, last_s / 2)
-    end_s = last_s - min(lifetime_s, last_s / 4)
-    steady = (arrival >= begin_s) & (arrival <= end_s)
+    arrival_s = log.first_token_s - log.ttft_s + start_s
+    lifetime_s, last_s = float(log.e2e_s.mean()), float(arrival_s.max())
+    steady_from_s = min(WARM_UP * lifetime_s, last_s / 2)
+    steady_to_s = last_s - min(lifetime_s, last_s / 4)
+    steady = (arrival_s >= steady_from_s) & (arrival_s <= steady_to_s)
     return log.ttft_s[steady], log.tbt_s[steady], log.e2e_s[steady]
 
 
@@ -263,35 +263,38 @@ def narrower_uses(deployment: Deployment, *, all_gpus: bool) -> list[GpuUse]:
         return []
     narrower = []
     for arrangement in narrower_arrangements(deployment.decode):
-        instances, ratio = deployment.decode_workers, deployment.decode.gpus / arrangement.gpus
-        if all_gpus and ratio > deployment.concurrency:
-            continue
+        instances = deployment.decode_workers  # None: one
         if all_gpus:
-            instances = (instances or 1.0) * ratio
+            instances_per_old = deployment.decode.gpus / arrangement.gpus
+            if instances_per_old > deployment.concurrency:
+                continue
+            instances = (instances or 1.0) * instances_per_old
         narrower.append(replace(deployment, decode=arrangement, decode_workers=instances))
     return gpu_uses(narrower)
 
 
 def narrower_is_faster_sentence(deployment: Deployment) -> list[str]:
-    """Return a sentence (in a list) if fewer GPUs have as many tokens/s as all of them."""
+    """Return a sentence (in a list) if fewer GPUs have as many tokens/s as all of them; else []."""
     present, fewer = gpu_uses([deployment]), narrower_uses(deployment, all_gpus=False)
     if not present or not fewer:
         return []
-    (wide,) = present
-    best = max(fewer, key=lambda way: way.tokens_per_s)
-    if best.tokens_per_s < wide.tokens_per_s:
+    (all_gpus,) = present
+    best = max(fewer, key=lambda use: use.tokens_per_s)
+    if best.tokens_per_s < all_gpus.tokens_per_s:
         return []
-    gives = "gives" if best.gpus == 1 else "give"
+    verb = "gives" if best.gpus == 1 else "give"
     sentence = (
-        f"{best.gpus} of the {wide.gpus} GPUs {gives} {best.tokens_per_s:,.0f} tokens/s here, all "
-        f"as one group {wide.tokens_per_s:,.0f}: collectives over the links of "
+        f"{best.gpus} of the {all_gpus.gpus} GPUs {verb} {best.tokens_per_s:,.0f} tokens/s here, "
+        f"all as one group {all_gpus.tokens_per_s:,.0f}: collectives over the links of "
         f"{deployment.gpu.name} take more than the other GPUs add, so use smaller replicas"
     )
     all_used = narrower_uses(deployment, all_gpus=True)
-    most = max(all_used, key=lambda way: way.tokens_per_s, default=None)
-    if most is not None and most.tokens_per_s > best.tokens_per_s:
-        gpus = f"{most.gpus} {'GPU' if most.gpus == 1 else 'GPUs'}"
-        sentence += f"; {most.instances:g} of {gpus} each give {most.tokens_per_s:,.0f} together"
+    fastest = max(all_used, key=lambda use: use.tokens_per_s, default=None)
+    if fastest is not None and fastest.tokens_per_s > best.tokens_per_s:
+        gpus = f"{fastest.gpus} {'GPU' if fastest.gpus == 1 else 'GPUs'}"
+        sentence += (
+            f"; {fastest.instances:g} of {gpus} each give {fastest.tokens_per_s:,.0f} together"
+        )
     return [sentence]
 
 

@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from planner.errors import IngestError, PlannerError
 from planner.inputs import catalogue
 from planner.inputs.catalogue.names import stated_precision
@@ -145,9 +147,8 @@ def _deployment(fields: _Row, shape: ModelShape, weights: str, user_facts: UserF
     engine = fields.choice("engine", ENGINE_NAMES, "vllm", ENGINES)
     has_roles = any(key.startswith(("prefill_", "decode_")) for key in fields)
     is_split = fields.choice("mode", MODES, "disagg" if has_roles else "agg", ("agg", "disagg"))
-    cache = PRECISIONS.get(str(fields.get("kv_cache", "")).lower()) or _default_kv_precision(
-        shape, gpu, engine, weights
-    )
+    cache = PRECISIONS.get(str(fields.get("kv_cache", "")).lower())
+    cache = cache or _default_kv_precision(shape, gpu, engine, weights)
     isl, osl = fields.number("isl"), fields.number("osl")
     if osl > 1 and not shape.causal:
         raise PlannerError(f"osl: {shape.name} is an encoder and writes no tokens. Give osl 1.")
@@ -159,8 +160,9 @@ def _deployment(fields: _Row, shape: ModelShape, weights: str, user_facts: UserF
         prefill_workers = fields.workers("prefill_workers")
     else:
         decode, decode_workers = _aggregated_arrangement(fields, weights, cache, shape)
-    if "concurrency" not in fields and batch_field in fields:  # the batch is that of a rank
-        concurrency = fields.number(batch_field) * (decode.attention_dp * (decode_workers or 1.0))
+    if "concurrency" not in fields and batch_field in fields:
+        ranks = decode.attention_dp * (decode_workers or 1.0)
+        concurrency = fields.number(batch_field) * ranks  # the batch is that of a rank
     else:
         concurrency = fields.number("concurrency")
     return Deployment(
@@ -212,14 +214,16 @@ def _shape(name: str, user_facts: UserFacts) -> ModelShape:
 
 
 def named_fields(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row's non-empty values by the planner's (lower-case) names of columns."""
+    """Return a row's non-empty values by the planner's (lower-case) names of columns.
+
+    Of several columns with one meaning, the first counts.
+    """
     fields: dict[str, Any] = {}
-    for key, value in row.items():
-        name = str(key).strip().lower().lstrip("-").replace("-", "_")
+    for column, value in row.items():
+        name = str(column).strip().lower().lstrip("-").replace("-", "_")
         name = ALIASES.get(name, name)
-        empty = value is None or (isinstance(value, float) and math.isnan(value))
-        text = "" if empty else str(value).strip()
-        if text and text.lower() not in ("null", "none", "nan"):
+        text = "" if value is None else str(value).strip()
+        if text.lower() not in ("", "null", "none", "nan"):
             fields.setdefault(name, value)
     return fields
 
@@ -227,12 +231,12 @@ def named_fields(row: Mapping[str, Any]) -> dict[str, Any]:
 def number(value: Any, field: str) -> float:
     """Return ``value`` as a float; raise PlannerError with the field if it is not a number."""
     try:
-        read = float(value)
+        parsed = float(value)
     except (TypeError, ValueError):
         raise PlannerError(f"{field} {value!r} is not a number.") from None
-    if not abs(read) <= MOST:
+    if not abs(parsed) <= MOST:  # also for NaN
         raise PlannerError(f"{field} {value!r} is not a number up to {MOST:,.0f}.")
-    return read
+    return parsed
 
 
 def _precision(fields: _Row, user_facts: UserFacts) -> tuple[str, bool]:
@@ -315,21 +319,23 @@ def _aggregated_arrangement(
 
 
 def read_rows(path: Path | str, name: str = "") -> list[dict[str, Any] | str]:
-    """Return the rows of a file as dicts by column, or the reason why one cannot be read."""
+    """Return the rows of a file as dicts by column, or the reason why one cannot be read.
+
+    Raise IngestError for a file with more than MOST_ROWS rows.
+    """
     name = name or Path(path).name
     options = IngestOptions(chunk_bytes=CHUNK_BYTES, name=name)
-    rows: list[tuple[int, dict[str, Any] | str]] = []
+    rows: list[dict[str, Any] | str] = []
+    lines: list[int] = []
     with opened_table(path, options) as table:
         for batch in table.batches(table.columns):
             faults = sum(fault.lines.size for fault in batch.faults)
             if len(rows) + batch.frame.height + faults > MOST_ROWS:
                 raise IngestError(f"{name} has more than {MOST_ROWS} rows. Split it into several.")
-            rows += zip(
-                batch.lines.tolist(), python_safe(batch.frame).iter_rows(named=True), strict=True
-            )
+            rows += python_safe(batch.frame).iter_rows(named=True)
+            lines += batch.lines.tolist()
             for fault in batch.faults:
-                rows += [
-                    (line, f"{name}, {table.unit} {line}: {fault.reason}.")
-                    for line in fault.lines.tolist()
-                ]
-    return [row for _, row in sorted(rows, key=lambda pair: pair[0])]
+                for line in fault.lines.tolist():
+                    rows.append(f"{name}, {table.unit} {line}: {fault.reason}.")
+                    lines.append(line)
+    return [rows[i] for i in np.argsort(lines, kind="stable")]

@@ -35,9 +35,9 @@ from simulation.performance.estimate.measured_corrections import (
 
 FEW_FAILED, MANY_FAILED = 0.05, 0.2  # shares of failed requests
 FEW_REQUESTS = 20  # completed requests of a run
-ROUNDS = 3.0  # completed requests per request in flight; with fewer, the queue is not steady
-WAITS = 0.5  # share of a request's time before its first token; above it, requests mostly wait
-BUSY = 8.0  # requests in flight; above it, such waiting is a queue, not a long prompt
+LEAST_ROUNDS = 3.0  # completed requests per request in flight; with fewer, the queue is not steady
+MOST_WAIT = 0.5  # share of a request's time before its first token; above it, requests mostly wait
+BUSY_REQUESTS = 8.0  # requests in flight; above it, such waiting is a queue, not a long prompt
 TOO_FAST = 0.4  # measured over estimated TTFT; below it, prompts were probably cached
 LONG_PROMPT = 512  # tokens; only in longer prompts does a cached part show in TTFT
 WEIGHT_WITH_DEFECT = 0.25
@@ -54,26 +54,31 @@ class Defect:
 
 
 def defects(row: Mapping[str, Any], concurrency: float) -> Iterator[Defect]:
-    """Yield the defects that a measured row shows; ``concurrency`` is its requests in flight."""
+    """Yield the defects that a measured row shows; ``concurrency`` is its requests in flight.
+
+    A fact that the row does not state (NaN) shows no defect.
+    """
     completed, failed = _number(row, "completed"), _number(row, "failed")
-    share = failed / (failed + completed) if failed > 0 and failed + completed > 0 else 0.0
-    if share > FEW_FAILED:
-        weight = 0.0 if share > MANY_FAILED else WEIGHT_WITH_DEFECT
-        yield Defect("failed", f"{share:.0%} of its requests failed", weight)
+    failed_share = 0.0
+    if failed > 0 and failed + completed > 0:
+        failed_share = failed / (failed + completed)
+    if failed_share > FEW_FAILED:
+        weight = 0.0 if failed_share > MANY_FAILED else WEIGHT_WITH_DEFECT
+        yield Defect("failed", f"{failed_share:.0%} of its requests failed", weight)
     if completed < FEW_REQUESTS:
         yield Defect("few", f"it has only {completed:.0f} requests")
-    elif completed < ROUNDS * concurrency:
+    elif completed < LEAST_ROUNDS * concurrency:
         rounds = f"{completed:.0f} requests with {concurrency:.0f} in flight"
         yield Defect("unsteady", f"its queue is not steady: {rounds}")
     if assumed := row.get("assumed"):
         words = f"it does not state all facts. Assumed: {assumed}"
         yield Defect("unstated", words, WEIGHT_IF_ASSUMED)
-    limit = _number(row, "max_num_seqs")
-    wait = _number(row, "ttft_ms") / _number(row, "e2e_ms")
-    if limit < concurrency:
-        yield Defect("capped", f"its batch is capped at {limit:.0f}")
-    elif wait > WAITS and concurrency > BUSY:
-        words = f"requests wait {wait:.0%} of their time, as behind a capped batch or memory"
+    batch_limit = _number(row, "max_num_seqs")
+    wait_share = _number(row, "ttft_ms") / _number(row, "e2e_ms")
+    if batch_limit < concurrency:
+        yield Defect("capped", f"its batch is capped at {batch_limit:.0f}")
+    elif wait_share > MOST_WAIT and concurrency > BUSY_REQUESTS:
+        words = f"requests wait {wait_share:.0%} of their time, as behind a capped batch or memory"
         yield Defect("capped", words)
 
 
@@ -84,7 +89,7 @@ def _number(row: Mapping[str, Any], name: str) -> float:
 
 
 MOST_ROWS = 400  # measurements that are used; of more, an even selection
-TIMES = {  # columns of a time, in ms
+TIME_COLUMNS = {  # columns of a time, in ms
     "ttft_s": ("ttft_ms", "median_ttft_ms", "mean_ttft_ms"),
     "tbt_s": ("tbt_ms", "tpot_ms", "itl_ms", "median_tpot_ms", "mean_tpot_ms", "median_itl_ms"),
 }
@@ -118,7 +123,7 @@ def measurement(row: Mapping[str, Any], source: str, user_facts: UserFacts) -> M
     The row has the columns of a deployment (see ``deployment``), and ttft_ms or tbt_ms. Raise
     PlannerError if it has no time, or if a field is invalid.
     """
-    times_s = {name: _time(row, names) for name, names in TIMES.items()}
+    times_s = {name: _time(row, names) for name, names in TIME_COLUMNS.items()}
     if all(math.isnan(value) for value in times_s.values()):
         raise PlannerError("a measured row needs ttft_ms or tbt_ms (tpot_ms). Give one.")
     described = deployment(row, user_facts)
@@ -181,17 +186,17 @@ def corrections_from(
     does. ``notes`` are sentences on measurements that were left out before.
     """
     sentences = list(notes)
-    usable = _comparable(_distinct(measured_rows, sentences), fit, sentences)
-    if not usable:
+    with_estimates = _with_estimates(_distinct(measured_rows, sentences), fit, sentences)
+    if not with_estimates:
         return None
-    corrections = {name: _learn(name, usable, fit, sentences) for name in ("tbt", "ttft")}
-    rows = tuple(row for row, _ in usable)
+    corrections = {name: _learn(name, with_estimates, fit, sentences) for name in ("tbt", "ttft")}
+    rows = tuple(row for row, _ in with_estimates)
     return MeasuredCorrections(Times(**corrections), rows, tuple(sentences))
 
 
 def _learn(
     name: str,
-    usable: Sequence[tuple[Measurement, Estimate]],
+    with_estimates: Sequence[tuple[Measurement, Estimate]],
     fit: EstimateFit,
     sentences: list[str],
 ) -> LearnedCorrections:
@@ -199,27 +204,28 @@ def _learn(
 
     ``sentences`` gets one on each outlier, and on each pair of rows that contradict each other.
     """
-    rows, times_s, shares = [], [], []
-    for row, estimate in usable:
+    rows, times_s, shares = [], [], []  # shares: measured time over estimate
+    for row, estimate in with_estimates:
         time_s = getattr(row, f"{name}_s")
         share = time_s / getattr(estimate, f"{name}_s")
         if np.isfinite(np.log(share)):
             rows.append(row)
             times_s.append(time_s)
             shares.append(share)
-    log_error = np.log(np.array(shares))
+    log_errors = np.log(np.array(shares))
     traits, likeness = traits_of([row.deployment for row in rows]), fit.alike[name].likeness
     trust = np.array([row.weight for row in rows])
-    learnt = learn_corrections(likeness, traits, log_error, trust=trust)
+    learnt = learn_corrections(likeness, traits, log_errors, trust=trust)
     for label, weight in learnt.outlier_weights.items():
-        outlier = rows[int(np.flatnonzero(traits.labels["deployment"] == label)[0])].deployment
+        first_row = int(np.flatnonzero(traits.labels["deployment"] == label)[0])
+        outlier = rows[first_row].deployment
         sentences.append(
             f"Measured {name.upper()} of {outlier.shape.name} on {outlier.gpu.name} has a "
             f"weight of {weight:.0%}: its rows differ by more than the error of the estimate."
         )
-    for i, j in contradictions(likeness, traits, log_error):
-        pair_ms, pair_shares = (1e3 * times_s[i], 1e3 * times_s[j]), (shares[i], shares[j])
-        sentences.append(_contradiction(name, rows[i].deployment, pair_ms, pair_shares))
+    for i, j in contradictions(likeness, traits, log_errors):
+        times_ms = (1e3 * times_s[i], 1e3 * times_s[j])
+        sentences.append(_contradiction(name, rows[i].deployment, times_ms, (shares[i], shares[j])))
     return learnt
 
 
@@ -238,7 +244,7 @@ def _contradiction(
     )
 
 
-def _comparable(
+def _with_estimates(
     rows: list[Measurement], fit: EstimateFit, sentences: list[str]
 ) -> list[tuple[Measurement, Estimate]]:
     """Return measurements that have an estimate and a weight above 0, each with its estimate.
@@ -278,12 +284,13 @@ def _with_cached_prefix(row: Measurement, estimate: Estimate) -> Measurement:
 def _distinct(rows: Sequence[Measurement], sentences: list[str]) -> list[Measurement]:
     """Return the measurements without repeats; ``sentences`` gets a sentence for each repeat."""
     traits = traits_of([row.deployment for row in rows])
-    seen: dict[Any, int] = {}
+    first_of_key: dict[Any, int] = {}  # index of the first row with this deployment and times
     distinct = []
     for i, row in enumerate(rows):
         labels = tuple(str(values[i]) for values in traits.labels.values())
         times_s = round(row.ttft_s, 9), round(row.tbt_s, 9)
-        first = seen.setdefault((labels, tuple(traits.load[i]), str(times_s)), i)
+        key = labels, tuple(traits.load[i]), str(times_s)  # as text, NaN equals NaN
+        first = first_of_key.setdefault(key, i)
         if first == i:
             distinct.append(row)
         else:
@@ -320,28 +327,29 @@ def changes(
         else:
             no_rows = traits.take(np.zeros(0, np.int64))
             learnt = learn_corrections(model.likeness, no_rows, np.zeros(0))
-        shift = learnt.at(traits)
-        factors[name] = np.exp(shift.shift).tolist()
-        half, nine_of_ten = model.stated.of_shift(traits.split, shift)
+        log_shift = learnt.at(traits)
+        factors[name] = np.exp(log_shift.shift).tolist()
+        half, nine_of_ten = model.stated.of_shift(traits.split, log_shift)
         errors[name] = list(zip(half.tolist(), nine_of_ten.tolist(), strict=True))
     measured_rows = measurements.rows if measurements else ()
-    measured = traits_of([row.deployment for row in measured_rows]).labels["deployment"]
-    own = [int((measured == name).sum()) for name in traits.labels["deployment"].tolist()]
-    others = [measured.size - rows for rows in own]
-    return list(
-        map(Change, factors["tbt"], factors["ttft"], errors["tbt"], errors["ttft"], own, others)
-    )
+    measured_names = traits_of([row.deployment for row in measured_rows]).labels["deployment"]
+    names = traits.labels["deployment"].tolist()
+    own_rows = [int((measured_names == name).sum()) for name in names]
+    other_rows = [measured_names.size - rows for rows in own_rows]
+    columns = factors["tbt"], factors["ttft"], errors["tbt"], errors["ttft"], own_rows, other_rows
+    return [Change(*change) for change in zip(*columns, strict=True)]
 
 
 def corrected_estimate(estimate: Estimate, change: Change, osl: float) -> Estimate:
     """Return ``estimate`` with ``change`` applied, for requests of ``osl`` output tokens."""
-    ttft, tbt = estimate.ttft_s * change.ttft, estimate.tbt_s * change.tbt
-    seconds = estimate.ttft_s + (osl - 1.0) * estimate.tbt_s
-    tokens_per_s = estimate.tokens_per_s * seconds / (ttft + (osl - 1.0) * tbt)
-    return replace(estimate, ttft_s=ttft, tbt_s=tbt, tokens_per_s=tokens_per_s)
+    ttft_s, tbt_s = estimate.ttft_s * change.ttft, estimate.tbt_s * change.tbt
+    request_s = estimate.ttft_s + (osl - 1.0) * estimate.tbt_s
+    corrected_request_s = ttft_s + (osl - 1.0) * tbt_s
+    tokens_per_s = estimate.tokens_per_s * request_s / corrected_request_s
+    return replace(estimate, ttft_s=ttft_s, tbt_s=tbt_s, tokens_per_s=tokens_per_s)
 
 
-LOADS = (1.0, 4.0, 16.0, 64.0, 256.0)  # candidate concurrencies of the next measurement
+CANDIDATE_LOADS = (1.0, 4.0, 16.0, 64.0, 256.0)  # candidate concurrencies of the next measurement
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,11 +369,11 @@ def next_measurement(
 ) -> NextMeasurement:
     """Return the measurement that reduces the mean error over all loads most.
 
-    The loads are LOADS and the concurrency of ``deployment``. The variance after a measurement does
-    not depend on its result, so it is known in advance. ``measurements`` are those made so far, and
-    ``model`` is the name under which the engine serves the model.
+    The loads are CANDIDATE_LOADS and the concurrency of ``deployment``. The variance after a
+    measurement does not depend on its result, so it is known in advance. ``measurements`` are those
+    made so far, and ``model`` is the name under which the engine serves the model.
     """
-    loads = sorted({*LOADS, deployment.concurrency})
+    loads = sorted({*CANDIDATE_LOADS, deployment.concurrency})
     traits = traits_of([replace(deployment, concurrency=load) for load in loads])
     error_now, errors_after = [], []  # [quantities], [quantities, loads]
     for name in ("ttft", "tbt"):

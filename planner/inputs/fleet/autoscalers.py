@@ -22,7 +22,7 @@ POLICY_OF_METRIC = {
 }
 # Metrics in the query of the second trigger of such a policy.
 SECOND_METRICS = ("llm_d_epp_request_running", "kv_cache_usage_perc")
-LIMITS = {"ttft_seconds": "ttft_ms", "tpot_seconds": "tbt_ms"}
+SLO_FIELDS = {"ttft_seconds": "ttft_ms", "tpot_seconds": "tbt_ms"}
 AIBRIX = "autoscaling.aibrix.ai/"
 ANNOTATIONS = {
     "max-scale-up-rate": "max_up_rate",
@@ -46,7 +46,7 @@ FIELDS_OF_TARGET = {
              "prefill_scale_down_queue_tokens": "prefill_in_tokens"},
 }  # fmt: skip
 PLANNER_BUDGET = 8  # GPUs of a PlannerConfig that states none
-UNITS = {"s": 1, "m": 60, "h": 3600, "ms": 0.001}
+SECONDS_OF_UNIT = {"s": 1, "m": 60, "h": 3600, "ms": 0.001}
 
 
 def scaled_object_row(body: Body) -> Row | None:
@@ -82,7 +82,7 @@ def _latency_policy(formula: str, queries: Queries) -> Row:
     row = {"name": "epp-latency", "target": float(band[1]), "second_target": float(band[2])}
     for query, _ in queries:
         limits = re.findall(rf"(ttft_seconds|tpot_seconds)_bucket.*?/\s*{NUMBER}", query)
-        row |= {LIMITS[metric]: float(limit) * 1000 for metric, limit in limits}
+        row |= {SLO_FIELDS[metric]: float(limit) * 1000 for metric, limit in limits}
     return row
 
 
@@ -124,14 +124,20 @@ def pod_autoscaler_row(body: Body) -> Row | None:
     sources = rows(spec, "metricsSources")
     if strategy not in ("apa", "kpa") or len(sources) != 1:
         return None
-    metric = one_line(sources[0].get("targetMetric"))
-    measures = [m for m, parts in MEASURES.items() if any(part in metric for part in parts)]
-    target = number(sources[0].get("targetValue"))
-    if not measures or not target:
+    (source,) = sources
+    metric_name = one_line(source.get("targetMetric"))
+    measure = next(
+        (name for name, parts in MEASURES.items() if any(part in metric_name for part in parts)),
+        None,
+    )
+    target = number(source.get("targetValue"))
+    if measure is None or not target:
         return None
-    row: Row = {"name": f"aibrix-{strategy}", "metric": measures[0], "target": target}
-    noted = section(body, "metadata", "annotations")
-    values = {field: seconds(noted.get(f"{AIBRIX}{name}")) for name, field in ANNOTATIONS.items()}
+    row: Row = {"name": f"aibrix-{strategy}", "metric": measure, "target": target}
+    annotations = section(body, "metadata", "annotations")
+    values = {
+        field: seconds(annotations.get(f"{AIBRIX}{name}")) for name, field in ANNOTATIONS.items()
+    }
     values["stable_window_s"] = number(spec, "observeWindowSeconds")
     values["panic_window_s"] = number(spec, "panicWindowSeconds")
     row |= {field: value for field, value in values.items() if value is not None}
@@ -189,6 +195,9 @@ def _parsed_mapping(text: Any) -> Body:
 
 
 def seconds(value: Any) -> float | None:
-    """Return a number or a duration such as 5m in seconds, or None."""
-    parts = re.fullmatch(r"([\d.]+)(ms|s|m|h)?", one_line(value))
-    return float(parts[1]) * UNITS.get(parts[2] or "", 1) if parts else None
+    """Return a number or a duration such as 5m in seconds; None for another value."""
+    match = re.fullmatch(r"([\d.]+)(ms|s|m|h)?", one_line(value))
+    if match is None:
+        return None
+    amount, unit = match.groups()
+    return float(amount) * SECONDS_OF_UNIT.get(unit or "", 1)

@@ -93,7 +93,14 @@ def _llmd(body: Body) -> Iterator[RunningPool]:
     scaling = section(body, "eppKedaSaturation")
     enabled = _enabled_roles(body)
     for role, part in enabled.items():
-        pool = _pool_of_role(part)
+        accelerator = section(part, "acceleratorType")
+        stated = RunningPool(
+            tp=whole_number(part, "parallelism", "tensor"),
+            dp=whole_number(part, "parallelism", "data"),
+            gpu=gpu_type(one_line(accelerator, "labelValue")) if accelerator else "",
+        )
+        pod = {**part, "containers": part.get("containers") or [part]}
+        pool = stated.filled_from(pod_facts({"spec": pod}))
         pool = replace(
             pool,
             name=one_line(body.get("fullnameOverride") or body.get("name")),
@@ -119,18 +126,6 @@ def _enabled_roles(body: Body) -> dict[str, Body]:
         and part.get("enabled", part.get("create", True))
         and whole_number(part, "replicas") != 0
     }
-
-
-def _pool_of_role(part: Body) -> RunningPool:
-    """Return the pool that the values of one role of llm-d (``part``) describe."""
-    pod = {**part, "containers": part.get("containers") or [part]}
-    kind = section(part, "acceleratorType")
-    stated = RunningPool(
-        tp=whole_number(part, "parallelism", "tensor"),
-        dp=whole_number(part, "parallelism", "data"),
-        gpu=gpu_type(one_line(kind, "labelValue")) if kind else "",
-    )
-    return stated.filled_from(pod_facts({"spec": pod}))
 
 
 def _picker_autoscaling(scaled: Body) -> RunningPool:

@@ -39,11 +39,11 @@ GPU_LABELS = re.compile(
 )
 MODEL_VARIABLES = ("MODEL_ID", "MODEL_NAME", "HF_MODEL_ID", "MODEL_PATH", "MODEL", "NIM_MODEL_NAME")
 ROLES = {"prefill": "prefill", "decode": "decode"}
-OURS = "headroom"
+LABEL_PREFIX = "headroom"
 REGION_LABEL = "topology.kubernetes.io/region"
-KEDA_MOST = 100  # KEDA's own default of maxReplicaCount
-PAUSED = "autoscaling.keda.sh/paused"  # an annotation; with -replicas: at this number
-DEFAULT_BOUNDS = {"ScaledObject": (0, KEDA_MOST), "HorizontalPodAutoscaler": (1, None)}
+KEDA_MAX_REPLICAS = 100  # KEDA's own default of maxReplicaCount
+PAUSED_ANNOTATION = "autoscaling.keda.sh/paused"  # an annotation; with -replicas: at this number
+DEFAULT_BOUNDS = {"ScaledObject": (0, KEDA_MAX_REPLICAS), "HorizontalPodAutoscaler": (1, None)}
 # Names of metrics inside a PromQL query.
 METRIC = re.compile(r"\b(?:vllm|sglang|tgi|trtllm|nv|triton|DCGM|llm_d|inference\w*)[:_]\w+")
 
@@ -62,7 +62,8 @@ class Scaler:
 def kubernetes_pools(objects: Sequence[Body]) -> list[RunningPool]:
     """Return the pools of Kubernetes objects, each with the facts of its autoscaler.
 
-    An autoscaler whose target is not among the objects is a pool too.
+    An autoscaler whose target is not among the objects is a pool too. Pools without an autoscaler
+    are scaled by Dynamo's planner, if an object configures one.
     """
     pools: dict[tuple[str, str], RunningPool] = {}  # by namespace and name
     for body in objects:
@@ -72,8 +73,8 @@ def kubernetes_pools(objects: Sequence[Body]) -> list[RunningPool]:
     for scaler in scalers:
         target = scaler.namespace, scaler.target
         if not scaler.namespace:  # the target may be in any namespace
-            known = ((namespace, name) for namespace, name in pools if name == scaler.target)
-            target = next(known, target)
+            same_name = ((space, name) for space, name in pools if name == scaler.target)
+            target = next(same_name, target)
         scaled = pools.get(target) or _pool_of_target(scaler)
         pools[target] = scaler.facts.filled_from(scaled)
     planners = [row for row in map(planner_row, objects) if row]
@@ -240,21 +241,21 @@ def _facts_of_labels(body: Body, *, several_pools: bool) -> RunningPool:
     ``several_pools``: the object has several pools, so only model and region are of each.
     """
     meta = section(body, "metadata")
-    noted, labels = section(meta, "annotations"), section(meta, "labels")
+    annotations, labels = section(meta, "annotations"), section(meta, "labels")
+
+    def annotation(name: str) -> str:
+        """Return the value of one of Headroom's annotations, or ""."""
+        return one_line(annotations, f"{LABEL_PREFIX}/{name}")
+
     facts = RunningPool(
-        model=one_line(noted, f"{OURS}/model") or one_line(noted, "llm-d.ai/model-id"),
-        region=one_line(noted, f"{OURS}/region") or one_line(labels, REGION_LABEL),
+        model=annotation("model") or one_line(annotations, "llm-d.ai/model-id"),
+        region=annotation("region") or one_line(labels, REGION_LABEL),
     )
     if several_pools:  # the other annotations are about one of them
         return facts
-    width = whole_number(noted, f"{OURS}/gpus")
-    return replace(
-        facts,
-        gpu=one_line(noted, f"{OURS}/gpu"),
-        gpus=width,
-        tp=width,
-        role=one_line(noted, f"{OURS}/role").replace("both", "mixed"),
-    )
+    gpus = whole_number(annotations, f"{LABEL_PREFIX}/gpus")
+    role = annotation("role").replace("both", "mixed")
+    return replace(facts, gpu=annotation("gpu"), gpus=gpus, tp=gpus, role=role)
 
 
 def engine_containers(template: Body) -> list[Body]:
@@ -292,9 +293,13 @@ def pod_facts(template: Body) -> RunningPool:
 
 def _command(container: Body) -> list[str]:
     """Return the words of the command and the arguments of a container."""
-    parts = [container.get(key) for key in ("command", "args")]
-    lists = ([part] if isinstance(part, str) else part for part in parts)
-    return [str(word) for words in lists if isinstance(words, list) for word in words]
+    words: list[str] = []
+    for part in (container.get("command"), container.get("args")):
+        if isinstance(part, str):
+            words.append(part)
+        elif isinstance(part, list):
+            words += map(str, part)
+    return words
 
 
 def _container_facts(container: Body) -> RunningPool:
@@ -333,19 +338,18 @@ def _gpu_type_of(spec: Body) -> tuple[str, str]:
     """Return the GPU type of a pod's nodes, or ""; and a note, or "", if there are several."""
     values_by_label = {key: [value] for key, value in section(spec, "nodeSelector").items()}
     affinity = section(spec, "affinity", "nodeAffinity")
-    when = "DuringSchedulingIgnoredDuringExecution"
-    terms = rows(affinity, f"required{when}", "nodeSelectorTerms")
-    terms += [section(row, "preference") for row in rows(affinity, f"preferred{when}")]
+    suffix = "DuringSchedulingIgnoredDuringExecution"
+    terms = rows(affinity, f"required{suffix}", "nodeSelectorTerms")
+    terms += [section(row, "preference") for row in rows(affinity, f"preferred{suffix}")]
     for match in chain.from_iterable(rows(term, "matchExpressions") for term in terms):
         if match.get("operator", "In") == "In" and isinstance(match.get("values"), list):
             values_by_label.setdefault(one_line(match, "key"), list(match["values"]))
-    types = dict.fromkeys(
-        gpu_type(one_line(value))
-        for key, values in values_by_label.items()
-        if GPU_LABELS.search(str(key))
-        for value in values
-        if one_line(value) not in ("", "true", "nvidia", "gpu", "amd")
-    )
+    types: dict[str, None] = {}  # a set in order of appearance
+    for label, values in values_by_label.items():
+        if GPU_LABELS.search(str(label)):
+            for value in map(one_line, values):
+                if value not in ("", "true", "nvidia", "gpu", "amd"):
+                    types[gpu_type(value)] = None
     if len(types) > 1:
         return "", f"its pods may run on {', '.join(types)}. Name the GPU that they run on"
     return next(iter(types), ""), ""
@@ -360,7 +364,13 @@ def _scaler(body: Body) -> Scaler | None:
     rule, rank = SCALERS[kind]
     default_least, default_most = DEFAULT_BOUNDS.get(kind, (None, None))
     labels = _facts_of_labels(body, several_pools=False)
-    replicas, notes = _present_replicas(body)
+    annotations = section(body, "metadata", "annotations")
+    paused_at = whole_number(annotations, f"{PAUSED_ANNOTATION}-replicas")
+    is_paused = paused_at is not None or annotations.get(PAUSED_ANNOTATION) in ("true", True)
+    replicas = paused_at
+    if replicas is None:
+        replicas = whole_number(body, "status", "currentReplicas")
+    notes = ("its autoscaler is paused",) if is_paused else ()
     facts = replace(
         labels,
         model=labels.model or one_line(spec, "modelID"),
@@ -375,17 +385,6 @@ def _scaler(body: Body) -> Scaler | None:
     )
     target = one_line(spec, "scaleTargetRef", "name") or one_line(body, "metadata", "name")
     return Scaler(target, namespace_of(body), rule, facts, rank)
-
-
-def _present_replicas(body: Body) -> tuple[int | None, tuple[str, ...]]:
-    """Return the replicas that an autoscaler sets now, or None, and a note if it is paused."""
-    annotations = section(body, "metadata", "annotations")
-    paused_at = whole_number(annotations, f"{PAUSED}-replicas")
-    is_paused = paused_at is not None or annotations.get(PAUSED) in ("true", True)
-    notes = ("its autoscaler is paused",) if is_paused else ()
-    if paused_at is not None:
-        return paused_at, notes
-    return whole_number(body, "status", "currentReplicas"), notes
 
 
 def _triggers(rule: str, spec: Body) -> tuple[Trigger, ...]:

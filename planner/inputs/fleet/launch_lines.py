@@ -25,7 +25,7 @@ IMAGES = {
 LAUNCH = re.compile("|".join(STARTS.values()))
 # Images whose tag is the version of the engine; others have a version of their own.
 VERSION = re.compile(r"(?:vllm-openai|vllm|sglang):v?(\d+\.\d+(?:\.\d+)*)")
-JOINT = re.compile(r"^[;&|]+$")
+SEPARATORS = re.compile(r"^[;&|]+$")
 VARIABLE = re.compile(r"\$(?:\{(\w+)(?::-([^}]*))?\}|\((\w+)\)|(\w+))")
 ASSIGNMENT = re.compile(r"^\s*(?:export\s+)?(\w+)=[\"']?([^\s\"';$]*)", re.MULTILINE)
 HUB = re.compile(r"models--([^/]+?)--([^/]+)")
@@ -48,7 +48,7 @@ FLAGS = {
     "mode": ("disaggregation-mode",),
     "transfer": ("kv-transfer-config",),
 }
-NAMES = {flag: name for name, flags in FLAGS.items() for flag in flags}
+NAME_OF_FLAG = {flag: name for name, flags in FLAGS.items() for flag in flags}
 WORKER = re.compile(r"--(headless\b|node[-_]rank[= ]+[1-9])")  # a further node of a replica
 ROLES = {"kv_producer": "prefill", "kv_consumer": "decode"}
 
@@ -89,8 +89,11 @@ def _runs_image(command: Sequence[str]) -> bool:
 
 def _image(command: Sequence[str]) -> str:
     """Return the image of a container that a command starts, or ""."""
-    names = [word for word in command if "/" in word and word[0].isalnum() and "=" not in word]
-    return next((n for n in names if any(p.search(n) for p in IMAGES.values())), "")
+    for word in command:
+        is_image_name = "/" in word and word[0].isalnum() and "=" not in word
+        if is_image_name and engine_of_image(word):
+            return word
+    return ""
 
 
 def _commands(text: str) -> Iterator[list[str]]:
@@ -103,7 +106,7 @@ def _commands(text: str) -> Iterator[list[str]]:
             words = line.split()
         command: list[str] = []
         for word in [*words, ";"]:
-            if not JOINT.fullmatch(word):
+            if not SEPARATORS.fullmatch(word):
                 command.append(word)
                 continue
             # sh -c "vllm serve ..." holds the launch line in one word.
@@ -174,8 +177,9 @@ def _flags(command: Sequence[str], variables: Mapping[str, str]) -> tuple[dict[s
     """Return the values of a command's flags by the keys of FLAGS, and its positional argument."""
     # The engine's arguments follow "serve", or the image.
     starts = [i for i, word in enumerate(command) if word in ("serve", "trtllm-serve")]
-    image = _image(command)
-    words = list(command[max([*starts, command.index(image) if image else -1]) + 1 :])
+    if image := _image(command):
+        starts.append(command.index(image))
+    words = list(command[max(starts, default=-1) + 1 :])
     flags: dict[str, str] = {}
     for index, word in enumerate(words):
         if not FLAG.match(word):
@@ -183,10 +187,10 @@ def _flags(command: Sequence[str], variables: Mapping[str, str]) -> tuple[dict[s
         flag, equals, value = word.partition("=")
         if not equals and index + 1 < len(words) and not FLAG.match(words[index + 1]):
             value = words[index + 1]
-        if name := NAMES.get(flag.lstrip("-").replace("_", "-")):
+        if name := NAME_OF_FLAG.get(flag.lstrip("-").replace("_", "-")):
             flags[name] = replace_variables(value, variables)
-    first = words[0] if words and not FLAG.match(words[0]) else ""
-    return flags, replace_variables(first, variables)
+    argument = words[0] if words and not FLAG.match(words[0]) else ""
+    return flags, replace_variables(argument, variables)
 
 
 def model_of_path(path: str, served: str = "") -> str:

@@ -35,10 +35,15 @@ class Trigger:
 
     @property
     def measure(self) -> str:
-        """Return the name of the simulator's signal that is most like this metric, or ""."""
+        """Return the name of the simulator's signal that is most like this metric, or "".
+
+        A metric of requests that wait and run is a "concurrency".
+        """
         text = self.query or self.metric
         measures = [name for name, parts in MEASURES.items() if any(part in text for part in parts)]
-        return "concurrency" if {"queue", "concurrency"} <= set(measures) else "".join(measures[:1])
+        if {"queue", "concurrency"} <= set(measures):
+            return "concurrency"
+        return measures[0] if measures else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +166,9 @@ def rows(value: Any, *keys: str) -> list[Mapping[str, Any]]:
 def whole_number(value: Any, *keys: str) -> int | None:
     """Return the whole number under nested ``keys``; None for others than 0 to a million."""
     count = finite_number(value_at(value, *keys))
-    return int(count) if count is not None and 0 <= count <= 1e6 and count % 1 == 0 else None
+    if count is None or not 0 <= count <= 1e6 or count % 1:
+        return None
+    return int(count)
 
 
 def replica_count(value: Any, *keys: str) -> int:
@@ -173,10 +180,13 @@ def replica_count(value: Any, *keys: str) -> int:
 def number(value: Any, *keys: str) -> float | None:
     """Return the number or quantity (such as 500m) under nested ``keys``, or None."""
     match = re.fullmatch(r"([-+]?[\d.]+(?:[eE][-+]?\d+)?)([a-zA-Z]*)%?", one_line(value, *keys))
-    if match is None or (match[2] and match[2] not in SUFFIXES):
+    if match is None:
+        return None
+    digits, suffix = match.groups()
+    if suffix and suffix not in SUFFIXES:
         return None
     try:
-        return float(match[1]) * SUFFIXES.get(match[2], 1.0)
+        return float(digits) * SUFFIXES.get(suffix, 1.0)
     except ValueError:
         return None
 

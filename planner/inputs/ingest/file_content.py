@@ -121,9 +121,13 @@ class Reading:
                     if column is None:  # a format may name columns that this file lacks
                         continue
                     condition = replace(condition, column=column)
+                elif condition.column not in self.table.columns:
+                    columns = ", ".join(column[:40] for column in self.table.columns[:20])
+                    raise IngestError(
+                        f"{self.name} has no column {condition.column!r} to filter by (where); its "
+                        f"columns are {columns}."
+                    )
                 conditions.append((condition, reason or f"excluded by where: {condition.text}"))
-        on_columns = (condition for condition, _ in conditions)
-        row_filter.check_columns(on_columns, self.table.columns, self.name)
         return tuple(conditions)
 
     def filter_rows(self, batch: Batch, conditions: Sequence[ConditionAndReason]) -> Batch:

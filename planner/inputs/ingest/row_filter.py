@@ -6,7 +6,6 @@ evaluated as code. Words compare without case. An empty cell equals nothing, so 
 """
 
 import re
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -110,13 +109,3 @@ def _bound(text: str) -> float:
     if bound is None:
         raise IngestError(f"where: {text!r} is no number; ranges need numbers.")
     return bound
-
-
-def check_columns(conditions: Iterable[Condition], columns: Sequence[str], name: str) -> None:
-    """Raise IngestError if a condition names a column that the file ``name`` lacks."""
-    for condition in conditions:
-        if condition.column not in columns:
-            raise IngestError(
-                f"{name} has no column {condition.column!r} to filter by (where); its columns are "
-                f"{', '.join(column[:40] for column in columns[:20])}."
-            )

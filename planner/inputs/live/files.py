@@ -47,11 +47,11 @@ def samples_of_file(store: Path, report: IngestReport, bin_s: int, others: pl.Da
     # Two files may each have a part of a bin. If one has all of it, its requests count twice.
     counted_twice = in_both.filter(pl.col("whole") | pl.col("whole_right"))
     if counted_twice.height:
-        start = counted_twice["bin_start"].min()
-        when = pl.from_epoch(pl.Series([start]), "s").dt.strftime("%Y-%m-%d %H:%M")[0]
+        starts = pl.from_epoch(counted_twice["bin_start"].sort(), "s")
+        start = starts.dt.strftime("%Y-%m-%d %H:%M")[0]
         raise IngestError(
             f"{report.trace} holds requests of a time that another file of this source has, from "
-            f"{when} on, and they would count twice. Cut it there."
+            f"{start} on, and they would count twice. Cut it there."
         )
     return Samples(bin_s, bins, _lengths(store, bin_s, origin))
 
@@ -71,11 +71,14 @@ def _bins_of_requests(series: list[DemandColumns], origin: str) -> pl.DataFrame:
 
 
 def _bins_of_demand(store: Path, report: IngestReport, bin_s: int) -> pl.DataFrame:
-    """Return a demand file as a table of BINS; raise IngestError unless its bins fit."""
+    """Return a demand file as a table of BINS; raise IngestError unless its bins fit.
+
+    ``bin_s`` must be a whole number of the file's bins, whose amounts are added up.
+    """
     tables = []
     for columns in read_demand(store):
-        per_bin = bin_s / columns.bin_s
-        if per_bin < 1 or abs(per_bin - round(per_bin)) > 1e-9:
+        narrow_per_bin = bin_s / columns.bin_s
+        if narrow_per_bin < 1 or abs(narrow_per_bin - round(narrow_per_bin)) > 1e-9:
             raise IngestError(
                 f"{report.trace} counts in bins of {columns.bin_s:g} s, and no whole number "
                 f"fits into the source's {bin_s} s. Export it in narrower bins, or add the "
@@ -87,11 +90,11 @@ def _bins_of_demand(store: Path, report: IngestReport, bin_s: int) -> pl.DataFra
         amounts = {}
         for field, values in _amounts(columns).items():
             total = np.bincount(index, np.nan_to_num(values))
-            known = np.bincount(index, ~np.isnan(values))
+            known_bins = np.bincount(index, ~np.isnan(values))
             # Unknown if the amount of a narrow bin is unknown or missing.
-            amounts[field] = np.where(known >= round(per_bin), total, np.nan)
-        start = np.arange(wide_bin[0], wide_bin[-1] + 1, dtype=np.int64) * bin_s
-        tables.append(bins_frame(_table(columns, start, amounts)))
+            amounts[field] = np.where(known_bins >= round(narrow_per_bin), total, np.nan)
+        wide_start_s = np.arange(wide_bin[0], wide_bin[-1] + 1, dtype=np.int64) * bin_s
+        tables.append(bins_frame(_table(columns, wide_start_s, amounts)))
     return pl.concat(tables)
 
 

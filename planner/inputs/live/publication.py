@@ -25,8 +25,8 @@ from planner.inputs.ingest.store import (
 from planner.inputs.live.samples import AMOUNTS, KEYS, Samples
 from simulation.arrays import FloatArray
 
-NS = 1_000_000_000  # ns per s
-SAMPLE = 1000  # values drawn from a histogram
+NS_PER_S = 1_000_000_000  # ns per s
+SAMPLE_SIZE = 1000  # values drawn from a histogram
 FORMAT = "live"
 LENGTH_FIELDS = ("input_tokens", "output_tokens")
 
@@ -59,15 +59,18 @@ def series_name(model: str, region: str, tier: str, name: str) -> str:
 
 
 def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
-    """Return a grid per series, all over one span of time, and notes on gaps and corrections."""
+    """Return a grid per series, all over one span of time, and notes on gaps and corrections.
+
+    Raise IngestError if no bin has an amount, or for too many bins.
+    """
     known_bins = samples.bins.filter(pl.any_horizontal(pl.col(*AMOUNTS).is_not_null()))
     if known_bins.is_empty():
         raise IngestError(
             f"Source {name} has counted no request or token yet. Read it again once it has."
         )
-    bin_s, times = samples.bin_s, known_bins["bin_start"].to_numpy()
-    start = int(times.min())
-    bins = (int(times.max()) - start) // bin_s + 1
+    bin_s, bin_starts_s = samples.bin_s, known_bins["bin_start"].to_numpy()
+    start_s = int(bin_starts_s.min())
+    bins = (int(bin_starts_s.max()) - start_s) // bin_s + 1
     groups = known_bins.partition_by(*KEYS, as_dict=True, maintain_order=True)
     all_bins = bins * len(groups)
     if all_bins > MAX_BINS:
@@ -75,23 +78,23 @@ def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
             f"Source {name} has {all_bins:,} bins of {bin_s} s, and {MAX_BINS:,} are allowed. Make "
             "one with wider bins."
         )
-    grids, raised = [], 0
+    grids, corrected_bins = [], 0
     for key, group in groups.items():
         model, region, tier = map(str, key)
-        amounts, corrected = _amounts(group, (group["bin_start"] - start) // bin_s, bins)
-        raised += corrected
+        amounts, corrected = _amounts(group, (group["bin_start"] - start_s) // bin_s, bins)
+        corrected_bins += corrected
         identity = {
             "name": series_name(model, region, tier, name),
             "model": model or None, "region": region or None, "tier": tier or None,
         }  # fmt: skip
-        grids.append(Grid(identity, start * NS, bin_s * NS, amounts))
+        grids.append(Grid(identity, start_s * NS_PER_S, bin_s * NS_PER_S, amounts))
     notes = []
     if gaps := sum(grid.gaps for grid in grids):
         notes.append(f"{gaps:,} of {all_bins:,} bins were not measured: they are gaps.")
-    if raised:
+    if corrected_bins:
         notes.append(
-            f"In {raised:,} bins fewer tokens than requests were counted, as engines count them at "
-            "different times. These bins get one token per request."
+            f"In {corrected_bins:,} bins fewer tokens than requests were counted, as engines count "
+            "them at different times. These bins get one token per request."
         )
     return grids, notes
 
@@ -108,16 +111,16 @@ def _amounts(
         values = rows[field].cast(pl.Float64).fill_null(np.nan).to_numpy()
         amounts[field][bin_index.to_numpy()] = values
     # Engines count tokens and requests at different times. A request has at least one token.
-    raised = np.zeros(bins, np.bool_)
+    is_corrected = np.zeros(bins, np.bool_)
     for field in LENGTH_FIELDS:
-        fewer = amounts[field] < amounts["requests"]
-        amounts[field][fewer] = amounts["requests"][fewer]
-        raised |= fewer
-    return amounts, int(raised.sum())
+        has_fewer = amounts[field] < amounts["requests"]
+        amounts[field][has_fewer] = amounts["requests"][has_fewer]
+        is_corrected |= has_fewer
+    return amounts, int(is_corrected.sum())
 
 
 def _lengths(samples: Samples, name: str) -> Iterator[pl.DataFrame]:
-    """Yield SAMPLE draws of a request's tokens from histograms, by series and LENGTH_FIELDS."""
+    """Yield a sample of tokens per request from histograms, by series and LENGTH_FIELDS."""
     histograms = samples.histograms.filter(pl.col("what").is_in(LENGTH_FIELDS))
     groups = histograms.sort(*KEYS, "what").partition_by(*KEYS, "what", as_dict=True)
     for (model, region, tier, what), group in groups.items():
@@ -161,7 +164,7 @@ def _report(
 
 
 def sample_of(histogram: pl.DataFrame) -> FloatArray | None:
-    """Return SAMPLE values at evenly spaced ranks of a histogram; None if it is empty.
+    """Return SAMPLE_SIZE values at evenly spaced ranks of a histogram; None if it is empty.
 
     ``histogram`` has the columns least, most and count of one quantity, over any number of bins.
     Within a bucket, values are spread evenly on a logarithmic scale. The first bucket starts at a
@@ -172,14 +175,14 @@ def sample_of(histogram: pl.DataFrame) -> FloatArray | None:
     table = table.filter(pl.col("count") > 0).sort("most", "least")
     if table.is_empty():
         return None
-    least, most, counts = (table[name].to_numpy() for name in ("least", "most", "count"))
-    last_finite = np.maximum(least, 1e-9)
-    log_upper = np.log(np.where(np.isfinite(most), most, last_finite))
-    first_lower = np.minimum(1.0, most / 10)
-    log_lower = np.log(np.where(least > 0, least, first_lower))
+    lower, upper, counts = (table[name].to_numpy() for name in ("least", "most", "count"))
+    last_finite = np.maximum(lower, 1e-9)
+    log_upper = np.log(np.where(np.isfinite(upper), upper, last_finite))
+    first_lower = np.minimum(1.0, upper / 10)
+    log_lower = np.log(np.where(lower > 0, lower, first_lower))
     cumulative = np.cumsum(counts)
-    ranks = (np.arange(SAMPLE) + 0.5) / SAMPLE * cumulative[-1]
-    bucket = np.searchsorted(cumulative, ranks)
+    ranks = (np.arange(SAMPLE_SIZE) + 0.5) / SAMPLE_SIZE * cumulative[-1]
+    bucket = np.searchsorted(cumulative, ranks)  # of each rank
     counts_below = cumulative[bucket] - counts[bucket]
     position = (ranks - counts_below) / counts[bucket]  # 0 to 1 in the bucket
     width = log_upper - log_lower

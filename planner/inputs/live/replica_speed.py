@@ -34,12 +34,13 @@ def served_speeds(bins: pl.DataFrame, bin_s: int) -> list[ServedSpeed]:
     for (model, region), rows in complete.group_by("model", "region", maintain_order=True):
         # Join bins to intervals, so that at most MOST_INTERVALS remain.
         bins_per_interval = -(-rows["bin_start"].n_unique() // MOST_INTERVALS)  # rounded up
-        group = _means_of_intervals(rows, bin_s * bins_per_interval)
-        means = group.select(
+        intervals = _means_of_intervals(rows, bin_s * bins_per_interval)
+        columns = intervals.select(
             pl.col("bin_start").cast(pl.Float64), "running", pl.col("requests") / bin_s,
             "input_tokens_each", "output_tokens_each", "tbt_mean_s",
         )  # fmt: skip
-        served.append(ServedSpeed(str(model), str(region), *(c.to_numpy() for c in means)))
+        arrays = (column.to_numpy() for column in columns)
+        served.append(ServedSpeed(str(model), str(region), *arrays))
     return served
 
 

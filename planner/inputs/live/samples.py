@@ -6,7 +6,6 @@ Samples are labelled by model, region and tier.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from typing import Any
 
 import polars as pl
@@ -16,7 +15,7 @@ from planner.errors import SourceError
 MOST_SAMPLES = 20_000  # in one request
 LARGEST = 1e12
 EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
-AHEAD = timedelta(days=1)  # largest accepted clock difference
+MOST_AHEAD = timedelta(days=1)  # largest accepted clock difference
 KEYS = ("model", "region", "tier")  # "" if unknown
 AMOUNTS = ("requests", "input_tokens", "output_tokens")  # sums over the bin
 GAUGES = {
@@ -85,11 +84,14 @@ class Samples:
 
 def _buckets_of_row(row: Mapping[str, Any], keys: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield a row of HISTOGRAMS for each bucket in a sent ``row``; ``keys`` identify its bin."""
-    for field, what in HISTOGRAM_FIELDS.items():
+    for field, quantity in HISTOGRAM_FIELDS.items():
+        lower = 0.0
         buckets = row.get(field) or {}
         counts = sorted((float(bound), float(count)) for bound, count in buckets.items())
-        for (least, _), (most, count) in pairwise([(0.0, 0.0), *counts]):
-            yield {**keys, "origin": "", "what": what, "least": least, "most": most, "count": count}
+        for upper, count in counts:
+            bucket = {"what": quantity, "least": lower, "most": upper, "count": count}
+            yield {**keys, "origin": "", **bucket}
+            lower = upper
 
 
 def bins_frame(rows: Iterable[dict[str, object]] | pl.DataFrame) -> pl.DataFrame:
@@ -136,16 +138,16 @@ def samples_of_rows(rows: Sequence[Mapping[str, Any]], bin_s: int, now: datetime
         raise SourceError(
             f"samples: {len(rows):,} were sent. Send 1 to {MOST_SAMPLES:,} at a time."
         )
-    bins, seen = [], set()
+    bins, seen_bins = [], set()
     histograms: list[dict[str, Any]] = []
     for index, row in enumerate(rows):
         location = f"samples[{index}]"
         _check(row, location, bin_s, now)
         keys = {key: row.get(key, "") for key in KEYS}
         keys["bin_start"] = int(row["time"].timestamp())
-        if tuple(keys.values()) in seen:
+        if tuple(keys.values()) in seen_bins:
             raise SourceError(f"{location}: this bin of this series is in the message twice.")
-        seen.add(tuple(keys.values()))
+        seen_bins.add(tuple(keys.values()))
         bins.append(keys | {name: row.get(name) for name in FIGURES})
         histograms += _buckets_of_row(row, keys)
     return Samples(bin_s, bins_frame(bins), pl.DataFrame(histograms, schema=HISTOGRAMS))
@@ -154,7 +156,7 @@ def samples_of_rows(rows: Sequence[Mapping[str, Any]], bin_s: int, now: datetime
 def _check(row: Mapping[str, Any], location: str, bin_s: int, now: datetime) -> None:
     """Raise SourceError, naming ``location``, for a row with an invalid value, or without any."""
     time: datetime = row["time"]
-    if not EARLIEST <= time <= now + AHEAD:
+    if not EARLIEST <= time <= now + MOST_AHEAD:
         raise SourceError(f"{location}.time: {time.isoformat()} is not in the past.")
     figures = {name: row[name] for name in FIGURES if row.get(name) is not None}
     if not figures:
@@ -163,23 +165,18 @@ def _check(row: Mapping[str, Any], location: str, bin_s: int, now: datetime) -> 
         if not 0 <= value <= LARGEST:
             raise SourceError(f"{location}.{name}: give a number from 0 to {LARGEST:g}.")
     for name in HISTOGRAM_FIELDS:
-        _check_histogram(row.get(name), f"{location}.{name}")
+        for upper_bound, count in (row.get(name) or {}).items():
+            try:
+                bound = float(upper_bound)
+            except ValueError:
+                bound = -1.0
+            if not bound > 0 or not 0 <= count <= LARGEST:
+                raise SourceError(
+                    f"{location}.{name}: {upper_bound}: {count} is no bucket. Give upper bounds "
+                    "above 0 (or +Inf) and the count of each bucket, not cumulative."
+                )
     if time.timestamp() % bin_s:
         raise SourceError(
             f"{location}.time: {time:%Y-%m-%dT%H:%M:%SZ} is not the start of a bin of "
             f"{bin_s} s. Send sums of whole bins, with their start as time."
         )
-
-
-def _check_histogram(histogram: Mapping[str, float] | None, location: str) -> None:
-    """Raise SourceError for a bucket without a positive bound or with an invalid count."""
-    for upper_bound, count in (histogram or {}).items():
-        try:
-            bound = float(upper_bound)
-        except ValueError:
-            bound = -1.0
-        if not bound > 0 or not 0 <= count <= LARGEST:
-            raise SourceError(
-                f"{location}: {upper_bound}: {count} is no bucket. Give upper bounds above 0 (or "
-                "+Inf) and the count of each bucket, not cumulative."
-            )

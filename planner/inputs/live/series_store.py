@@ -73,20 +73,16 @@ class GrowingSeries:
     def bins(self, until_s: float | None = None, since_s: float | None = None) -> pl.DataFrame:
         """Return only the bins of :meth:`read`; None: no limit."""
         # A bin that one origin saw in part is known if another origin has the rest.
-        known = pl.col("whole").any() | (pl.len() > 1)
-        amounts = [
-            pl.when(known & pl.col(name).is_not_null().any())
-            .then(pl.col(name).sum().fill_nan(None))
-            .alias(name)
-            for name in AMOUNTS
-        ]
+        is_complete = pl.col("whole").any() | (pl.len() > 1)
+        amounts = []
+        for name in AMOUNTS:
+            is_known = is_complete & pl.col(name).is_not_null().any()
+            total = pl.col(name).sum().fill_nan(None)
+            amounts.append(pl.when(is_known).then(total).alias(name))
         gauges = [pl.col(name).drop_nulls().last() for name in GAUGES]
-        return (
-            _latest_bins(self._read("bins", BINS, until_s, since_s))
-            .group_by(*_BIN_KEYS)
-            .agg(*amounts, *gauges)
-            .sort(*_BIN_KEYS)
-        )
+        parts = self._read("bins", BINS, until_s, since_s)
+        bins = _latest_bins(parts).group_by(*_BIN_KEYS).agg(*amounts, *gauges)
+        return bins.sort(*_BIN_KEYS)
 
     def histograms(self, until_s: float | None, since_s: float | None) -> pl.DataFrame:
         """Return only the histograms of :meth:`read`, summed over their origins.
@@ -140,11 +136,10 @@ class GrowingSeries:
             parts = self._parts(kind)
             if len(parts) < 2:
                 continue
-            _write(
-                latest(_rows_of_parts(parts, schema, pl.lit(True))).select(*schema),
-                # This name sorts after the parts that it replaces and before all later ones.
-                parts[-1].with_name(f"{_stem(parts[-1])}-all"),
-            )
+            rows = _rows_of_parts(parts, schema, pl.lit(True))
+            # This name sorts after the parts that it replaces and before all later ones.
+            merged = parts[-1].with_name(f"{_stem(parts[-1])}-all")
+            _write(latest(rows).select(*schema), merged)
             for path in parts:
                 path.unlink(missing_ok=True)
 

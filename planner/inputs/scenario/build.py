@@ -89,11 +89,14 @@ class Hardware:
     tiers_in_use: BoolArray | None = None
 
     def _start_up(self, m: int, r: int, g: int) -> StartUp | None:
-        """Return the start times of a pool by location of the weights; None: one time for all."""
+        """Return the start times of the pool of model ``m``, region ``r`` and column ``g``.
+
+        They depend on where the weights are. None: one time for all.
+        """
         if self.starts is None:
             return None
-        lent_gpus = 0 if self.lent is None else int(self.lent[m, r, g])
-        return StartUp(local_s=self.startup_s, lent=lent_gpus, **self.starts.model_dump())
+        lent_replicas = 0 if self.lent is None else int(self.lent[m, r, g])
+        return StartUp(local_s=self.startup_s, lent=lent_replicas, **self.starts.model_dump())
 
     def _serving(self, m: int, g: int) -> dict[str, Any]:
         """Return the serving options of a pool of model ``m`` on column ``g``, by field of Pool.
@@ -121,11 +124,11 @@ class Hardware:
         These are the tiers in the model's traffic. If the traffic is not known, or none of its
         tiers is interactive, all interactive tiers apply.
         """
-        tiers = [tier for tier in self.tiers if not tier.deferrable]
+        interactive = [tier for tier in self.tiers if not tier.deferrable]
         if self.tiers_in_use is None:
-            return tiers
+            return interactive
         in_traffic = {self.tiers[t].name for t in np.flatnonzero(self.tiers_in_use[m])}
-        return [tier for tier in tiers if tier.name in in_traffic] or tiers
+        return [tier for tier in interactive if tier.name in in_traffic] or interactive
 
     @property
     def usd_per_gpu_hour(self) -> FloatArray:
@@ -159,8 +162,8 @@ class Hardware:
 
         Planning is then simpler: each column is an owned GPU type with aggregated pools.
         """
-        alone = len(self.columns) == len(self.gpu_types)
-        return alone and not self.stages.any() and not self.spot.any()
+        is_one_per_type = len(self.columns) == len(self.gpu_types)
+        return is_one_per_type and not self.stages.any() and not self.spot.any()
 
     def arrangement(self, m: int, g: int) -> str:
         """Return how model ``m`` runs on column ``g``, for a table, such as "8 x H100, fp8".
@@ -221,15 +224,16 @@ class Hardware:
         ``period_s`` is their length.
         """
         shape = len(self.regions), len(self.gpu_types)
-        prices = np.stack([self.gpu_usd(start_s, period_s) for start_s in starts_s])
-        on_demand = np.zeros((len(prices), *shape))
-        on_demand[:, :, self.types] = prices
+        usd_of_columns = np.stack([self.gpu_usd(start_s, period_s) for start_s in starts_s])
+        on_demand = np.zeros((len(usd_of_columns), *shape))
+        on_demand[:, :, self.types] = usd_of_columns
         reserved = np.full(shape, np.inf)
         regions = [region.name for region in self.regions]
-        owned = {self.gpu_types[c.gpu].name: c.gpu for c in self.columns if not c.spot}
+        owned_types = {self.gpu_types[c.gpu].name: c.gpu for c in self.columns if not c.spot}
         for offer in self.committed:
-            if offer.term == term and offer.gpu in owned:
-                reserved[regions.index(offer.region), owned[offer.gpu]] = offer.usd_per_gpu_hour
+            if offer.term == term and offer.gpu in owned_types:
+                gpu_type = owned_types[offer.gpu]
+                reserved[regions.index(offer.region), gpu_type] = offer.usd_per_gpu_hour
         return reserved, on_demand
 
     @property
@@ -312,31 +316,31 @@ def build_hardware(
 
     owned = arrangements_of(variants, speeds, [model.name for model in models], gpu_names)
     # Spot types come after all owned types.
-    on_spot = {name for region in scenario.regions for name in region.spot if spot}
-    spot_gpu_names = [name for name in gpu_names if name in on_spot]
+    offered_as_spot = {name for region in scenario.regions for name in region.spot if spot}
+    spot_gpu_names = [name for name in gpu_names if name in offered_as_spot]
     owned_types = [gpu_names.index(name) for name in spot_gpu_names]
     fleet = owned.with_spot({t: len(gpu_names) + i for i, t in enumerate(owned_types)})
     types = (*types, *(types[t] for t in owned_types))
-    on_offer = _offers(scenario, gpu_names, spot_gpu_names, facts, user_facts)
+    offers = _offers(scenario, gpu_names, spot_gpu_names, facts, user_facts)
     gpu_of_column = [column.gpu for column in fleet.columns]
-    usd_by_hour = on_offer.usd_by_hour[:, :, gpu_of_column]  # [24, r, g]
-    limits = replica_limits(scenario, fleet, on_offer.capacity, _exact_mean(usd_by_hour))
-    gate = scenario.fleet.registration
+    usd_by_hour = offers.usd_by_hour[:, :, gpu_of_column]  # [24, r, g]
+    limits = replica_limits(scenario, fleet, offers.capacity, _exact_mean(usd_by_hour))
+    registration = scenario.fleet.registration
     serving_of_model = {section.model: section for section in scenario.serving}
-    for_all = serving_of_model.get(None, Serving())  # models without a row of their own
-    serving = tuple(serving_of_model.get(model.name, for_all) for model in scenario.models)
+    for_other_models = serving_of_model.get(None, Serving())
+    serving = tuple(serving_of_model.get(model.name, for_other_models) for model in scenario.models)
     transfers = [settings.kv_transfer for settings in serving]
     return Hardware(
         models=models,
         gpus=tuple(types[column.gpu] for column in fleet.columns),
         columns=fleet.columns,
         gpu_types=types,
-        regions=on_offer.regions,
+        regions=offers.regions,
         tiers=tuple(_tier(section) for section in scenario.tiers),
         profiles=fleet.speeds,
         sections=fleet.sections,
         links=links_of(models, types, fleet, transfers, facts),
-        capacity_gpus=on_offer.capacity,
+        capacity_gpus=offers.capacity,
         usd_by_hour=usd_by_hour,
         latency_s=_latency(scenario),
         **limits._asdict(),
@@ -344,16 +348,18 @@ def build_hardware(
         starts=scenario.fleet.starts,
         architectures=tuple(model.architecture for model in scenario.models),
         serving=serving,
-        registration=Registration(gate.ratio, gate.tolerance) if gate else None,
+        registration=(
+            Registration(registration.ratio, registration.tolerance) if registration else None
+        ),
         faults=tuple(scenario.faults),
         retries=scenario.fleet.retries,
-        reclaims_per_hour=on_offer.reclaims_per_hour[:, gpu_of_column],
+        reclaims_per_hour=offers.reclaims_per_hour[:, gpu_of_column],
         lend_share=scenario.objective.lend_share,
         routing=Routing(**scenario.fleet.routing.model_dump()),
         provenance=tuple(facts),
         **_power_limits(scenario, types),
         embodied_g_per_gpu_hour=scenario.fleet.embodied_g_per_gpu_hour,
-        committed=on_offer.committed,
+        committed=offers.committed,
     )
 
 
@@ -370,12 +376,12 @@ class _Offers:
 
 def _offers(
     scenario: Scenario,
-    names: Sequence[str],
-    offered: Sequence[str],
+    owned_names: Sequence[str],
+    spot_names: Sequence[str],
     facts: list[tuple[str, Provenance]],
     user_facts: UserFacts,
 ) -> _Offers:
-    """Return what regions offer of the GPU types ``names``, and of ``offered`` as spot.
+    """Return what regions offer of the GPU types ``owned_names``, and of ``spot_names`` as spot.
 
     Adds the sources of prices and other facts to ``facts``.
     """
@@ -383,15 +389,16 @@ def _offers(
     committed: list[CommittedPrice] = []
     for section in scenario.regions:
         regions.append(region_of(section, facts))
-        prices = [price_of(section, name, facts, user_facts) for name in names]
-        for name in names:
+        prices = [price_of(section, name, facts, user_facts) for name in owned_names]
+        for name in owned_names:
             committed += committed_of(section, name, facts, user_facts)
-        prices += [price_of(section, name, facts, user_facts, spot=True) for name in offered]
+        prices += [price_of(section, name, facts, user_facts, spot=True) for name in spot_names]
         usd.append(prices)
-        spot = [section.spot.get(name, NO_SPOT) for name in offered]
-        owned = [section.capacity.get(name, 0) for name in names]
-        capacity.append(owned + [offer.capacity for offer in spot])
-        reclaims.append([0.0] * len(names) + [offer.reclaims_per_instance_hour for offer in spot])
+        spot = [section.spot.get(name, NO_SPOT) for name in spot_names]
+        owned_gpus = [section.capacity.get(name, 0) for name in owned_names]
+        capacity.append(owned_gpus + [offer.capacity for offer in spot])
+        spot_reclaims = [offer.reclaims_per_instance_hour for offer in spot]
+        reclaims.append([0.0] * len(owned_names) + spot_reclaims)
     return _Offers(
         regions=tuple(regions),
         capacity=np.array(capacity, np.int64),
@@ -443,14 +450,14 @@ def _latency(scenario: Scenario) -> FloatArray:
     the objective does not allow have an infinite latency.
     """
     stated = {region.name: region.latency_ms for region in scenario.regions}
-    allowed = scenario.objective.reroute
-    latency = np.full((len(stated), len(stated)), FAR_S)
-    np.fill_diagonal(latency, 0.0)
+    reroute = scenario.objective.reroute  # None: all routes are allowed
+    latency_s = np.full((len(stated), len(stated)), FAR_S)
+    np.fill_diagonal(latency_s, 0.0)
     for i, home in enumerate(stated):
         for j, other in enumerate(stated):
             latency_ms = stated[home].get(other, stated[other].get(home))
             if latency_ms is not None:
-                latency[i, j] = latency_ms / 1000
-            if i != j and allowed is not None and not allowed.get(home, {}).get(other):
-                latency[i, j] = np.inf
-    return latency
+                latency_s[i, j] = latency_ms / 1000
+            if i != j and reroute is not None and not reroute.get(home, {}).get(other):
+                latency_s[i, j] = np.inf
+    return latency_s

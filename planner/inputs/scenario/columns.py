@@ -70,22 +70,24 @@ def arrangements_of(
     ``gpus`` the names of models and GPU types. Profiles of one GPU type and role share a column if
     each is for another model.
     """
-    groups: dict[tuple[str, str], list[int]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[int]] = defaultdict(list)  # indices of sections
     for i, section in enumerate(sections):
         groups[section.gpu, ROLES[section.role]].append(i)
     columns: list[Column] = []
+    section_of_column: dict[ModelColumn, Profile] = {}
+    speed_of_column: dict[ModelColumn, Speed] = {}
     column_of_section = [0] * len(sections)
     for (gpu, role), in_group in groups.items():
-        for name, in_column in _by_label(in_group, sections, speeds).items():
-            sizes = {speeds[i].tp for i in in_column}
-            tp = sizes.pop() if len(sizes) == 1 else None
+        for label, in_column in _by_label(in_group, sections, speeds).items():
+            widths = {speeds[i].tp for i in in_column}
+            tp = widths.pop() if len(widths) == 1 else None
             for i in in_column:
                 column_of_section[i] = len(columns)
-            columns.append(Column(gpus.index(gpu), tp, role, with_role(name, role)))
-    model_of_section = [models.index(section.model) for section in sections]
-    keys = list(zip(model_of_section, column_of_section, strict=True))
-    by_key = dict(zip(keys, sections, strict=True)), dict(zip(keys, speeds, strict=True))
-    return Arrangements(tuple(columns), *by_key)
+            columns.append(Column(gpus.index(gpu), tp, role, with_role(label, role)))
+    for i, section in enumerate(sections):
+        key = models.index(section.model), column_of_section[i]
+        section_of_column[key], speed_of_column[key] = section, speeds[i]
+    return Arrangements(tuple(columns), section_of_column, speed_of_column)
 
 
 def _by_label(

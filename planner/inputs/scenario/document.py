@@ -52,8 +52,8 @@ PARTS_OF_TYPES = (
 )
 POLICIES = "policies"
 PARTS = (POLICIES,)  # sections with a separate version history
-MARKERS = ("---", "...")
-GOES_ON = (" ", "\t", "-", "]", "}", "#")  # first characters of lines that begin no section
+DOCUMENT_MARKERS = ("---", "...")
+CONTINUATIONS = (" ", "\t", "-", "]", "}", "#")  # first characters of lines that begin no section
 
 
 def _yaml() -> YAML:
@@ -106,7 +106,7 @@ def _parse_yaml(text: str) -> CommentedMap:
 _parse_cached = lru_cache(maxsize=16)(_parse_yaml)
 
 
-def _load(text: str, name: str, *, cached: bool = False) -> CommentedMap:
+def _parsed(text: str, name: str, *, cached: bool = False) -> CommentedMap:
     """Return the parsed document; raise ScenarioError that begins with ``name``.
 
     Callers must not change a document that may be ``cached``.
@@ -122,10 +122,10 @@ def _open_brackets(text: str) -> int:
 
     Very deep text is rejected by this, since the YAML parser takes seconds for it.
     """
-    deepest = now = 0
+    deepest = depth = 0
     for bracket in BRACKETS.findall(text):
-        now = now + 1 if bracket in "[{" else max(0, now - 1)
-        deepest = max(deepest, now)
+        depth = depth + 1 if bracket in "[{" else max(0, depth - 1)
+        deepest = max(deepest, depth)
     return deepest
 
 
@@ -134,13 +134,15 @@ def parse(text: str, name: str = "scenario") -> Scenario:
 
     Raise ScenarioError with one line per fault: the line number, the field and the remedy.
     """
-    data = _load(text, name, cached=True)
+    data = _parsed(text, name, cached=True)
     try:
         scenario = Scenario.model_validate(_plain_values(data))
     except ValidationError as error:
-        listed = list(dict.fromkeys(_sentence(data, name, fault) for fault in error.errors()))
-        more = [f"{name}: and {len(listed) - MAX_FAULTS:,} more."] if listed[MAX_FAULTS:] else []
-        raise ScenarioError("\n".join(listed[:MAX_FAULTS] + more)) from None
+        sentences = list(dict.fromkeys(_sentence(data, name, fault) for fault in error.errors()))
+        listed = sentences[:MAX_FAULTS]
+        if len(sentences) > MAX_FAULTS:
+            listed.append(f"{name}: and {len(sentences) - MAX_FAULTS:,} more.")
+        raise ScenarioError("\n".join(listed)) from None
     problems = [
         f"{name}, line {_line(data, path)}: {_path_words(path)}{words}."
         for path, words in references(scenario)
@@ -155,7 +157,7 @@ def unknown_keys(text: str) -> list[str]:
 
     A form would drop such keys silently. Raise ScenarioError if ``text`` is not YAML.
     """
-    data = _load(text, "scenario", cached=True)
+    data = _parsed(text, "scenario", cached=True)
     try:
         Scenario.model_validate(_plain_values(data))
     except ValidationError as error:
@@ -177,11 +179,11 @@ def dump(scenario: Scenario) -> str:
 
 def dump_mapping(data: Mapping[str, Any]) -> str:
     """Return YAML of a plain mapping, with ``version`` and ``name`` first."""
-    order = ["version", "name", "description", *data]
-    ordered = {key: data[key] for key in dict.fromkeys(order) if key in data}
+    keys = dict.fromkeys(["version", "name", "description", *data])
+    ordered = {key: data[key] for key in keys if key in data}
     out = io.StringIO()
     yaml = _yaml()
-    yaml.representer.ignore_aliases = lambda data: True  # write repeated values in full
+    yaml.representer.ignore_aliases = lambda _data: True  # write repeated values in full
     yaml.dump(ordered, out)
     return out.getvalue()
 
@@ -192,7 +194,7 @@ def edit(text: str, changes: Mapping[str, Any], name: str = "scenario") -> str:
     ``changes`` maps an address ("horizon.period_s", "policies", "tiers[chat].ttft_ms") to a new
     value. None removes a key; an entry of a list is set to None.
     """
-    data = _load(text, name)
+    data = _parsed(text, name)
     for address, value in changes.items():
         *parents, last = steps_of(address)
         node: Any = data
@@ -268,7 +270,7 @@ def with_traces(text: str, names: Mapping[int, str]) -> str:
     """Return ``text`` in which sources (by index) name a stored ``trace`` instead of a ``file``."""
     if not names:
         return text
-    data = _load(text, "scenario")
+    data = _parsed(text, "scenario")
     for index, trace in names.items():
         source = data["traffic"]["sources"][index]
         source.insert(list(source).index("file"), "trace", trace)
@@ -285,17 +287,17 @@ def _set_value(parent: Any, key: Any, value: Any) -> None:
     old = parent[key]
     if _plain_values(old) == value:
         return
-    shared = isinstance(old, CommentedMap | CommentedSeq) and old.yaml_anchor() is not None
-    if isinstance(old, CommentedMap) and isinstance(value, Mapping) and not shared:
-        names = {str(name): name for name in old}
-        for name in names.keys() - value.keys():
-            del old[names[name]]
+    has_anchor = isinstance(old, CommentedMap | CommentedSeq) and old.yaml_anchor() is not None
+    if isinstance(old, CommentedMap) and isinstance(value, Mapping) and not has_anchor:
+        old_keys = {str(old_key): old_key for old_key in old}  # keys may be numbers
+        for name in old_keys.keys() - value.keys():
+            del old[old_keys[name]]
         for name, item in value.items():
-            if name in names:
-                _set_value(old, names[name], item)
+            if name in old_keys:
+                _set_value(old, old_keys[name], item)
             else:
                 old[name] = item
-    elif isinstance(old, CommentedSeq) and isinstance(value, list) and not shared:
+    elif isinstance(old, CommentedSeq) and isinstance(value, list) and not has_anchor:
         _set_items(old, value)
     else:
         parent[key] = value
@@ -304,20 +306,18 @@ def _set_value(parent: Any, key: Any, value: Any) -> None:
 def _set_items(old: CommentedSeq, value: list[Any]) -> None:
     """Set the items of a list to ``value``; entries that are equal keep comments and layout."""
     for i, item in enumerate(value):
-        index = next((j for j in range(i, len(old)) if _plain_values(old[j]) == item), None)
-        if index is not None:
-            for _ in range(index - i):
+        # The place of an equal item at or after this one.
+        equal = next((j for j in range(i, len(old)) if _plain_values(old[j]) == item), None)
+        if equal is not None:
+            for _ in range(equal - i):
                 _remove(old, i)
         elif i < len(old) and _plain_values(old[i]) not in value[i:]:
             _set_value(old, i, item)
         else:
             # A new mapping is written in flow style ({...}) if the last item is.
             last = old[-1] if old else None
-            if (
-                isinstance(item, Mapping)
-                and isinstance(last, CommentedMap)
-                and last.fa.flow_style()
-            ):
+            is_flow = isinstance(last, CommentedMap) and last.fa.flow_style()
+            if is_flow and isinstance(item, Mapping):
                 item = CommentedMap(item)
                 item.fa.set_flow_style()
             old.insert(i, item)
@@ -367,7 +367,7 @@ def _end_comment(node: Any, key: Any) -> tuple[list[Any], int]:
 
 def outline(text: str) -> dict[str, Any]:
     """Return the document as plain data without any check, for a form that shows it."""
-    plain: dict[str, Any] = _plain_values(_load(text, "scenario", cached=True))
+    plain: dict[str, Any] = _plain_values(_parsed(text, "scenario", cached=True))
     return plain
 
 
@@ -423,15 +423,19 @@ def _message(fault: Any) -> str:
     if kind == "union_tag_not_found":
         return f"{_without_quotes(fault['ctx']['discriminator'])} is missing. Add it"
     if kind == "union_tag_invalid":
-        facts = fault["ctx"]
-        what, tags = map(_without_quotes, (facts["discriminator"], facts["expected_tags"]))
-        return f"there is no such {what}. Choose from {tags}, not {facts['tag']!r}"
+        context = fault["ctx"]
+        field = _without_quotes(context["discriminator"])
+        tags = _without_quotes(context["expected_tags"])
+        return f"there is no such {field}. Choose from {tags}, not {context['tag']!r}"
     if kind.startswith("datetime_") or "literal['end']" in path:
-        end = ", or end for the time after the trace" if path[-2:-1] == ("start",) else ""
+        may_be_end = path[-2:-1] == ("start",)
+        end = ", or end for the time after the trace" if may_be_end else ""
         return f"{FORM_OF_MOMENTS}{end}, not {value!r}"
     if kind == "string_pattern_mismatch":
-        of_names = FORM_OF_TITLE if path == ("name",) else FORM_OF_NAMES
-        return f"{FORM_OF_TIMES if path[-1] == 'at' else of_names}, not {value!r}"
+        form = FORM_OF_TITLE if path == ("name",) else FORM_OF_NAMES
+        if path[-1] == "at":
+            form = FORM_OF_TIMES
+        return f"{form}, not {value!r}"
     words = str(fault["msg"]).removeprefix("Value error, ").rstrip(".")
     words = words[:1].lower() + words[1:]
     is_shown = isinstance(value, str | int | float) and not isinstance(value, bool)
@@ -468,10 +472,12 @@ def with_section(document: str, name: str, other: str) -> str:
         own_range = len(lines), len(lines)  # a document in block style: append the section
     if own_range is None or other_range is None:
         return edit(document, {name: outline(other).get(name)})
-    begin, end = own_range
-    parts = lines[:begin], other_lines[slice(*other_range)]
-    ended = ("".join(part).removesuffix("\n") + "\n" for part in parts if part)
-    return "".join([*ended, *lines[end:]])
+    first, end = own_range
+    text = ""
+    for part in (lines[:first], other_lines[slice(*other_range)]):
+        if part:  # each part ends with a line break
+            text += "".join(part).removesuffix("\n") + "\n"
+    return text + "".join(lines[end:])
 
 
 def _line_range(lines: list[str], name: str) -> tuple[int, int] | None:
@@ -486,7 +492,8 @@ def _line_range(lines: list[str], name: str) -> tuple[int, int] | None:
     end = first + 1
     for n in range(first + 1, len(lines)):
         line = lines[n]
-        if line.strip() and (line.startswith(MARKERS) or not line.startswith(GOES_ON)):
+        ends_section = line.startswith(DOCUMENT_MARKERS) or not line.startswith(CONTINUATIONS)
+        if line.strip() and ends_section:
             break
         if line.strip() and not line.startswith("#"):
             end = n + 1

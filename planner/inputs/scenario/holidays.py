@@ -51,20 +51,18 @@ def holidays_in_words(names: Sequence[str], start_s: float, end_s: float) -> str
     """Return a sentence on the holidays of ``names`` in ``[start_s, end_s)``; "" without names."""
     if not names:
         return ""
-    days = [
-        (day, holiday)
-        for day, holiday in _days(names, start_s, end_s)
-        if (day - EPOCH).days * DAY_S < end_s
-    ]
+    days = []
+    for day, holiday in _days(names, start_s, end_s):
+        if (day - EPOCH).days * DAY_S < end_s:
+            days.append(f"{day:%Y-%m-%d} {holiday}".strip())
     if not days:
         return (
             f"Holidays ({', '.join(names)}): this traffic has none, so they are forecast like "
             "other days."
         )
-    last = days[-MOST_NAMED:]
-    listed_days = ", ".join(f"{day:%Y-%m-%d} {holiday}".strip() for day, holiday in last)
     more = f" and {len(days) - MOST_NAMED} before" if len(days) > MOST_NAMED else ""
-    return f"Holidays ({', '.join(names)}): {listed_days}{more}. Days are UTC."
+    listed = ", ".join(days[-MOST_NAMED:])
+    return f"Holidays ({', '.join(names)}): {listed}{more}. Days are UTC."
 
 
 def _days(names: Sequence[str], start_s: float, end_s: float) -> list[tuple[date, str]]:

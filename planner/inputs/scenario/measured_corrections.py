@@ -28,12 +28,12 @@ USERS, ISL, OSL = 32.0, 1024.0, 256.0  # load of a deployment for which nothing 
 
 
 def engine_of(section: Profile, shape: ModelShape, gpu: GpuSpec, user_facts: UserFacts) -> str:
-    """Return a section's engine, else that of measurements of the model, else the default."""
+    """Return a section's engine, else that of measurements of the model on the GPU, else ENGINE."""
     if section.engine or user_facts.own is None:
         return section.engine or ENGINE
     labels = user_facts.own.tbt.rows.labels
-    measured = (labels["model"] == layer_sizes_key(shape)) & (labels["gpu"] == gpu.name)
-    return str(labels["engine"][measured][0]) if measured.any() else ENGINE
+    is_same = (labels["model"] == layer_sizes_key(shape)) & (labels["gpu"] == gpu.name)
+    return str(labels["engine"][is_same][0]) if is_same.any() else ENGINE
 
 
 class DeploymentLoad(NamedTuple):
@@ -46,12 +46,13 @@ class DeploymentLoad(NamedTuple):
 
     @classmethod
     def of(cls, times: Times, name: str) -> DeploymentLoad:
-        """Return the rows labelled ``name``, and the load of them (if none, of all rows)."""
+        """Return the rows labelled ``name``, and their load (if there are none, of all rows)."""
         own_rows = np.asarray(times.tbt.rows.labels["deployment"] == name)
-        log_load = times.tbt.rows.load[own_rows] if own_rows.any() else times.tbt.rows.load
-        if not log_load.size:
+        all_loads = times.tbt.rows.load  # logarithms: users, isl, osl, ... [rows, 3 or more]
+        log_loads = all_loads[own_rows] if own_rows.any() else all_loads
+        if not log_loads.size:
             return cls(own_rows, USERS, ISL, OSL)
-        users, isl, osl = np.exp(log_load.mean(axis=0))[:3].tolist()  # geometric means
+        users, isl, osl = np.exp(log_loads.mean(axis=0))[:3].tolist()  # geometric means
         return cls(own_rows, users, isl, osl)
 
     def applied_to(self, deployment: Deployment) -> Deployment:
@@ -59,8 +60,8 @@ class DeploymentLoad(NamedTuple):
 
         The load may be that of other models, with longer contexts than this model allows.
         """
-        fit = min(1.0, deployment.shape.max_context / (self.isl + self.osl))
-        isl, osl = max(1.0, fit * self.isl), max(1.0, fit * self.osl)
+        scale = min(1.0, deployment.shape.max_context / (self.isl + self.osl))
+        isl, osl = max(1.0, scale * self.isl), max(1.0, scale * self.osl)
         return replace(deployment, isl=isl, osl=osl, concurrency=max(1.0, self.users))
 
 

@@ -78,7 +78,11 @@ def under_cap(
         else:
             prefill, decode = cap_curves()
             prefill_share = power.model.prefill
-            decode_share = _full_batch_w(profile, model, power) / gpu.tdp_w
+            # Decodes of a full batch: as many sequences of a typical length as fit.
+            context = typical_context(model.max_context)
+            batch = max(1.0, min(profile.max_batch, profile.kv_capacity_tokens / context))
+            seconds = iteration_s(profile, batch, batch * context, 0.0, 0.0)
+            decode_share = float(power.watts(seconds, batch, batch * context)) / gpu.tdp_w
         prefill_speed = prefill.speed_at(share / prefill_share)
         decode_speed = decode.speed_at(share / decode_share)
     except SimulationError as error:
@@ -97,20 +101,13 @@ def under_cap(
     )
 
 
-def _full_batch_w(profile: Profile, model: ModelSpec, power: PowerAtLoad) -> float:
-    """Return the watts of a GPU that decodes as many sequences of a typical length as fit."""
-    context = typical_context(model.max_context)
-    batch = max(1.0, min(profile.max_batch, profile.kv_capacity_tokens / context))
-    seconds = iteration_s(profile, batch, batch * context, 0.0, 0.0)
-    return float(power.watts(seconds, batch, batch * context))
-
-
 def clock_at(share: float, sweep: Sequence[SweepRow]) -> float | None:
     """Return the clock (MHz) that draws ``share`` of TDP in a sweep; None without clocks."""
     rows = sorted((row.cap, row.clock_mhz) for row in sweep if row.clock_mhz is not None)
     if not rows:
         return None
-    return float(np.interp(share, [cap for cap, _ in rows], [clock for _, clock in rows]))
+    caps, clocks_mhz = zip(*rows, strict=True)
+    return float(np.interp(share, caps, clocks_mhz))
 
 
 def host_of(gpu: GpuSpec) -> tuple[float, Provenance | None]:
@@ -120,7 +117,7 @@ def host_of(gpu: GpuSpec) -> tuple[float, Provenance | None]:
 
 def power_facts(gpu: GpuSpec, load: PowerAtLoad | None) -> list[tuple[str, Provenance]]:
     """Return (fact, source) of a GPU type's power; ``load`` is None if it is not known."""
-    watts, host = host_of(gpu)
+    host_w, host_source = host_of(gpu)
     facts = []
     if load is not None:
         model = load.model.provenance
@@ -130,7 +127,8 @@ def power_facts(gpu: GpuSpec, load: PowerAtLoad | None) -> list[tuple[str, Prove
         )
         source = f"{model.source}; {errors}" if errors else model.source
         facts.append((f"Power by load of {gpu.name}", Provenance(model.kind, source)))
-    if host is not None:
-        what = f"Server power, excluding GPUs ({gpu.name})"
-        facts.append((what, Provenance(host.kind, f"{watts:.0f} W per GPU: {host.source}")))
+    if host_source is not None:
+        source = f"{host_w:.0f} W per GPU: {host_source.source}"
+        fact = f"Server power, excluding GPUs ({gpu.name})"
+        facts.append((fact, Provenance(host_source.kind, source)))
     return facts

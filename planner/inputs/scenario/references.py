@@ -14,7 +14,7 @@ from planner.inputs.scenario.schema import Profile, Scenario
 from planner.policies.user_policies import policy_names
 
 # Fields of a profile; two rows of ``profiles`` must differ in one of them.
-TELLS_APART = (
+IDENTIFYING_FIELDS = (
     "model", "gpu", "role", "tp", "pp", "attention_dp", "moe_tp", "moe_ep", "precision",
     "kv_precision", "lora_rank", "lora_active", "engine", "recv_interval", "name", "version",
     "power_cap",
@@ -98,7 +98,7 @@ def _profile_key(profile: Profile) -> tuple[Any, ...]:
     """Return the values that identify a profile; two profiles with equal values are duplicates."""
     split = profile.attention_ffn
     sides = (split.attention, split.ffn) if split else ()
-    return *(getattr(profile, field) for field in TELLS_APART), *sides
+    return *(getattr(profile, field) for field in IDENTIFYING_FIELDS), *sides
 
 
 def _duplicates(scenario: Scenario) -> Problems:
@@ -120,13 +120,14 @@ def _duplicates(scenario: Scenario) -> Problems:
 
 def _profiles(scenario: Scenario) -> Problems:
     """Yield models without a profile, and prefill or decode profiles without the other role."""
-    roles = {(profile.model, profile.role) for profile in scenario.profiles}
-    for model in sorted({model.name for model in scenario.models} - {model for model, _ in roles}):
+    model_roles = {(profile.model, profile.role) for profile in scenario.profiles}
+    with_profile = {model for model, _ in model_roles}
+    for model in sorted({model.name for model in scenario.models} - with_profile):
         yield ("profiles",), f"model {model!r} has no profile. Add one"
     for i, profile in enumerate(scenario.profiles):
-        other = {"prefill": "decode", "decode": "prefill"}.get(profile.role)
-        if other and (profile.model, other) not in roles:
-            words = f"{profile.model} has a {profile.role} profile and none with role: {other}"
+        other_role = {"prefill": "decode", "decode": "prefill"}.get(profile.role)
+        if other_role and (profile.model, other_role) not in model_roles:
+            words = f"{profile.model} has a {profile.role} profile and none with role: {other_role}"
             yield ("profiles", i, "role"), f"{words}. Add one"
 
 
@@ -230,11 +231,11 @@ def _keys(root: type[BaseModel], section: Iterable[str | int]) -> Iterator[str]:
             continue
         # The step is an index of a list, a key of a mapping, or the tag of one of several types.
         tagged = []
-        for kind in (kind for model in models for kind in _kinds(model)):
-            types = [field.annotation for field in kind.model_fields.values()]
+        for subclass in (subclass for model in models for subclass in _subclasses(model)):
+            types = [field.annotation for field in subclass.model_fields.values()]
             tags = [tag for type in types if get_origin(type) is Literal for tag in get_args(type)]
-            if step in (kind.__name__, *tags):
-                tagged.append(kind)
+            if step in (subclass.__name__, *tags):
+                tagged.append(subclass)
         models = tagged or models
     for model in models:
         yield from model.model_fields
@@ -251,8 +252,8 @@ def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
             yield from _sections(part)
 
 
-def _kinds(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+def _subclasses(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
     """Yield a model and all its subclasses."""
     yield model
-    for kind in model.__subclasses__():
-        yield from _kinds(kind)
+    for subclass in model.__subclasses__():
+        yield from _subclasses(subclass)

@@ -108,10 +108,11 @@ def price_of(
         kind, remedy = "price", f"Add usd_per_gpu_hour: {{{gpu}: ...}}"
         usd_stated = section.usd_per_gpu_hour.get(gpu)
         usd_listed = listed.on_demand if listed else None
-    sources = [(usd_stated, GIVEN), (usd_listed, LISTED)]
-    if like is not None and (usd := _built_in_price(like, name, spot)) is not None:
-        sources.append((usd, like.sources[f"spot {name}" if spot else name]))
-    for price, source in sources:
+    prices_and_sources = [(usd_stated, GIVEN), (usd_listed, LISTED)]
+    usd_built_in = None if like is None else _built_in_price(like, name, spot)
+    if like is not None and usd_built_in is not None:
+        prices_and_sources.append((usd_built_in, like.sources[f"spot {name}" if spot else name]))
+    for price, source in prices_and_sources:
         if price is not None:
             facts.append((f"{kind.capitalize()} of {gpu} in {section.name}", source))
             return hourly_values(price)
@@ -125,7 +126,8 @@ def price_of(
 
 def _built_in_price(region: catalogue.CatalogueRegion, gpu: str, spot: bool) -> float | None:
     """Return USD per GPU-hour in a built-in region, on demand or as ``spot``; None if unknown."""
-    return (region.spot_usd_per_gpu_hour if spot else region.usd_per_gpu_hour).get(gpu)
+    prices = region.spot_usd_per_gpu_hour if spot else region.usd_per_gpu_hour
+    return prices.get(gpu)
 
 
 @dataclass(frozen=True, slots=True)

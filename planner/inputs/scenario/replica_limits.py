@@ -100,7 +100,10 @@ def _limits_with_today(
 
 
 def column_of(row: Replicas, m: int, fleet: Arrangements) -> int:
-    """Return the GPU column of a row of ``fleet.today``; or raise ScenarioError."""
+    """Return the GPU column of a row of ``fleet.today``, of the model with index ``m``.
+
+    Raise ScenarioError if no profile matches the row, or more than one.
+    """
     columns, speeds = fleet.columns, fleet.speeds
     candidates = {
         g: section
@@ -111,26 +114,26 @@ def column_of(row: Replicas, m: int, fleet: Arrangements) -> int:
         raise ScenarioError(
             f"fleet.today: {row.model} has no profile on {row.gpu}. Add one, or remove the row."
         )
-    fitting = {
+    matching = {
         g: section
         for g, section in candidates.items()
         if _has_facts_of(row, columns[g], section) and row.tp in (None, speeds[m, g].tp)
     }
     if row.power_cap is None:
-        uncapped = [each.model_copy(update={"power_cap": None}) for each in fitting.values()]
+        uncapped = [each.model_copy(update={"power_cap": None}) for each in matching.values()]
         if all(section == uncapped[0] for section in uncapped):
-            fitting = dict(islice(fitting.items(), 1))  # several power caps of one arrangement
-    if len(fitting) == 1:
-        (column,) = fitting
+            matching = dict(islice(matching.items(), 1))  # several power caps of one arrangement
+    if len(matching) == 1:
+        (column,) = matching
         return column
-    have = "; ".join(
+    choices = "; ".join(
         f"tp {speeds[m, g].tp}, {section.precision}, {SHOWN[columns[g].role]}"
         for g, section in candidates.items()
     )
-    which = "more than one profile matches" if fitting else "no profile matches"
+    fault = "more than one profile matches" if matching else "no profile matches"
     raise ScenarioError(
-        f"fleet.today[{row.region}, {row.model}, {row.gpu}]: {which}. Set tp, precision and role "
-        f"to one of: {have}."
+        f"fleet.today[{row.region}, {row.model}, {row.gpu}]: {fault}. Set tp, precision and role "
+        f"to one of: {choices}."
     )
 
 

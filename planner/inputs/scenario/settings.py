@@ -133,8 +133,10 @@ class PlanSettings:
         """
         if not tiers:
             return self.model_worth[None]
-        lowest = min((self.tier_worth.get(name, 1.0) for name in waiting), default=1.0)
-        return np.array([self.tier_worth.get(name, lowest) * self.model_worth for name in tiers])
+        waiting_worths = [self.tier_worth.get(name, 1.0) for name in waiting]
+        default_worth = min(waiting_worths, default=1.0)
+        tier_worths = [self.tier_worth.get(name, default_worth) for name in tiers]
+        return np.array([worth * self.model_worth for worth in tier_worths])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -105,17 +105,17 @@ def _built_in(section: Profile) -> Speed:
     profile = built_in.get(key)
     if profile is None or section.precision != "bf16" or section.kv_precision != "bf16":
         model, _, _ = key
-        have = ", ".join(f"{m} on {tp} x {g}" for m, g, tp in sorted(built_in) if m == model)
+        others = ", ".join(f"{m} on {tp} x {gpu}" for m, gpu, tp in sorted(built_in) if m == model)
         in_precision = "" if section.precision == "bf16" else f" in {section.precision}"
         raise ScenarioError(
             f"profiles: there is no built-in profile of {section.model}{in_precision} on "
             f"{section.tp} x {section.gpu}. Give alpha_ms, beta_ms, gamma_ms and delta_ms, or "
             "kind: roofline to estimate it from published specifications"
-            + (f", or use {have}." if have else ".")
+            + (f", or use {others}." if others else ".")
         )
     # Show known contradictions in the source, because the profile is used in spite of them.
-    if against := contradictions(built_in).get(key):
-        source = f"{profile.provenance.source}; {against}"
+    if contradiction := contradictions(built_in).get(key):
+        source = f"{profile.provenance.source}; {contradiction}"
         profile = replace(profile, provenance=Provenance(profile.provenance.kind, source))
     return replace(
         profile,

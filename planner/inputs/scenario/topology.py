@@ -43,9 +43,10 @@ def network_of(scenario: Scenario, hardware: Hardware) -> Network | None:
     has_topology = any(region.topology is not None for region in scenario.regions)
     if not has_topology or not hardware.links or hardware.spot.any():
         return None
-    unused: Facts = []  # the sources are listed elsewhere
+    unused_facts: Facts = []  # the sources are listed elsewhere
+    topology = topology_of(scenario, hardware, unused_facts)
     rules = tuple(rules_of(scenario, model.name) for model in hardware.models)
-    return Network(topology_of(scenario, hardware, unused), kv_shares(scenario, unused), rules)
+    return Network(topology, kv_shares(scenario, unused_facts), rules)
 
 
 def rules_of(scenario: Scenario, model: str) -> PlacedService:

@@ -29,15 +29,15 @@ COLUMNS: dict[str, tuple[str, ...]] = {  # field to its names; the first is docu
     )
     for field, names in DECLARED["measurements"].items()
 }
-TIMES = ("prefill", "ttft", "tbt", "e2e")
-WHOLE = ("isl", "osl", "batch", "tp", "dp")  # sizes of at least 1
+TIME_FIELDS = ("prefill", "ttft", "tbt", "e2e")
+WHOLE_FIELDS = ("isl", "osl", "batch", "tp", "dp")  # sizes of at least 1
 SCALE = {"ms": 1e-3, "s": 1.0, "us": 1e-6}
 _UNITS = {
-    "splitwise": dict.fromkeys(TIMES, "ms"),
-    "sageserve": dict.fromkeys(TIMES, "s"),
+    "splitwise": dict.fromkeys(TIME_FIELDS, "ms"),
+    "sageserve": dict.fromkeys(TIME_FIELDS, "s"),
     "wva": {"tbt": "ms"},
 }
-OF_REQUESTS = ("isl", "osl", "ttft_s", "tbt_s", "e2e_s")  # required in a log of requests
+NEEDED_IN_LOG = ("isl", "osl", "ttft_s", "tbt_s", "e2e_s")  # required in a log of requests
 SPLITWISE = ("prompt_size", "batch_size", "token_size", "prompt_time", "token_time", "e2e_time")
 
 
@@ -54,15 +54,16 @@ def csv_rows(table: Batch, name: str, format: str) -> results.ToolRows:
         numbers["tbt_s"] = np.divide(1.0, speed, out=np.full(speed.size, np.nan), where=speed > 0)
         notes.append(f"The time between tokens is 1 / {fields['speed']}.")
     arrival = results.arrival_column(frame.columns, frame.height)
-    if {"batch", "concurrency"} & numbers.keys():
-        arrival = None  # a row per run, which states its load
+    states_load = bool({"batch", "concurrency"} & numbers.keys())
+    if states_load:
+        arrival = None  # a row per run
     used = {*fields.values(), arrival}
     notes += results.unread_note(column for column in frame.columns if column not in used)
     if arrival is not None:
         _complete_log(frame[arrival], numbers, name)
         rows = results.rows_of_requests(kind, texts, numbers)
         return rows._replace(notes=rows.notes + notes)
-    if "prefill_s" in numbers and not {"batch", "concurrency"} & numbers.keys():
+    if "prefill_s" in numbers and not states_load:
         numbers["batch"] = np.ones(frame.height)
         notes.append("There is no batch column: each prefill was taken as one of a single prompt.")
     facts = _facts_of_runs(fields, numbers, frame.height)
@@ -85,12 +86,14 @@ def _read_cells(
             texts[field] = stripped.to_list()
             continue
         values = numbers_of(cells)
-        least = 1.0 if field in WHOLE else 0.0
-        good = (values >= least) & np.isfinite(values) & ((values > 0) | (field not in TIMES))
-        good |= (stripped == "").to_numpy()
-        if not good.all():
-            row = int((~good).argmax())
-            expected = "above 0" if field in TIMES else f"of at least {least:g}"
+        least = 1.0 if field in WHOLE_FIELDS else 0.0
+        is_in_range = (values >= least) & np.isfinite(values)
+        if field in TIME_FIELDS:
+            is_in_range &= values > 0
+        is_good = is_in_range | (stripped == "").to_numpy()
+        if not is_good.all():
+            row = int((~is_good).argmax())
+            expected = "above 0" if field in TIME_FIELDS else f"of at least {least:g}"
             raise IngestError(
                 f"{name}, line {table.lines[row]}: {column} is {cells[row]!r:.60}. Give a number "
                 f"{expected}, or leave the cell empty."
@@ -103,7 +106,7 @@ def _convert_to_seconds(
     numbers: dict[str, FloatArray], fields: Mapping[str, str], units: Mapping[str, str], name: str
 ) -> None:
     """Replace the times in ``numbers`` by seconds; raise IngestError for one without a unit."""
-    for field in [field for field in TIMES if field in numbers]:
+    for field in [field for field in TIME_FIELDS if field in numbers]:
         if field not in units:
             raise IngestError(
                 f"{name}: the column {fields[field]!r} does not say its unit. Call it "
@@ -173,7 +176,7 @@ def _complete_log(arrivals: pl.Series, numbers: dict[str, FloatArray], name: str
             numbers["e2e_s"] = ttft_s + np.where(gaps > 0, gaps * tbt_s, 0.0)
         elif tbt_s is None and e2e_s is not None:
             numbers["tbt_s"] = np.where(gaps > 0, (e2e_s - ttft_s) / np.maximum(gaps, 1), np.nan)
-    if missing := [field for field in OF_REQUESTS if field not in numbers]:
+    if missing := [field for field in NEEDED_IN_LOG if field not in numbers]:
         raise IngestError(
             f"{name}: one row per request ({arrivals.name}), but no column {', '.join(missing)}. "
             "Add the columns, or upload one summary row per run."
@@ -206,20 +209,15 @@ def _find_columns(header: Sequence[str], name: str) -> tuple[dict[str, str], dic
         match = re.fullmatch(r"(.*?)(?:[_ (\[]+(ms|s|us)[)\]]?)?", title.strip().lower())
         bare, unit = (match[1], match[2]) if match else (title, None)
         for field, names in COLUMNS.items():
-            is_time = field in TIMES and compact_name(bare) in names
+            is_time = field in TIME_FIELDS and compact_name(bare) in names
             if field not in fields and (compact_name(title) in names or is_time):
                 fields[field] = title
-                if field in TIMES and unit:
+                if field in TIME_FIELDS and unit:
                     units[field] = unit
                 break
-    _check_columns(header, fields, name)
-    return fields, units
-
-
-def _check_columns(header: Sequence[str], fields: Mapping[str, str], name: str) -> None:
-    """Raise IngestError if no column has times, or none the load."""
     if not {"prefill", "ttft", "tbt", "speed"} & fields.keys():
-        if {title.lower().split("_")[0] for title in header} >= {"alpha", "beta"}:
+        first_words = {word for word, _, _ in (title.lower().partition("_") for title in header)}
+        if first_words >= {"alpha", "beta"}:
             raise IngestError(
                 f"{name} holds fitted parameters (alpha, beta), no measurements. Give the rows "
                 "they were fitted to, or write alpha_ms to delta_ms under profiles in a scenario."
@@ -232,6 +230,7 @@ def _check_columns(header: Sequence[str], fields: Mapping[str, str], name: str) 
         raise IngestError(
             f"{name}: no column states the load. Add a column batch, concurrency or isl."
         )
+    return fields, units
 
 
 def _format(
@@ -241,35 +240,32 @@ def _format(
     name: str,
     format: str,
 ) -> str:
-    """Return the format of a table; raise IngestError if its units are ambiguous."""
+    """Return the format of a table; raise IngestError if its units are ambiguous.
+
+    ``format`` is what the caller states, or "auto". A table of the columns of splitwise may have
+    the times of splitwise or of SageServe, which its end-to-end times show.
+    """
     missing = sorted(set(SPLITWISE) - {title.lower() for title in header})
     is_stated = format in ("splitwise", "sageserve")
     if missing and is_stated:
         raise IngestError(f"{name} is no {format} file: it lacks {', '.join(missing)}. Use csv.")
     if missing:
-        wva = {"model", "batch", "tbt", "tp"} <= fields.keys() and "isl" not in fields
-        return "wva" if format == "wva" or (format == "auto" and wva) else "csv"
+        is_like_wva = {"model", "batch", "tbt", "tp"} <= fields.keys() and "isl" not in fields
+        return "wva" if format == "wva" or (format == "auto" and is_like_wva) else "csv"
     if is_stated:
         return format
-    by_total, by_token_time = _misfits(numbers)
-    if not np.isfinite(by_total + by_token_time):
+    # The median misfit of end-to-end times if token_time is of all tokens, or of each token.
+    several = numbers["osl"] > 1
+    misfit_of_all = misfit_of_each = np.nan
+    if several.any():
+        keys = ("prefill", "tbt", "e2e", "osl")
+        prompt, token, e2e, osl = (numbers[key][several] for key in keys)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            misfit_of_all = float(np.median(np.abs(np.log(e2e / (prompt + token)))))
+            misfit_of_each = float(np.median(np.abs(np.log(e2e / (prompt + token * osl)))))
+    if not np.isfinite(misfit_of_all + misfit_of_each):
         raise IngestError(
             f"{name} does not show whether token_time is per token or of the whole decode phase. "
             "Choose format splitwise (ms, per token) or sageserve (s, whole)."
         )
-    return "sageserve" if by_total < by_token_time else "splitwise"
-
-
-def _misfits(numbers: Mapping[str, FloatArray]) -> tuple[float, float]:
-    """Return the misfit of end-to-end times if token_time is of all tokens, and if of each token.
-
-    It is the median of absolute logarithms; NaN without a row of several tokens.
-    """
-    several = numbers["osl"] > 1
-    if not several.any():
-        return np.nan, np.nan
-    prompt, token, e2e, osl = (numbers[key][several] for key in ("prefill", "tbt", "e2e", "osl"))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        by_total = np.abs(np.log(e2e / (prompt + token)))
-        by_token_time = np.abs(np.log(e2e / (prompt + token * osl)))
-    return float(np.median(by_total)), float(np.median(by_token_time))
+    return "sageserve" if misfit_of_all < misfit_of_each else "splitwise"

@@ -118,9 +118,9 @@ def _results_and_table(text: str, name: str) -> tuple[list[dict[str, object]], B
             )
         return parsed, None
     table = read_table(text, name)
-    columns = {*table.frame.columns}
-    has_tool_columns = [columns >= {*t.known_by} for t in TOOLS.values() if not t.requests]
-    if not any(has_tool_columns):
+    columns = set(table.frame.columns)
+    tools_of_runs = [tool for tool in TOOLS.values() if not tool.requests]
+    if not any(columns.issuperset(tool.known_by) for tool in tools_of_runs):
         return [], table
     rows = table.frame.iter_rows(named=True)
     return [{key: cell for key, cell in row.items() if cell} for row in rows], table
@@ -130,18 +130,18 @@ def _tool_rows(
     results: list[dict[str, object]], table: Batch | None, name: str, format: str
 ) -> ToolRows:
     """Return rows of ``results``, or else of ``table``; raise IngestError for another format."""
-    of_tool = rows_of_declared_tool(results, name) if results else None
-    if of_tool is None:
+    tool_rows = rows_of_declared_tool(results, name) if results else None
+    if tool_rows is None:
         if table and format in ("vllm", "guidellm"):
             raise IngestError(
                 f"{name} is not JSON. Give the JSON that {format} wrote, or format csv."
             )
         return csv_rows(table or _table_of(results, name), name, format)
-    if format not in ("auto", of_tool.format):
+    if format not in ("auto", tool_rows.format):
         raise IngestError(
-            f"{name} looks like the JSON of {of_tool.format}, not of {format}. Use auto."
+            f"{name} looks like the JSON of {tool_rows.format}, not of {format}. Use auto."
         )
-    return of_tool
+    return tool_rows
 
 
 def _check_times(rows: BenchmarkRows, name: str) -> None:

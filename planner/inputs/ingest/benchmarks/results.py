@@ -37,12 +37,12 @@ from simulation.performance.rows import BenchmarkRows, benchmark_rows
 LOG_ROWS = 20
 TEXTS = ("model", "gpu", "precision")
 ARRIVAL = ("arrivals", "arrivalms", "arrivaltime", "arrivaltimes", "arrivaltimems")
-TIMES = ("ttft", "tbt", "e2e", "mean_ttft", "mean_tbt", "mean_e2e", "arrival", "decode")
+TIME_FIELDS = ("ttft", "tbt", "e2e", "mean_ttft", "mean_tbt", "mean_e2e", "arrival", "decode")
 SCALE = {"ns": 1e-9, "ms": 1e-3, "s": 1.0}
-STATED_S = {
-    f"{unit}{of}": seconds
+SECONDS_OF_UNIT = {
+    f"{unit}{suffix}": seconds
     for unit, seconds in (SCALE | {"us": 1e-6, "sec": 1.0, "seconds": 1.0}).items()
-    for of in ("", "/token")
+    for suffix in ("", "/token")
 }
 NAMED = {  # what users of several tools add to a run
     "gpu": "gpu | gpu_type | gpu_name | hardware | accelerator | device",
@@ -57,11 +57,11 @@ ENGINE_PATHS = ("engine", "backend", "framework", "report.backend")
 VERSION_PATHS = ("engine_version", "backend_version", "vllm_version", "sglang_version")
 Facts = dict[str, list[str]]  # of every row, by FACTS; "": not in the file
 # Columns of a log of requests, by the tool's field.
-OF_REQUESTS = {"isl": "isl", "osl": "osl"} | {
+REQUEST_COLUMNS = {"isl": "isl", "osl": "osl"} | {
     f"{time}_s": time for time in ("arrival", "e2e", "ttft", "tbt")
 }
-LISTED = 5  # names in a note
-REACHED = 0.5  # of a limit on requests in flight; with fewer in flight, the limit is no load
+MOST_LISTED = 5  # names in a note
+LEAST_REACHED = 0.5  # of a limit on requests in flight; with fewer in flight, the limit is no load
 NOTABLE = 0.05  # share of failed requests that is reported
 
 
@@ -72,11 +72,8 @@ def arrival_column(header: Sequence[str], rows: int) -> str | None:
     LOG_ROWS rows with a column of other times has one row per run.
     """
     names = (*ARRIVAL, *SYNONYMS["arrival"]) if rows >= LOG_ROWS else ARRIVAL
-    titles = {compact_name(title): title for title in header}
-    for name in names:
-        if name in titles:
-            return titles[name]
-    return None
+    column_by_name = {compact_name(column): column for column in header}
+    return next((column_by_name[name] for name in names if name in column_by_name), None)
 
 
 def arrivals_s(cells: pl.Series, name: str) -> FloatArray:
@@ -110,41 +107,37 @@ def rows_of_requests(
     without a request that has times.
     """
     needed = ("arrival_s", "ttft_s", "e2e_s", "isl", "osl")
-    is_complete = np.isfinite(sum(numbers[name] for name in needed))
+    is_complete = np.isfinite(sum(numbers[name] for name in needed))  # a sum with NaN is NaN
     if not is_complete.any():
         raise IngestError("No request has times to its first and last token. Add them.")
     count, failed = int(is_complete.sum()), int((~is_complete).sum())
     columns: dict[str, Any] = dict.fromkeys(TEXTS, [""] * is_complete.size)
     columns |= {"tp": np.full(is_complete.size, np.nan), **texts, **numbers}
-    rows = _sums_of_runs(pl.DataFrame(columns).filter(is_complete).fill_nan(None))
-    # Requests without times count as failed, in proportion to the completed ones of each run.
-    rows = rows.with_columns(failed=pl.col("completed") * failed / count)
-    texts_of_run = {name: rows[name].to_list() for name in TEXTS}
-    figures = rows.drop(TEXTS).fill_null(np.nan)
-    numbers_of_run = {column.name: column.to_numpy() for column in figures}
-    notes = [
-        f"One line per request: {count:,} requests were summed up as {rows.height} runs, with mean "
-        "lengths, median times and the mean number in flight (Little's law)."
-    ]
-    if failed:
-        notes.append(f"{failed:,} requests have no times and count as failed.")
-    facts = {"ttft_statistic": "median", "loop": OPEN, "replicas": ""}
-    facts_of_run = {name: [value] * rows.height for name, value in facts.items()}
-    return ToolRows(format, benchmark_rows(texts_of_run, numbers_of_run), notes, facts_of_run)
-
-
-def _sums_of_runs(requests: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per run, with mean lengths, median times and rates, from its requests."""
+    requests = pl.DataFrame(columns).filter(is_complete).fill_nan(None)
     arrival, e2e, osl = pl.col("arrival_s"), pl.col("e2e_s"), pl.col("osl")
     # From the first arrival to the last completion.
     seconds = (arrival + e2e).max() - arrival.min()
-    return requests.group_by(*TEXTS, "tp", maintain_order=True).agg(
+    runs = requests.group_by(*TEXTS, "tp", maintain_order=True).agg(
         pl.col("isl", "osl").mean(),
         pl.col("ttft_s", "tbt_s", "e2e_s").median(),
         (e2e.sum() / seconds).alias("concurrency"),  # Little's law
         (osl.sum() / seconds).alias("throughput"),
         osl.len().cast(pl.Float64).alias("completed"),
     )
+    # Requests without times count as failed, in proportion to the completed ones of each run.
+    runs = runs.with_columns(failed=pl.col("completed") * failed / count)
+    texts_of_run = {name: runs[name].to_list() for name in TEXTS}
+    figures = runs.drop(TEXTS).fill_null(np.nan)
+    numbers_of_run = {column.name: column.to_numpy() for column in figures}
+    notes = [
+        f"One line per request: {count:,} requests were summed up as {runs.height} runs, with mean "
+        "lengths, median times and the mean number in flight (Little's law)."
+    ]
+    if failed:
+        notes.append(f"{failed:,} requests have no times and count as failed.")
+    facts = {"ttft_statistic": "median", "loop": OPEN, "replicas": ""}
+    facts_of_run = {name: [value] * runs.height for name, value in facts.items()}
+    return ToolRows(format, benchmark_rows(texts_of_run, numbers_of_run), notes, facts_of_run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +167,9 @@ class Tool:
     def unread(self, run: Mapping[str, Any]) -> list[str]:
         """Return the keys of a run that have numbers or objects, and that no field reads."""
         # A field may be computed from several paths, such as "a.b - c".
-        paths = [path for each in self.fields.values() for path in re.split(r" [-|/] ", each)]
-        used = {"report", *self.known_by, *paths, *(path.split(".")[0] for path in paths)}
+        paths = [path for text in self.fields.values() for path in re.split(r" [-|/] ", text)]
+        first_steps = {path.split(".")[0] for path in paths}
+        used = {"report", *self.known_by, *paths, *first_steps}
         unread = []
         for key, value in run.items():
             is_data = isinstance(value, int | float | dict) and value is not True
@@ -185,8 +179,9 @@ class Tool:
 
     def _is_result(self, run: Any) -> bool:
         """Return whether an object has all values that identify a run of this tool."""
-        known = (value_at(run, path) is not None for path in self.known_by)
-        return isinstance(run, dict) and all(known)
+        if not isinstance(run, dict):
+            return False
+        return all(value_at(run, path) is not None for path in self.known_by)
 
 
 def _run(run: Any, report: Any, extras: Sequence[str]) -> Any:
@@ -222,7 +217,8 @@ def value_at(run: Any, path: str) -> Any:
         return run[path]
     step, _, rest = path.partition(".")
     if isinstance(run, list) and step in ("*", "#"):
-        values = [value for item in run if (value := value_at(item, rest)) is not None]
+        values_or_none = [value_at(item, rest) for item in run]
+        values = [value for value in values_or_none if value is not None]
         if step == "#":
             return len(values)
         return values[0] if values else None
@@ -242,10 +238,15 @@ def statistic_of(name: str) -> str:
 
 
 def _statistic(tool: Tool, run: Any, where: str) -> str:
-    """Return "mean" or "median" if the path of the run's TTFT says so, else ""."""
-    expression = next((path for key, path in tool.fields.items() if key.startswith("ttft_")), "")
-    paths = (path for path in expression.split(" | ") if not math.isnan(_number(run, path, where)))
-    return statistic_of(next(paths, ""))
+    """Return "mean" or "median" if the path of the run's TTFT says so, else "".
+
+    Of alternative paths, the first with a number counts. ``where`` names the run in errors.
+    """
+    ttft_paths = [text for key, text in tool.fields.items() if key.startswith("ttft_")]
+    for path in ttft_paths[0].split(" | ") if ttft_paths else ():
+        if not math.isnan(_number(run, path, where)):
+            return statistic_of(path)
+    return ""
 
 
 def _number(run: Any, expression: str, where: str, unit_s: float = 0.0) -> float:
@@ -255,8 +256,11 @@ def _number(run: Any, expression: str, where: str, unit_s: float = 0.0) -> float
     converted from the unit that the file states beside it to units of ``unit_s`` seconds; 0: it is
     no time. ``where`` names the run in errors.
     """
-    values = (_term(run, text, where, unit_s) for text in expression.split(" | "))
-    return next((value for value in values if not math.isnan(value)), math.nan)
+    for alternative in expression.split(" | "):
+        value = _term(run, alternative, where, unit_s)
+        if not math.isnan(value):
+            return value
+    return math.nan
 
 
 def _term(run: Any, text: str, where: str, unit_s: float) -> float:
@@ -280,8 +284,8 @@ def _term(run: Any, text: str, where: str, unit_s: float) -> float:
         )
     parent = path.rpartition(".")[0]
     file_unit = value_at(run, f"{parent}.units") or value_at(run, f"{parent}.unit")
-    stated_s = STATED_S.get(str(file_unit).lower())
-    return number * (stated_s / unit_s) if unit_s and stated_s else number
+    file_unit_s = SECONDS_OF_UNIT.get(str(file_unit).lower())
+    return number * (file_unit_s / unit_s) if unit_s and file_unit_s else number
 
 
 def rows_of_declared_tool(documents: Sequence[Any], name: str) -> ToolRows | None:
@@ -295,19 +299,19 @@ def rows_of_declared_tool(documents: Sequence[Any], name: str) -> ToolRows | Non
 
 def _rows_of_tool(tool: Tool, tool_runs: Sequence[Any], name: str) -> ToolRows:
     """Return the rows of a tool's runs; raise IngestError without a completed request."""
-    values = [_values(tool, run, f"{name}, result {i}") for i, run in enumerate(tool_runs, 1)]
-    if any(run.get("completed") == 0 for run in values):
+    runs = [_values(tool, run, f"{name}, result {i}") for i, run in enumerate(tool_runs, 1)]
+    if any(run.get("completed") == 0 for run in runs):
         raise IngestError(f"{name}: no request was completed. Leave this result out.")
     unread = unread_note(key for run in tool_runs for key in tool.unread(run))
-    if tool.requests:
-        texts = {key: [str(request.get(key, "")) for request in values] for key in TEXTS}
+    if tool.requests:  # each "run" is one request
+        texts = {key: [str(request.get(key, "")) for request in runs] for key in TEXTS}
         columns = {}
-        for column, key in OF_REQUESTS.items():
-            columns[column] = np.array([request.get(key, math.nan) for request in values])
+        for column, key in REQUEST_COLUMNS.items():
+            columns[column] = np.array([request.get(key, math.nan) for request in runs])
         rows = rows_of_requests(tool.name, texts, columns)
         return rows._replace(notes=rows.notes + unread)
     completed, notes = [], []
-    for number, run in enumerate(values, 1):
+    for number, run in enumerate(runs, 1):
         if not tool.rows or run["tbt"] > 0:
             completed.append(run)
         else:  # a report lists runs without a completed request too
@@ -334,7 +338,7 @@ def _values(tool: Tool, run: Any, where: str) -> dict[str, Any]:
         if key in TEXTS:
             paths = [path.strip() for path in expression.split(" | ")]
             values[key] = str(_first_stated(run, paths))
-        elif unit in SCALE and field in TIMES:
+        elif unit in SCALE and field in TIME_FIELDS:
             values[field] = _number(run, expression, where, SCALE[unit]) * SCALE[unit]
         else:
             values[key] = _number(run, expression, where)
@@ -371,36 +375,38 @@ def _first_stated(run: Any, paths: Iterable[str]) -> Any:
 def _row(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns of BenchmarkRows for a run, from the fields of ``_values``.
 
-    They are of one replica. ``by_law`` is the number in flight by Little's law.
+    They are of one replica. ``by_law`` is the number in flight by Little's law. Figures that the
+    run lacks are computed from others if possible, and NaN otherwise.
     """
 
-    def value(key: str, otherwise: float = math.nan) -> float:
-        """Return a number of the run, or ``otherwise`` if it has none."""
-        number = float(values.get(key, math.nan))
-        return otherwise if math.isnan(number) else number
+    def number(key: str, default: float = math.nan) -> float:
+        """Return a number of the run, or ``default`` if it has none."""
+        value = float(values.get(key, math.nan))
+        return default if math.isnan(value) else value
 
-    osl, ttft, e2e = value("osl"), value("ttft"), value("e2e")
-    e2e_of_tokens = value("mean_ttft") + value("mean_tbt") * max(osl - 1, 0)
-    mean_e2e = value("mean_e2e", e2e if math.isnan(e2e_of_tokens) else e2e_of_tokens)
+    osl, ttft, e2e = number("osl"), number("ttft"), number("e2e")
+    e2e_of_tokens = number("mean_ttft") + number("mean_tbt") * max(osl - 1, 0)
+    mean_e2e = number("mean_e2e", e2e if math.isnan(e2e_of_tokens) else e2e_of_tokens)
     # A request has osl - 1 gaps between tokens after its first token.
-    mean_tbt = (mean_e2e - value("mean_ttft", ttft)) / (osl - 1) if osl > 1 else math.nan
+    mean_tbt = (mean_e2e - number("mean_ttft", ttft)) / (osl - 1) if osl > 1 else math.nan
     # Without a limit, Little's law gives the mean number in flight.
-    by_law = value("rate", value("rate_per_min") / 60) * mean_e2e
+    in_flight_by_law = number("rate", number("rate_per_min") / 60) * mean_e2e
+    most_in_flight = number("completed", math.inf)
     replicas = float(values["replicas"] or 1.0)
     of_all_replicas = {
-        "concurrency": min(value("concurrency", by_law), value("completed", math.inf)),
-        "by_law": by_law,
-        "throughput": value("throughput", value("throughput_per_gpu") * value("tp")),
-        "completed": value("completed", value("total") - value("failed")),
-        "failed": value("failed"),
+        "concurrency": min(number("concurrency", in_flight_by_law), most_in_flight),
+        "by_law": in_flight_by_law,
+        "throughput": number("throughput", number("throughput_per_gpu") * number("tp")),
+        "completed": number("completed", number("total") - number("failed")),
+        "failed": number("failed"),
     }
     return {
         **{key: values.get(key, "") for key in TEXTS},
-        "tp": value("tp"),
-        "isl": value("isl"),
+        "tp": number("tp"),
+        "isl": number("isl"),
         "osl": osl,
         "ttft_s": ttft,
-        "tbt_s": value("tbt", mean_tbt),
+        "tbt_s": number("tbt", mean_tbt),
         "e2e_s": e2e,
         **{key: total / replicas for key, total in of_all_replicas.items()},
     }
@@ -422,25 +428,28 @@ def per_replica(rows: BenchmarkRows, facts: Facts, replicas: float) -> Benchmark
 def unread_note(names: Iterable[str]) -> list[str]:
     """Return a sentence on the columns that no field reads (``names``); [] if there are none."""
     unread = [name[:40] for name in dict.fromkeys(names)]
-    more = f" and {len(unread) - LISTED} more" if len(unread) > LISTED else ""
-    return [f"Not read: {', '.join(unread[:LISTED])}{more}."] if unread else []
+    more = f" and {len(unread) - MOST_LISTED} more" if len(unread) > MOST_LISTED else ""
+    return [f"Not read: {', '.join(unread[:MOST_LISTED])}{more}."] if unread else []
 
 
-def _notes(runs_used: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return sentences on failed requests, replicas and missing times of runs."""
+def _notes(runs: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return sentences on failed requests, replicas and missing times of runs.
+
+    ``rows`` are those of ``_row`` for each run.
+    """
     notes = []
-    for number, (run, row) in enumerate(zip(runs_used, rows, strict=True), 1):
-        result, by_law, limit = f"Result {number}", row["by_law"], row["concurrency"]
+    for number, (run, row) in enumerate(zip(runs, rows, strict=True), 1):
+        result, in_flight, limit = f"Result {number}", row["by_law"], row["concurrency"]
         if run.get("pools", 1.0) > 1:
             notes.append(f"{result}: of its several pools of engines, the first is shown.")
-        if by_law < REACHED * limit:
+        if in_flight < LEAST_REACHED * limit:
             notes.append(
-                f"{result}: {limit:g} requests may be in flight, but {by_law:.3g} are by their "
+                f"{result}: {limit:g} requests may be in flight, but {in_flight:.3g} are by their "
                 "rate and times."
             )
-        share = row["failed"] / (row["failed"] + row["completed"] or math.nan)
-        if share > NOTABLE:
-            notes.append(f"{result}: {share:.0%} of its requests failed.")
+        failed_share = row["failed"] / (row["failed"] + row["completed"] or math.nan)
+        if failed_share > NOTABLE:
+            notes.append(f"{result}: {failed_share:.0%} of its requests failed.")
         if run["replicas"] not in ("", "1"):
             notes.append(f"{result}: divided by its {run['replicas']} replicas.")
     if all(math.isnan(row["tbt_s"]) for row in rows):

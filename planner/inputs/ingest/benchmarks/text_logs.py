@@ -11,7 +11,7 @@ from planner.inputs.ingest.json_text import json_object
 MAX_CHARACTERS = 1_000_000
 LINES_ABOVE = 9  # of settings above a printed block
 _PRINTED = "Serving Benchmark Result"  # of vLLM and SGLang
-_KEYS = {  # of a printed line in the JSON of the same tool, where the words differ
+_JSON_KEYS = {  # of a printed line in the JSON of the same tool, where the words differ
     "successful_requests": "completed",
     "failed_requests": "failed",
     "benchmark_duration_s": "duration",
@@ -53,16 +53,16 @@ def text_documents(text: str, name: str) -> list[dict[str, object]]:
 
 def _parse_printed_results(text: str) -> Iterator[dict[str, object]]:
     """Yield the results that a benchmark prints as text, with the keys of its JSON result."""
-    for above, part in pairwise(text.split(_PRINTED)):
+    for above, below in pairwise(text.split(_PRINTED)):
         # The number in flight may be printed above the block.
         settings = _LINE.findall(above)[-LINES_ABOVE:]
-        lines = [(key, value) for key, value in settings if "concurrency" in key]
-        named = {
-            "_".join(re.findall(r"[a-z0-9]+", key.lower())): value
-            for key, value in (*lines, *_LINE.findall(_END.split(part)[0]))
-        }
-        values = {_KEYS.get(key, key): value for key, value in named.items()}
-        yield {key: value for key, value in values.items() if value not in ("None", "not set")}
+        lines = [(title, value) for title, value in settings if "concurrency" in title]
+        block, *_ = _END.split(below)
+        result = {}
+        for title, value in (*lines, *_LINE.findall(block)):
+            key = "_".join(re.findall(r"[a-z0-9]+", title.lower()))
+            result[_JSON_KEYS.get(key, key)] = value
+        yield {key: value for key, value in result.items() if value not in ("None", "not set")}
 
 
 def _metrics(text: str, name: str) -> dict[str, object]:

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -84,26 +85,27 @@ def increases(
     """
     scraped = ~np.isnan(last)
     previous, previous_column = _previous_scrapes(last)
-    adjacent = previous_column == np.arange(last.shape[1]) - 1
+    is_next_bin = previous_column == np.arange(last.shape[1]) - 1
     fell = scraped & (last < previous)
     grew = scraped & (last >= previous)
     is_first = scraped & (previous_column < 0)
 
-    amount = np.where(grew & adjacent, last - previous, 0.0)
+    amount = np.where(grew & is_next_bin, last - previous, 0.0)
     amount[fell] = last[fell]
-    rose_before_reset = fell & adjacent & (highest > previous)
+    rose_before_reset = fell & is_next_bin & (highest > previous)
     amount[rose_before_reset] += (highest - previous)[rose_before_reset]
-    seen = np.zeros((int(targets.max(initial=-1)) + 1, last.shape[1] + 1), bool)  # [target, bin]
-    np.logical_or.at(seen[:, 1:], targets, scraped)
-    target_seen_before = seen[targets, :-1]
-    new_label = is_first & target_seen_before
-    amount[new_label] = last[new_label]
-    new_target = is_first & ~target_seen_before
-    amount[new_target] = (last - lowest)[new_target]
+    # Whether a target had a scrape in the bin before, [target, bin].
+    target_seen = np.zeros((int(targets.max(initial=-1)) + 1, last.shape[1] + 1), bool)
+    np.logical_or.at(target_seen[:, 1:], targets, scraped)  # "or" over the series of each target
+    seen_before = target_seen[targets, :-1]
+    is_new_label = is_first & seen_before
+    amount[is_new_label] = last[is_new_label]
+    is_new_target = is_first & ~seen_before
+    amount[is_new_target] = (last - lowest)[is_new_target]
 
     missing, known = np.zeros(last.shape, bool), scraped.copy()
     # A loop is fast enough, because few series return.
-    for row, column in np.argwhere(grew & ~adjacent):
+    for row, column in np.argwhere(grew & ~is_next_bin):
         gap = slice(previous_column[row, column] + 1, column + 1)
         bins = gap.stop - gap.start
         if bins > MOST_SPREAD:
@@ -119,8 +121,9 @@ def _previous_scrapes(last: FloatArray) -> tuple[FloatArray, IntArray]:
 
     Both have the shape of ``last``. Without a scrape before, they are NaN and -1.
     """
-    columns = np.where(np.isnan(last), -1, np.arange(last.shape[1]))
-    latest_column = np.maximum.accumulate(columns, axis=1)
+    own_column = np.where(np.isnan(last), -1, np.arange(last.shape[1]))  # -1: no scrape
+    latest_column = np.maximum.accumulate(own_column, axis=1)
+    # Shift by one point, so that a point's own scrape does not count.
     column = np.hstack([np.full((len(last), 1), -1), latest_column[:, :-1]])
     previous = np.take_along_axis(last, np.maximum(column, 0), axis=1)
     previous[column < 0] = np.nan
@@ -186,11 +189,11 @@ class _CounterIncrease:
     ) -> _CounterIncrease:
         """Return the sum of the series ``rows``; ``targets`` ``[series]`` are their processes."""
         missing: BoolArray = np.logical_or.reduce(growth.missing[rows])
-        is_known = growth.known[rows]
-        known = is_known.any(axis=0) & ~missing
-        amount = np.where(known, growth.amount[rows].sum(axis=0), np.nan)
-        scraped = np.zeros((int(targets.max()) + 1, known.size), bool)  # [target, bin]
-        np.logical_or.at(scraped, targets[rows], is_known)
+        is_known = growth.known[rows]  # [rows, bin]
+        is_any_known = is_known.any(axis=0) & ~missing
+        amount = np.where(is_any_known, growth.amount[rows].sum(axis=0), np.nan)
+        scraped = np.zeros((int(targets.max()) + 1, is_any_known.size), bool)  # [target, bin]
+        np.logical_or.at(scraped, targets[rows], is_known)  # "or" over the series of each target
         count = scraped.sum(axis=0).astype(np.float64)
         return cls(key, amount, missing, np.where(count > 0, count, np.nan))
 
@@ -299,11 +302,11 @@ class _EngineReader:
         """Yield the increase of the counter ``name`` for each model, region and tier."""
         matchers = label_matchers(self.settings, self.engine)
         selector = f"{name}{matchers}[{open_bin(self.span.bin_s)}]"
-        lasts = self._by_labels(f"last_over_time({selector})")
-        if not lasts:
+        last_by_labels = self._by_labels(f"last_over_time({selector})")
+        if not last_by_labels:
             return
-        order = sorted(lasts)
-        last = np.array([lasts[labels] for labels in order])
+        order = sorted(last_by_labels)  # the labels of each row of the arrays below
+        last = np.array([last_by_labels[labels] for labels in order])
         processes = [tuple(dict(labels).get(label, "") for label in TARGET) for labels in order]
         numbers = {process: number for number, process in enumerate(dict.fromkeys(processes))}
         targets = np.array([numbers[process] for process in processes], np.int64)
@@ -311,16 +314,16 @@ class _EngineReader:
         # Query the extremes only if a counter was reset or a target is new.
         if wants_extremes(last, targets):
             unknown = np.full(last.shape[1], np.nan)
-            lows = self._by_labels(f"min_over_time({selector})")
-            lowest = np.array([lows.get(labels, unknown) for labels in order])
-            highs = self._by_labels(f"max_over_time({selector})")
-            highest = np.array([highs.get(labels, unknown) for labels in order])
+            low_by_labels = self._by_labels(f"min_over_time({selector})")
+            lowest = np.array([low_by_labels.get(labels, unknown) for labels in order])
+            high_by_labels = self._by_labels(f"max_over_time({selector})")
+            highest = np.array([high_by_labels.get(labels, unknown) for labels in order])
         growth = increases(last, lowest, highest, targets=targets)
-        rows: dict[Key, list[int]] = defaultdict(list)
+        rows_by_key: dict[Key, list[int]] = defaultdict(list)
         for row, labels in enumerate(order):
-            rows[self._key(dict(labels))].append(row)
-        for key, own_rows in rows.items():
-            yield _CounterIncrease.of(key, growth, targets, own_rows)
+            rows_by_key[self._key(dict(labels))].append(row)
+        for key, rows in rows_by_key.items():
+            yield _CounterIncrease.of(key, growth, targets, rows)
 
     def _by_labels(self, query: str) -> dict[Labels, FloatArray]:
         """Return the values ``[bins + 1]`` of each series of a query, by its labels.
@@ -390,15 +393,21 @@ def _counts_of_buckets(cumulative: Mapping[float, FloatArray], span: Span) -> pl
     )
 
 
-def _fill(row: dict[str, FloatArray], what: str, values: FloatArray) -> None:
-    """Fill the bins of ``what`` that a metric's present name lacks from a former name."""
-    row[what] = np.where(np.isnan(row[what]), values, row[what]) if what in row else values
+def _fill(columns: dict[str, FloatArray], quantity: str, values: FloatArray) -> None:
+    """Set the bins of ``quantity`` that ``columns`` does not know (NaN) to ``values``."""
+    known = columns.get(quantity, values)
+    columns[quantity] = np.where(np.isnan(known), values, known)
 
 
 def _frame(key: Key, span: Span, columns: Mapping[str, FloatArray]) -> pl.DataFrame:
-    """Return a span's ``columns`` as a table of BINS; MISSING amounts become NaN (withdrawn)."""
-    table = {"bin_start": span.start_s + span.bin_s * np.arange(span.bins, dtype=np.int64)}
-    values = (pl.Series(name, column).fill_nan(None) for name, column in columns.items())
-    withdrawn = (series.set(series == MISSING, np.nan) for series in values)
+    """Return a span's ``columns`` as a table of BINS; MISSING amounts become NaN (withdrawn).
+
+    Unknown amounts (NaN) become null. ``key`` is (model, region, tier).
+    """
+    bin_start = span.start_s + span.bin_s * np.arange(span.bins, dtype=np.int64)
+    table: dict[str, Any] = {"bin_start": bin_start}
+    for name, column in columns.items():
+        values = pl.Series(column).fill_nan(None)
+        table[name] = values.set(values == MISSING, np.nan)
     labels = (pl.lit(value).alias(name) for name, value in zip(KEYS, key, strict=True))
-    return bins_frame(pl.DataFrame(table).with_columns(*withdrawn, *labels))
+    return bins_frame(pl.DataFrame(table).with_columns(*labels))

@@ -86,11 +86,11 @@ def vidur_mlp(frame: Frame, shapes: Shapes) -> Rows:
     for key, part in frame.parts(*keys):
         gpu, model, tp, heads, kv_heads, hidden, ffn_width, vocab, gated = key
         shape = ModelShape(
-            name=model, layers=1, hidden=_int(hidden), vocab=_int(vocab), heads=_int(heads),
-            kv_heads=_int(kv_heads), head_dim=_int(hidden) // _int(heads),
-            intermediate=_int(ffn_width), max_context=32768, gated=gated.lower() == "true",
+            name=model, layers=1, hidden=_whole(hidden), vocab=_whole(vocab), heads=_whole(heads),
+            kv_heads=_whole(kv_heads), head_dim=_whole(hidden) // _whole(heads),
+            intermediate=_whole(ffn_width), max_context=32768, gated=gated.lower() == "true",
         )  # fmt: skip
-        graph = operator_graph(shape, Arrangement(tp=_int(tp)))
+        graph = operator_graph(shape, Arrangement(tp=_whole(tp)))
         tokens = part.numbers("num_tokens", 1)
         gpu = GPUS.get(gpu, gpu)
         for column, name in (
@@ -107,7 +107,8 @@ def vidur_mlp(frame: Frame, shapes: Shapes) -> Rows:
         yield gpu, _kernel_rows("elementwise", {"m": tokens}, sizes, norm_s)
 
 
-def _int(text: str) -> int:
+def _whole(text: str) -> int:
+    """Return the whole number in a text such as "8" or "8.0"."""
     return int(float(text))
 
 
@@ -131,19 +132,19 @@ def layer_rows(frame: Frame, shapes: Shapes) -> Rows:
     attention and FFN, which engines fuse, are rows of their own. Layers that are no operator of the
     graph are counted as left out.
     """
-    fused = "time_us" in frame.data.columns
-    tokens, operators = ("n", V1_LAYERS) if fused else ("input_tokens", V0_LAYERS)
+    is_version_1 = "time_us" in frame.data.columns
+    tokens_column, operators = ("n", V1_LAYERS) if is_version_1 else ("input_tokens", V0_LAYERS)
+    time_column, unit_s = ("time_us", 1e-6) if is_version_1 else ("latency_ns", 1e-9)
     for (hardware, model, layer, tp), part in frame.parts("hardware", "model", "layer", "tp"):
         shape = shape_of(frame, shapes, model)
-        graph = operator_graph(shape, Arrangement(tp=_int(tp)))
-        counts = part.numbers(tokens, 1)
-        seconds = part.seconds("time_us", 1e-6) if fused else part.seconds("latency_ns", 1e-9)
-        widths = {} if fused else _projection_widths(shape, _int(tp))
+        graph = operator_graph(shape, Arrangement(tp=_whole(tp)))
+        tokens, seconds = part.numbers(tokens_column, 1), part.seconds(time_column, unit_s)
+        widths = {} if is_version_1 else _projection_widths(shape, _whole(tp))
         if layer in widths:
             sizes = {"n": widths[layer], "k": shape.hidden}
-            rows: KernelRows | None = _kernel_rows("gemm", {"m": counts}, sizes, seconds)
+            rows: KernelRows | None = _kernel_rows("gemm", {"m": tokens}, sizes, seconds)
         else:
-            rows = _rows_of_operator(graph, operators.get(layer, ""), counts, seconds)
+            rows = _rows_of_operator(graph, operators.get(layer, ""), tokens, seconds)
         if rows is None:
             part.leave_out(f"layer {layer} is no operator of the graph")
         else:
@@ -169,8 +170,8 @@ def v0_attention(frame: Frame, shapes: Shapes) -> Rows:
     """Yield (GPU type, kernel rows) of a file ``llmservingsim_v0_attention``: one layer, in ms."""
     keys = ("hardware", "tp", "n_embd", "n_q_head", "n_kv_head")
     for (hardware, tp, hidden, heads, kv_heads), part in frame.parts(*keys):
-        head_dim = _int(hidden) // _int(heads)
-        sizes = _head_sizes(_int(heads), _int(kv_heads), head_dim, _int(tp))
+        head_dim = _whole(hidden) // _whole(heads)
+        sizes = _head_sizes(_whole(heads), _whole(kv_heads), head_dim, _whole(tp))
         gpu = GPUS.get(hardware, hardware)
         prefill = part.select(pl.col("attn_prefill_ms").is_not_null())
         if prefill.data.height:
@@ -192,7 +193,7 @@ def v1_attention(frame: Frame, shapes: Shapes) -> Rows:
     """
     for (hardware, model, tp), part in frame.parts("hardware", "model", "tp"):
         shape = shape_of(frame, shapes, model)
-        sizes = _head_sizes(shape.heads, shape.kv_heads, shape.head_dim, _int(tp))
+        sizes = _head_sizes(shape.heads, shape.kv_heads, shape.head_dim, _whole(tp))
         for rows in _v1_calls(part, sizes):
             yield GPUS.get(hardware, hardware), rows
 

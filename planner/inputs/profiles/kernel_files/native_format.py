@@ -30,7 +30,6 @@ Rows with ``sm_share`` below 1 or a ``concurrent_with`` are interference measure
 part of the profile of a whole GPU. ``sharing`` reads them.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,37 +82,32 @@ class Sharing:
 
 
 def sharing(frame: Frame) -> tuple[Sharing, ...]:
-    """Return slowdowns on a part of the GPU or beside another operator, over calls alone."""
+    """Return slowdowns on a part of the GPU or beside another operator, over calls alone.
+
+    Matrix products with few rows are an operator of their own, bound by memory. () for a file
+    without interference measurements.
+    """
     data = frame.data
     if not {"sm_share", "concurrent_with"} & set(data.columns):
         return ()
     sizes = [name for name in data.columns if name not in MEASURED]
-    rows = _timed_rows(data, sizes)
-    has_interference = (pl.col("share") < 1) | (pl.col("other") != "")
-    alone = rows.filter(~has_interference).group_by(sizes).agg(alone=pl.col("us").median())
-    shared = rows.filter(has_interference).join(alone, on=sizes, nulls_equal=True)
-    slowdown = (pl.col("us") / pl.col("alone")).median()
-    by_case = shared.group_by("gpu", "op", pl.col("dtype").cast(pl.String), "share", "other")
-    slowdowns = by_case.agg(slowdown=slowdown, calls=pl.len())
-    slowdowns = slowdowns.sort("gpu", "op", "dtype", "share", "other")
-    return tuple(Sharing(*row) for row in slowdowns.iter_rows())
-
-
-def _timed_rows(data: pl.DataFrame, sizes: Sequence[str]) -> pl.DataFrame:
-    """Return calls by ``sizes``, ``share`` of the GPU and ``other`` operator, with their ``us``.
-
-    Matrix products with few rows are an operator of their own, bound by memory.
-    """
     share, concurrent = _sharing_conditions(data)
-    seconds = pl.col("latency_us").cast(pl.Float64, strict=False)
-    rows = data.select(*sizes, share.alias("share"), concurrent.alias("other"), us=seconds)
+    latency_us = pl.col("latency_us").cast(pl.Float64, strict=False)
+    rows = data.select(*sizes, share=share, concurrent=concurrent, us=latency_us)
     rows = rows.filter(pl.col("us") > 0, pl.col("share") > 0)
-    if "m" not in sizes:
-        return rows
-    few_rows = pl.col("m").cast(pl.Float64, strict=False) <= FEW_ROWS
-    is_memory_bound = (pl.col("op") == "gemm") & few_rows
-    operator = pl.when(is_memory_bound).then(pl.lit(GEMM_MEMORY_BOUND)).otherwise(pl.col("op"))
-    return rows.with_columns(op=operator)
+    if "m" in sizes:
+        few_rows = pl.col("m").cast(pl.Float64, strict=False) <= FEW_ROWS
+        is_memory_bound = (pl.col("op") == "gemm") & few_rows
+        named = pl.when(is_memory_bound).then(pl.lit(GEMM_MEMORY_BOUND)).otherwise(pl.col("op"))
+        rows = rows.with_columns(op=named)
+    has_interference = (pl.col("share") < 1) | (pl.col("concurrent") != "")
+    alone = rows.filter(~has_interference).group_by(sizes).agg(alone_us=pl.col("us").median())
+    shared = rows.filter(has_interference).join(alone, on=sizes, nulls_equal=True)
+    slowdown = (pl.col("us") / pl.col("alone_us")).median()
+    keys = ("gpu", "op", "dtype", "share", "concurrent")
+    shared = shared.with_columns(pl.col("dtype").cast(pl.String))
+    slowdowns = shared.group_by(keys).agg(slowdown=slowdown, calls=pl.len()).sort(keys)
+    return tuple(Sharing(*row) for row in slowdowns.iter_rows())
 
 
 def _sharing_conditions(data: pl.DataFrame) -> tuple[pl.Expr, pl.Expr]:
@@ -127,9 +121,18 @@ def _sharing_conditions(data: pl.DataFrame) -> tuple[pl.Expr, pl.Expr]:
 
 
 def read(frame: Frame, shapes: Shapes) -> Rows:
-    """Yield (GPU type, kernel rows) of a file in this format, without interference measurements."""
+    """Yield (GPU type, kernel rows) of a file in this format, without interference measurements.
+
+    These are counted as set aside. Raise IngestError for an unknown operator or precision.
+    """
+    if {"sm_share", "concurrent_with"} & set(frame.data.columns):
+        share, concurrent = _sharing_conditions(frame.data)
+        alone = frame.select((share >= 1.0) & (concurrent == ""))
+        interference_rows = frame.data.height - alone.data.height
+        frame.set_aside["under a share of the GPU or side by side"] += interference_rows
+        frame = alone
     keys = "gpu", "op", "dtype", "kv_dtype"
-    for (gpu, op, dtype, kv_dtype), part in _exclusive_rows(frame).parts(*keys):
+    for (gpu, op, dtype, kv_dtype), part in frame.parts(*keys):
         precision = (kv_dtype or dtype) if op.startswith("attention") else dtype
         for column, name, known in (("op", op, NEEDED), ("dtype", precision, BYTES)):
             if name not in known:
@@ -139,18 +142,6 @@ def read(frame: Frame, shapes: Shapes) -> Rows:
                 )
         columns = {name: part.numbers(name) for name in NEEDED[op]}
         yield gpu, KernelRows(op, precision, columns, part.seconds("latency_us", 1e-6))
-
-
-def _exclusive_rows(frame: Frame) -> Frame:
-    """Return only rows on a whole GPU without a concurrent operator; count others as set aside."""
-    if not {"sm_share", "concurrent_with"} & set(frame.data.columns):
-        return frame
-    share, concurrent = _sharing_conditions(frame.data)
-    alone = frame.select((share >= 1.0) & (concurrent == ""))
-    frame.set_aside["under a share of the GPU or side by side"] += (
-        frame.data.height - alone.data.height
-    )
-    return alone
 
 
 def json_frame(path: Path, name: str, max_bytes: int) -> Frame:

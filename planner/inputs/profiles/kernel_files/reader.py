@@ -206,16 +206,17 @@ def plausible(rows: list[KernelRows], gpu: GpuSpec, set_aside: Counter[str]) -> 
         if least_s is None:
             plausible_rows.append(table)
             continue
-        good, what = ~(table.seconds < least_s), f"{table.op} {table.precision} on {gpu.name}"
-        share = (~good).mean()
+        too_fast, label = table.seconds < least_s, f"{table.op} {table.precision} on {gpu.name}"
+        share = too_fast.mean()
         if share > MOST_IMPOSSIBLE:
             reason = "rows are faster than the published peak, so the table is not used"
-            set_aside[f"{what}: {share:.0%} of the {reason}"] += good.size
+            set_aside[f"{label}: {share:.0%} of the {reason}"] += too_fast.size
             continue
         if share:
-            set_aside[f"{what}: faster than the peak"] += int((~good).sum())
-        columns = {name: values[good] for name, values in table.columns.items()}
-        plausible_rows.append(KernelRows(table.op, table.precision, columns, table.seconds[good]))
+            set_aside[f"{label}: faster than the peak"] += int(too_fast.sum())
+        columns = {name: values[~too_fast] for name, values in table.columns.items()}
+        seconds = table.seconds[~too_fast]
+        plausible_rows.append(KernelRows(table.op, table.precision, columns, seconds))
     return plausible_rows
 
 
@@ -247,17 +248,20 @@ def with_known_names(data: pl.DataFrame, gpu: str, name: str) -> pl.DataFrame:
     of the file alone. Newer files of aiconfigurator name the device as its driver does. ``gpu`` is
     the type that the caller gave, or "". ``name`` is the file's.
     """
-    medians = {column: match[1] for column in data.columns if (match := _MEDIAN.match(column))}
-    have = set(data.columns)
-    renamed = {old: new for old, new in _NAMES.items() if old in have and new not in have}
-    if medians == {"time_stats.all_reduce.median": "all_reduce"}:
+    columns = set(data.columns)
+    operator_of_median = {}
+    for column in data.columns:
+        if match := _MEDIAN.match(column):
+            operator_of_median[column] = match[1]
+    renamed = {old: new for old, new in _NAMES.items() if old in columns and new not in columns}
+    if operator_of_median == {"time_stats.all_reduce.median": "all_reduce"}:
         data = data.rename({"time_stats.all_reduce.median": "median_ms"} | renamed)
         return _with_gpu(data, "node_sku", _NODES.get(gpu, gpu), name)
-    if medians:
-        operators = {column: f"{operator}_ms" for column, operator in medians.items()}
-        data = _with_gpu(data.rename(operators | renamed), "gpu", gpu, name)
+    if operator_of_median:
+        times = {column: f"{operator}_ms" for column, operator in operator_of_median.items()}
+        data = _with_gpu(data.rename(times | renamed), "gpu", gpu, name)
         return data if "model" in data.columns else data.with_columns(model=pl.lit("unnamed"))
-    if "device" in have and "system" not in have:
+    if "device" in columns and "system" not in columns:
         device = pl.col("device")  # such as "NVIDIA H100 80GB HBM3"; others stay
         known = device.str.extract(rf"(?:^|[\W_])({'|'.join(_DEVICES)})(?:[\W_]|$)")
         system = known.replace_strict(_DEVICES, default=device)

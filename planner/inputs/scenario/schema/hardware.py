@@ -218,7 +218,7 @@ class Profile(CheckedSection):
             yield "version needs a stored profile. Give its name too"
         yield from self._faults_of_kind()
         if self.attention_ffn is not None:
-            yield from self._faults_of_split()
+            yield from self._faults_of_attention_ffn()
         if self.power_caps and self.power_cap is not None:
             yield "power_cap and power_caps exclude each other. Give one of them"
         yield from missing_fields_message(self, ("alpha_ms", "beta_ms", "gamma_ms", "delta_ms"))
@@ -228,7 +228,7 @@ class Profile(CheckedSection):
                 yield f"{constant} and {slope} are both 0: one must be above 0. Give one"
 
     @property
-    def _spread(self) -> list[str]:
+    def _widths_above_1(self) -> list[str]:
         """Return the fields of parallelism besides tp that are above 1."""
         return [f for f in ("pp", "attention_dp", "moe_tp", "moe_ep") if getattr(self, f) > 1]
 
@@ -241,14 +241,14 @@ class Profile(CheckedSection):
             yield "engine belongs to kind: roofline. Measured profiles have theirs"
         if self.engine_version and self.engine is None:
             yield "engine_version needs engine. Name it too"
-        if self._spread and not computed:
-            yield f"{', '.join(self._spread)} above 1 needs kind: roofline"
+        if self._widths_above_1 and not computed:
+            yield f"{', '.join(self._widths_above_1)} above 1 needs kind: roofline"
         if self.lora_rank is not None and not computed:
             yield "lora_rank needs kind: roofline. Measured profiles include their own LoRA rank"
         if self.recv_interval is not None and self.engine != "sglang":
             yield "recv_interval exists in SGLang only. Give kind: roofline and engine: sglang"
 
-    def _faults_of_split(self) -> Iterator[str]:
+    def _faults_of_attention_ffn(self) -> Iterator[str]:
         """Yield the faults of a profile with attention and FFN on separate GPUs."""
         if self.kind != "roofline":
             yield "attention_ffn is computed. Give kind: roofline with it"
@@ -258,7 +258,7 @@ class Profile(CheckedSection):
             yield "attention_ffn does not depend on an engine. Leave out engine"
         if self.lora_rank is not None:
             yield "attention_ffn is computed without LoRA adapters. Leave out lora_rank"
-        if self._spread:
-            yield f"attention_ffn defines how GPUs are shared. Leave out {self._spread[0]}"
+        if self._widths_above_1:
+            yield f"attention_ffn defines how GPUs are shared. Leave out {self._widths_above_1[0]}"
         if self.power_caps or self.power_cap is not None:
             yield "attention_ffn: power caps are not supported. Remove power_cap and power_caps"
