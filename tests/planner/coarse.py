@@ -21,7 +21,7 @@ PRECISION = 0.02  # of a pool's rate, 0.004 in the product
 SEARCHED = 1_000  # of a run of a search for deployments; 4,000 to 8,000 in the product
 
 
-@lru_cache(maxsize=curves.KEPT)
+@lru_cache(maxsize=curves.CACHED_CURVES)
 def _coarse_curve(key: curves._CurveKey) -> PoolCurve:
     """Simulate each curve once for all processes of the suite."""
     return once(f"curve-{key.digest}", lambda: pool.pool_curve(key.case))

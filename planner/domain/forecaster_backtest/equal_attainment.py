@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from planner.domain.replay.equal_attainment import HOPELESS
+from planner.domain.replay.equal_attainment import FAR_BELOW_TARGET
 
 TOLERANCE = 0.001  # of attainment: two results differ by at most 0.2 points (methods.md X4)
 MAX_TRIALS = 8  # most replays for one match
-STEP = 0.1  # first step as a share of the range, doubled until the target is enclosed
+FIRST_STEP_SHARE = 0.1  # first step as a share of the range, doubled until the target is enclosed
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +120,11 @@ def match_attainment(
     runs. Return None if no tried level has a feasible plan.
     """
     trials = _Trials(run)
-    level, step = min(max(begin, low), high), STEP * (high - low)
+    level, step = min(max(begin, low), high), FIRST_STEP_SHARE * (high - low)
     while len(trials.figures) + trials.infeasible < tries:
         figures = trials(level)
         if figures is None:  # no feasible plan: search below this level
-            high, step = level, STEP * (level - low)
+            high, step = level, FIRST_STEP_SHARE * (level - low)
             feasible_below = max((tried for tried in trials.figures if tried < level), default=low)
             level = (feasible_below + level) / 2
             continue
@@ -151,7 +151,7 @@ def _interpolated_zero(below: float, shortfall: float, above: float, spare: floa
     ``above``.
     """
     # Far below the target, attainment is not linear: take the middle.
-    share = 0.5 if shortfall < -HOPELESS else -shortfall / (spare - shortfall)
+    share = 0.5 if shortfall < -FAR_BELOW_TARGET else -shortfall / (spare - shortfall)
     # Keep a fifth of the distance to both levels, so that the bracket always shrinks.
     return below + min(max(share, 0.2), 0.8) * (above - below)
 
@@ -171,7 +171,7 @@ def _nearest_trial(trials: _Trials) -> EqualAttainment:
         return trials.at(trials.nearest, equal=False)
     above = min(meeting, key=lambda level: (spare(level), figures[level].cost_usd))
     below = max(missing, key=spare, default=None)
-    if below is None or spare(below) < -HOPELESS:
+    if below is None or spare(below) < -FAR_BELOW_TARGET:
         return trials.at(above, equal=False)
     share = -spare(below) / (spare(above) - spare(below))
     mixed = figures[below].weighted_mean(figures[above], share)

@@ -22,8 +22,8 @@ from planner.domain.forecaster_backtest.figures import (
 )
 from planner.domain.forecaster_backtest.oracle import covered_share, oracle_cost
 from planner.domain.forecaster_backtest.replay import (
-    HIGH,
-    LOW,
+    HIGHEST_LEVEL,
+    LOWEST_LEVEL,
     LevelPlanner,
     PlanningLevels,
     figures_of,
@@ -67,9 +67,8 @@ def evaluate_forecaster(
     equal = _level_of_equal_attainment(
         level_planner, quantiles, as_run, by_replay, part(progress, 0.35, 0.95)
     )
-    forecasts = level_planner.forecasts(
-        level_planner.planning_levels(0.5)
-    )  # at the median, for the errors
+    at_median = level_planner.planning_levels(0.5)
+    forecasts = level_planner.forecasts(at_median)  # for the errors
     facts = ForecasterFacts(
         method=level_planner.method,
         order="; ".join(dict.fromkeys(forecast.order for forecast in forecasts if forecast.order)),
@@ -82,7 +81,9 @@ def evaluate_forecaster(
     oracle = None
     if equal is not None:
         step = part(progress, 0.95, 1.0)
-        planned = level_planner.plan_at(level_planner.planning_levels(equal.at[-1]), step)
+        # If two levels around the target were mixed, the last is the higher one.
+        levels = level_planner.planning_levels(equal.at[-1])
+        planned = level_planner.plan_at(levels, step)
         oracle = oracle_cost(level_planner, planned, step)
     return Forecaster(facts, equal, oracle)
 
@@ -114,11 +115,11 @@ def _level_of_equal_attainment(
 
     begin = level_planner.level_covering(level_planner.target)
     if not by_replay:
-        return match_attainment(run, begin, LOW, HIGH, TRIES_BY_COVERAGE)
+        return match_attainment(run, begin, LOWEST_LEVEL, HIGHEST_LEVEL, TRIES_BY_COVERAGE)
     is_near = as_run is not None and abs(as_run.spare) < NEAR_TARGET
     if is_near and len(quantiles) == 1:
         begin = forecast_level_of(quantiles[0].planning_level)
-    return match_attainment(run, begin, LOW, HIGH)
+    return match_attainment(run, begin, LOWEST_LEVEL, HIGHEST_LEVEL)
 
 
 def confirm_by_replay(

@@ -1,9 +1,10 @@
 """Plan a window on one forecaster, at any forecast level, and replay that plan.
 
 The forecast level is one number from 0 to 1: the higher, the more demand is planned for. From
-``LEAST`` to ``TOP`` it is the quantile itself. Below, it is a part of the lowest quantile. Above,
-it is up to ``MOST_TIMES`` the highest. A perfect forecast has no quantiles, so there it is a
-factor. ``PlanningLevel`` is what a forecast level stands for: a quantile times a factor.
+``LOWEST_QUANTILE`` to ``TOP_QUANTILE`` it is the quantile itself. Below, it is a part of the lowest
+quantile. Above, it is up to ``MAX_FACTOR`` the highest. A perfect forecast has no quantiles, so
+there it is a factor. ``PlanningLevel`` is what a forecast level stands for: a quantile times a
+factor.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from planner.domain.replay.policy_context import SharedInputs
 from planner.domain.replay.replay import run_policy
 from planner.domain.study import PolicyRun, Study
 from planner.domain.traffic.forecast_percentile import (
-    TOP,
+    TOP_QUANTILE,
     PastPeriods,
     PlannedQuantile,
     share_covered,
@@ -36,10 +37,10 @@ from planner.policies.choice import policy_of
 from simulation.metrics import Summary
 
 PERFECT = "perfect"
-LEAST = 0.05  # lowest quantile of a forecast
-MOST_TIMES = 3.0
-LOW, HIGH = 0.0, 1.0  # forecast levels
-COVERAGE_LEVELS = np.linspace(LOW, HIGH, 81)  # at which coverage is computed
+LOWEST_QUANTILE = 0.05  # lowest quantile of a forecast
+MAX_FACTOR = 3.0
+LOWEST_LEVEL, HIGHEST_LEVEL = 0.0, 1.0  # forecast levels
+COVERAGE_LEVELS = np.linspace(LOWEST_LEVEL, HIGHEST_LEVEL, 81)  # at which coverage is computed
 PlanningLevels = tuple[PlanningLevel, ...]  # by group of tiers
 
 
@@ -50,21 +51,28 @@ def planning_level_at(level: float, *, perfect: bool = False) -> PlanningLevel:
     """
     if perfect:  # the truth itself is in the middle: 1.0 at level 0.5
         return PlanningLevel(quantile=None, factor=0.4 + 1.2 * level)
-    if level < LEAST:
-        return PlanningLevel(LEAST, 0.2 + 0.8 * level / LEAST)
-    if level > TOP:
-        return PlanningLevel(TOP, 1.0 + (MOST_TIMES - 1.0) * (level - TOP) / (HIGH - TOP))
+    if level < LOWEST_QUANTILE:
+        return PlanningLevel(LOWEST_QUANTILE, 0.2 + 0.8 * level / LOWEST_QUANTILE)
+    if level > TOP_QUANTILE:
+        return PlanningLevel(
+            TOP_QUANTILE,
+            1.0 + (MAX_FACTOR - 1.0) * (level - TOP_QUANTILE) / (HIGHEST_LEVEL - TOP_QUANTILE),
+        )
     return PlanningLevel(float(level))
 
 
 def forecast_level_of(planning_level: PlanningLevel) -> float:
     """Return the forecast level of a quantile and factor, the inverse of ``planning_level_at``.
 
-    The quantile is at least ``LEAST``.
+    The quantile is at least ``LOWEST_QUANTILE``.
     """
     assert planning_level.quantile is not None
     if planning_level.factor > 1.0:
-        return min(HIGH, TOP + (planning_level.factor - 1.0) * (HIGH - TOP) / (MOST_TIMES - 1.0))
+        return min(
+            HIGHEST_LEVEL,
+            TOP_QUANTILE
+            + (planning_level.factor - 1.0) * (HIGHEST_LEVEL - TOP_QUANTILE) / (MAX_FACTOR - 1.0),
+        )
     return planning_level.quantile
 
 

@@ -29,7 +29,7 @@ from planner.domain.pd.ratio_drift import (
 )
 from planner.domain.pd.ratio_search import Judgement, judge_ratios
 from planner.domain.pd.service_pools import (
-    MOST_INSTANCES,
+    MAX_INSTANCES,
     PairColumns,
     model_index,
     pairs_of,
@@ -67,7 +67,7 @@ class Options(RunOptions):
     service: str = Field(title="Service", max_length=120)
     """A model of the scenario."""
     instances: int | None = Field(
-        None, title="Replicas, prefill plus decode", ge=2, le=MOST_INSTANCES
+        None, title="Replicas, prefill plus decode", ge=2, le=MAX_INSTANCES
     )
     """Prefill and decode replicas together. Default: current number, at most 16."""
     prefill: str = Field("", title="Prefill GPU type", max_length=120)

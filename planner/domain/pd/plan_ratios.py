@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from planner.domain.pd.figures import BestFigures
 from planner.domain.pd.ratio_search import judge_ratios
 from planner.domain.pd.service_pools import (
-    MOST_INSTANCES,
+    MAX_INSTANCES,
     PairColumns,
     pairs_of,
     strictest_split,
@@ -40,7 +40,7 @@ def stated_ratios(study: Study, target: IntArray) -> tuple[StatedRatio, ...]:
     """Return the best P:D ratio of every model with prefill and decode pools.
 
     It is the best for the largest number of replicas of both roles in any period and region, at
-    most ``MOST_INSTANCES``. ``target [period, model, region, GPU column]`` are the planned
+    most ``MAX_INSTANCES``. ``target [period, model, region, GPU column]`` are the planned
     replicas.
     """
     return tuple(
@@ -77,7 +77,7 @@ def _best_ratio_of_pair(
     hardware, prefill, decode = study.hardware, columns.prefill, columns.decode
     both_roles = target[:, m, :, prefill] + target[:, m, :, decode]
     planned = int(both_roles.max())  # the most of any period and region
-    count = min(planned, MOST_INSTANCES) if planned > 1 else usual_instances(hardware, m, columns)
+    count = min(planned, MAX_INSTANCES) if planned > 1 else usual_instances(hardware, m, columns)
     stated = StatedRatio(
         model=hardware.models[m].name,
         prefill_on=hardware.columns[prefill].label,

@@ -16,12 +16,12 @@ from simulation.sizing.pd_ratio import ClosedForms, PdService, RatioCapacity
 from simulation.sizing.workload import Workload
 from simulation.trace import CachedTokens
 
-FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # factors on the lengths
-LIMITS = (0.5, 1.0, 2.0)  # factors on the limits of TTFT and TBT
-WINDOWS = 24  # largest number of windows of a trace
-TOGETHER = 4  # windows of one call in a second process
-FEW = 20  # windows with fewer requests are ignored: their mean lengths are too uncertain
-SAMPLE = 2_000  # smallest number of requests that thinning leaves
+LENGTH_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # factors on the lengths
+LIMIT_FACTORS = (0.5, 1.0, 2.0)  # factors on the limits of TTFT and TBT
+MAX_WINDOWS = 24  # largest number of windows of a trace
+WINDOWS_PER_CALL = 4  # windows of one call in a second process
+MIN_REQUESTS = 20  # windows with fewer requests are ignored: their mean lengths are too uncertain
+MIN_SAMPLED_REQUESTS = 2_000  # smallest number of requests that thinning leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +67,17 @@ def sensitivity_calls(
 ) -> list[tuple[tuple[PdService, ...], int]]:
     """Return the arguments of the calls of ``best_splits`` that ``sensitivity`` needs.
 
-    One call per factor on the ISL has all factors on the OSL (``FACTORS``). One call per factor on
-    the TTFT limit has all factors on the TPOT limit (``LIMITS``).
+    One call per factor on the ISL has all factors on the OSL (``LENGTH_FACTORS``). One call per
+    factor on the TTFT limit has all factors on the TPOT limit (``LIMIT_FACTORS``).
     """
     # Take a sample of the requests once, rather than in each evaluation.
     base = replace(service, workload=_scale_lengths(service.workload, isl=1.0, osl=1.0))
     calls = []
-    for isl in FACTORS:
-        workloads = [_scale_lengths(base.workload, isl, osl) for osl in FACTORS]
+    for isl in LENGTH_FACTORS:
+        workloads = [_scale_lengths(base.workload, isl, osl) for osl in LENGTH_FACTORS]
         calls.append((tuple(replace(base, workload=work) for work in workloads), instances))
-    for ttft in LIMITS:
-        calls.append((tuple(_with_limits(base, ttft, tbt) for tbt in LIMITS), instances))
+    for ttft in LIMIT_FACTORS:
+        calls.append((tuple(_with_limits(base, ttft, tbt) for tbt in LIMIT_FACTORS), instances))
     return calls
 
 
@@ -89,7 +89,7 @@ def best_splits(services: tuple[PdService, ...], instances: int) -> tuple[Split,
 def sensitivity(service: PdService, instances: int, progress: Progress) -> Sensitivity:
     """Return the best ratios of ``instances`` replicas at other lengths and other latency limits.
 
-    Mean lengths are multiplied by ``FACTORS``, limits by ``LIMITS``.
+    Mean lengths are multiplied by ``LENGTH_FACTORS``, limits by ``LIMIT_FACTORS``.
     """
     splits = results_of(
         best_splits,
@@ -98,12 +98,12 @@ def sensitivity(service: PdService, instances: int, progress: Progress) -> Sensi
     )
     facts = service.workload.facts
     return Sensitivity(
-        isl=tuple(facts.mean_isl * factor for factor in FACTORS),
-        osl=tuple(facts.mean_osl * factor for factor in FACTORS),
-        by_lengths=tuple(splits[: len(FACTORS)]),
+        isl=tuple(facts.mean_isl * factor for factor in LENGTH_FACTORS),
+        osl=tuple(facts.mean_osl * factor for factor in LENGTH_FACTORS),
+        by_lengths=tuple(splits[: len(LENGTH_FACTORS)]),
         ttft_ms=_scaled_limits(service.tier.ttft_s),
         tbt_ms=_scaled_limits(service.tier.tbt_s),
-        by_limits=tuple(splits[len(FACTORS) :]),
+        by_limits=tuple(splits[len(LENGTH_FACTORS) :]),
     )
 
 
@@ -118,13 +118,13 @@ def over_time(
     """Return the mean lengths and the best ratio in each window of the traffic, by closed forms.
 
     ``service`` serves model number ``m`` on ``instances`` replicas. Each window also states what
-    share of the best capacity the ratio ``fixed`` loses. Windows with fewer than ``FEW`` requests
-    are omitted.
+    share of the best capacity the ratio ``fixed`` loses. Windows with fewer than ``MIN_REQUESTS``
+    requests are omitted.
     """
     starts, isl, osl = _windows(traffic, m)
     known = np.flatnonzero(np.isfinite(isl))  # windows with enough requests
     calls = []  # arguments of ``drift_of`` for each batch of windows
-    for batch in np.split(known, range(TOGETHER, len(known), TOGETHER)):
+    for batch in np.split(known, range(WINDOWS_PER_CALL, len(known), WINDOWS_PER_CALL)):
         calls.append((service, instances, fixed, starts[batch], isl[batch], osl[batch]))
         begin(drift_of, *calls[-1])
     batches = results_of(drift_of, calls, lambda done: progress(done, "The ratio over time"))
@@ -170,12 +170,12 @@ def drift_of(
 def _windows(traffic: Traffic, m: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return (starts, mean ISL, mean OSL) of model number ``m`` in each window of the traffic.
 
-    There are at most ``WINDOWS`` windows of equal length; the last may be shorter. Starts are epoch
-    s. Means are NaN in windows with fewer than ``FEW`` requests.
+    There are at most ``MAX_WINDOWS`` windows of equal length; the last may be shorter. Starts are
+    epoch s. Means are NaN in windows with fewer than ``MIN_REQUESTS`` requests.
     """
     demand = traffic.demand
     rows = [i for i, key in enumerate(demand.keys) if key.model == traffic.models[m]]
-    bins_per_window = max(1, math.ceil(demand.bins / WINDOWS))
+    bins_per_window = max(1, math.ceil(demand.bins / MAX_WINDOWS))
     first_bins = np.arange(0, demand.bins, bins_per_window)
 
     def by_window(amounts: FloatArray) -> FloatArray:
@@ -183,7 +183,7 @@ def _windows(traffic: Traffic, m: int) -> tuple[FloatArray, FloatArray, FloatArr
         return np.add.reduceat(np.nansum(amounts[rows], axis=0), first_bins)
 
     requests = by_window(demand.requests)
-    requests[requests < FEW] = np.nan
+    requests[requests < MIN_REQUESTS] = np.nan
     isl, osl = by_window(demand.input_tokens) / requests, by_window(demand.output_tokens) / requests
     return np.asarray(demand.start_s + demand.bin_s * first_bins, np.float64), isl, osl
 
@@ -191,9 +191,9 @@ def _windows(traffic: Traffic, m: int) -> tuple[FloatArray, FloatArray, FloatArr
 def _scale_lengths(workload: Workload, isl: float, osl: float) -> Workload:
     """Return the workload with lengths times the factors ``isl`` and ``osl``.
 
-    To save time, only every n-th request is used, so that at least ``SAMPLE`` remain.
+    To save time, only every n-th request is used, so that at least ``MIN_SAMPLED_REQUESTS`` remain.
     """
-    every = max(1, len(workload.isl) // SAMPLE)
+    every = max(1, len(workload.isl) // MIN_SAMPLED_REQUESTS)
 
     def sampled_lengths(lengths: Int32Array, factor: float) -> Int32Array:
         """Return every n-th length times ``factor``, at least 1 token."""
@@ -236,6 +236,6 @@ def _best_split(forms: ClosedForms, instances: int, near: int | None = None) -> 
 
 
 def _scaled_limits(limit_s: float | None) -> tuple[float | None, ...]:
-    """Return a limit in milliseconds times each of ``LIMITS``; None if there is no limit."""
+    """Return a limit in milliseconds times each of ``LIMIT_FACTORS``; None if there is no limit."""
     limit_ms = milliseconds(limit_s)
-    return tuple(None if limit_ms is None else limit_ms * factor for factor in LIMITS)
+    return tuple(None if limit_ms is None else limit_ms * factor for factor in LIMIT_FACTORS)

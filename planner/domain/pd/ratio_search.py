@@ -26,7 +26,7 @@ from simulation.sizing.pd_ratio import (
 from simulation.sizing.pd_simulation import ReportProgress, simulate_best_ratios
 from simulation.sizing.pool import curve_capacity
 
-KEPT = 64  # evaluations cached per process
+CACHED_EVALUATIONS = 64  # evaluations cached per process
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +51,7 @@ def _cache_key(
     )  # fmt: skip
 
 
-@cached_by_value(KEPT, _cache_key)
+@cached_by_value(CACHED_EVALUATIONS, _cache_key)
 def judge_ratios(
     service: PdService, routing: Routing, instances: int, seed: int, report: ReportProgress
 ) -> Judgement:

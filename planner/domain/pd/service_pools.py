@@ -14,9 +14,9 @@ from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness, Workload
 from simulation.trace import CachedTokens
 
-MOST_INSTANCES = 256  # most replicas of both roles whose ratios are evaluated
+MAX_INSTANCES = 256  # most replicas of both roles whose ratios are evaluated
 # Largest default number of replicas: HeteroScale, section 4.1, has 16 nodes.
-USUAL_INSTANCES = 16
+DEFAULT_INSTANCES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +98,13 @@ def usual_instances(hardware: Hardware, m: int, columns: PairColumns) -> int:
     """Return how many replicas of both pools of a pair are evaluated by default.
 
     They are as many as fit in the region with the most GPUs, at least 2 and at most
-    ``USUAL_INSTANCES``. ``m`` is the index of the model.
+    ``DEFAULT_INSTANCES``. ``m`` is the index of the model.
     """
     pair = [columns.prefill, columns.decode]
     gpus_per_replica = max(hardware.profiles[m, g].tp for g in pair)
     # GPUs of the scarcer of the two types, by region.
     gpus = hardware.capacity_gpus[:, hardware.types[pair]].min(axis=1)
-    return int(min(max(gpus.max() // gpus_per_replica, 2), USUAL_INSTANCES))
+    return int(min(max(gpus.max() // gpus_per_replica, 2), DEFAULT_INSTANCES))
 
 
 def todays_splits(hardware: Hardware, m: int, columns: PairColumns) -> dict[str, tuple[int, int]]:
@@ -135,7 +135,7 @@ def todays_instances(hardware: Hardware, m: int, columns: PairColumns) -> int:
     by_role = hardware.today[m][:, pair]  # [region, role]
     has_both = by_role.min(axis=1) > 0
     replicas = by_role[has_both].sum(axis=1)
-    return min(int(replicas.max(initial=0)), MOST_INSTANCES)
+    return min(int(replicas.max(initial=0)), MAX_INSTANCES)
 
 
 def strictest_split(

@@ -6,8 +6,8 @@ from planner.domain.pd.figures import AggregatedCapacity, RatioFigures, RatioRow
 from simulation.sizing.capacity import PRECISION
 
 # Smallest gain over aggregated serving that is above the precision of the simulated rates.
-LEAST_GAIN = 2 * PRECISION
-SMALL_LOSS = 0.02  # share of the best capacity below which another split is as good
+MIN_GAIN = 2 * PRECISION
+MAX_LOSS = 0.02  # share of the best capacity below which another split is as good
 
 
 def beats_aggregated(best: RatioFigures, mixed: AggregatedCapacity | None) -> bool:
@@ -15,7 +15,7 @@ def beats_aggregated(best: RatioFigures, mixed: AggregatedCapacity | None) -> bo
 
     True if there is no profile of aggregated replicas (None).
     """
-    return mixed is None or best.max_tps >= mixed.max_tps * (1 + LEAST_GAIN)
+    return mixed is None or best.max_tps >= mixed.max_tps * (1 + MIN_GAIN)
 
 
 def edge_role(best: RatioFigures) -> str:
@@ -102,6 +102,6 @@ def _advised_prefills(
     total, count = prefill + decode, best.prefill + best.decode
     tps_by_prefill = {row.figures.prefill: row.figures.max_tps for row in ratios}
     nearest_tps = tps_by_prefill.get(round(count * prefill / total), 0.0)
-    if nearest_tps >= best.max_tps * (1 - SMALL_LOSS):
+    if nearest_tps >= best.max_tps * (1 - MAX_LOSS):
         return prefill
     return min(max(round(total * best.prefill / count), 1), total - 1)

@@ -28,7 +28,7 @@ from planner.optimizer.shifting import Work, cheapest_shift
 from simulation.arrays import FloatArray, ratio
 from simulation.fleet import Tier
 
-HALVINGS = 40  # bisection steps of the search for a capacity
+BISECTION_STEPS = 40  # bisection steps of the search for a capacity
 
 
 class TierWork(NamedTuple):
@@ -208,7 +208,7 @@ def level_load(load: FloatArray, work: FloatArray, bins: int) -> float:
     load, work = np.tile(load, 2), np.tile(work, 2)
     if not work.any() or _serves_in_time(low, load, work, bins):
         return low
-    for _ in range(HALVINGS):
+    for _ in range(BISECTION_STEPS):
         middle = (low + high) / 2
         if _serves_in_time(middle, load, work, bins):
             high = middle

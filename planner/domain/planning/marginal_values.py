@@ -20,11 +20,11 @@ from planner.optimizer.marginal_values import MarginalValue, Move, capacity_valu
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, PlanningProblem, SolverOptions, WindowPlan
 from simulation.fleet import Tier
 
-LOOSENED_BY = 0.1  # share of a limit by which it is loosened to price a millisecond
-POINT = 0.01  # one point of quantile
+LOOSENED_SHARE = 0.1  # share of a limit by which it is loosened to price a millisecond
+QUANTILE_POINT = 0.01  # one point of quantile
 RESOLVE_S = 5.0  # time limit of each solve
 # Standard deviations between the 10% and the 90% quantile.
-LEVEL_RANGE = 2 * NormalDist().inv_cdf(0.9)
+DEVIATIONS_P10_TO_P90 = 2 * NormalDist().inv_cdf(0.9)
 RE_SOLVED = "planned again with the limit changed"
 ESTIMATED = "planned again with capacities estimated by closed forms"
 LIMITS = {"ttft_s": "TTFT", "tbt_s": "TPOT"}
@@ -141,8 +141,10 @@ def _value_of_looser_limit(
     factors = size_factors(inputs.hardware, hardware, inputs.sizes, traffic.lengths, traffic.shared)
     # A looser limit never lowers a capacity, so a factor below 1 is an error of closed forms.
     sizes = inputs.at_period(expensive.period).sizes.scaled(np.maximum(factors, 1.0))
-    step_ms = 1000 * LOOSENED_BY * min(limits)
-    words = f"All {LIMITS[field]} limits {LOOSENED_BY:.0%} looser (strictest: +{step_ms:,.0f} ms)"
+    step_ms = 1000 * LOOSENED_SHARE * min(limits)
+    words = (
+        f"All {LIMITS[field]} limits {LOOSENED_SHARE:.0%} looser (strictest: +{step_ms:,.0f} ms)"
+    )
     faster = replace(expensive.problem, theta_tps=sizes.theta_tps, pool_tps=sizes.pool_tps)
     return expensive.value_of(faster, Move("slo", words, step_ms, "ms"))
 
@@ -157,7 +159,7 @@ def with_looser_limits(hardware: Hardware, field: str) -> Hardware:
         seconds = getattr(tier, field)
         if tier.deferrable or seconds is None:
             return tier
-        longer: dict[str, Any] = {field: seconds * (1 + LOOSENED_BY)}
+        longer: dict[str, Any] = {field: seconds * (1 + LOOSENED_SHARE)}
         return replace(tier, **longer)
 
     return replace(hardware, tiers=tuple(looser(tier) for tier in hardware.tiers))
@@ -175,13 +177,15 @@ def _value_of_higher_quantile(
     for forecast in planned_window.forecasts:
         planned = forecast.planning_level
         quantile = 0.5 if planned.quantile is None else planned.quantile
-        if quantile + POINT >= 1:
+        if quantile + QUANTILE_POINT >= 1:
             return None
         # Standard deviation of the demand to plan for, in each bin.
         width = np.maximum(0.0, forecast.high - forecast.low)
-        deviation = planned.factor * width / LEVEL_RANGE
+        deviation = planned.factor * width / DEVIATIONS_P10_TO_P90
         # ``ndtri`` is the quantile function of the standard normal distribution.
-        rise = (scipy.special.ndtri(quantile + POINT) - scipy.special.ndtri(quantile)) * deviation
+        rise = (
+            scipy.special.ndtri(quantile + QUANTILE_POINT) - scipy.special.ndtri(quantile)
+        ) * deviation
         by_period = rise.reshape(len(planned_window.load.tps), -1) / inputs.window.bin_s
         extra_tps[inputs.traffic.model_and_region(forecast.key)] += by_period[expensive.period]
     if not extra_tps.any():

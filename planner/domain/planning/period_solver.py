@@ -36,8 +36,8 @@ from simulation.arrays import FloatArray, IntArray, ratio
 BY_TIER = "tier"
 # Smallest utility of a tier, as a share of the largest: a tier without utility is served if
 # capacity is left. If utility is traded against cost, it is not served for its utility.
-LEAST_UTILITY = 1e-3
-LEAST_TRADED_UTILITY = 1e-9
+MIN_UTILITY_SHARE = 1e-3
+MIN_TRADED_UTILITY_SHARE = 1e-9
 ALL_TIERS = ("all tiers",)  # name of the only tier if tiers are planned together
 
 
@@ -83,7 +83,7 @@ class Periods:
         if not settings.by_utility or (has_one_tier and usd is None):
             return worth
         utility = self._utilities()
-        least = LEAST_UTILITY if usd is None else LEAST_TRADED_UTILITY
+        least = MIN_UTILITY_SHARE if usd is None else MIN_TRADED_UTILITY_SHARE
         utility = np.maximum(utility, least * utility.max())
         worth = worth * utility[:, None] / self._request_tokens()
         return worth if usd is None else worth * 3600 * usd

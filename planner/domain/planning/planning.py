@@ -275,7 +275,8 @@ def schedule_of(plan: ScalingPlan, window: Window) -> ScheduleTable:
 
     The replicas of a period are requested ``lead_s`` before it begins, and stay until it ends. At
     any time, the target is the largest count of the current period and of later ones that are
-    already requested.
+    already requested. The schedule also has the lent replicas, the shares of requests by region and
+    the tokens of deferrable work to release, each None if the plan has none.
     """
     times, active = _active_targets(window)
     targets = _largest_active(plan.target, active)

@@ -35,7 +35,7 @@ from planner.domain.replay.replica_loss import (
     with_spare_replica,
     worst_loss,
 )
-from planner.domain.replay.static_replay import Known, recorded_signals, served_by
+from planner.domain.replay.static_replay import KnownResults, recorded_signals, served_by
 from planner.domain.replay.static_search import costs_more_than, smallest_flat, with_spare
 from planner.domain.run_parts import Part, Parts
 from planner.domain.study import Study
@@ -122,7 +122,7 @@ class Trials:
     _tried_last: dict[str, Candidate] = field(default_factory=dict, init=False)  # by policy
     # Static fleets by level, without and with spare replicas.
     _static: dict[tuple[int, bool], IntArray] = field(default_factory=dict, init=False)
-    _known: Known = field(default_factory=dict, init=False)  # replays of static fleets
+    _known: KnownResults = field(default_factory=dict, init=False)  # replays of static fleets
     # What policies keep, and the loads that they plan for, by the function that makes their day.
     _kept: dict[tuple[TunedPolicy, Callable[[], Study]], Kept] = field(
         default_factory=dict, init=False

@@ -11,10 +11,10 @@ from planner.domain.study import Study
 from planner.domain.traffic.demand import Demand
 from planner.domain.traffic.window import DAY_S, Window
 
-WEEK = 7  # days
-NEARLY = 0.75  # a past window of this share of the length counts as full
-BLIND = 0.1  # share of a window's bins that may be gaps
-SEARCHED = 14  # days among which the busiest is searched
+DAYS_PER_WEEK = 7  # days
+MIN_LENGTH_SHARE = 0.75  # a past window of this share of the length counts as full
+MAX_GAP_SHARE = 0.1  # share of a window's bins that may be gaps
+DAYS_SEARCHED = 14  # days among which the busiest is searched
 HISTORY_BINS = 2  # history needed before the first decision of a window
 
 
@@ -76,7 +76,7 @@ class Past:
     def usable(self, starts: Sequence[float], until: float) -> dict[float, Window]:
         """Return the windows from ``starts``, by start, that are long enough and have demand."""
         windows = {start: self.cut(start, until) for start in starts}
-        least_s = NEARLY * self.window.duration_s
+        least_s = MIN_LENGTH_SHARE * self.window.duration_s
         return {
             start: moved
             for start, moved in windows.items()
@@ -122,7 +122,7 @@ def past_windows(window: Window, demand: Demand, history_s: float = DAY_S) -> tu
         return ()
     # An earlier window shows the demand at another time of day, which the forecast does not know.
     # Its length is rounded up to whole bins, because a decision must fall on the edge of a bin.
-    least_s = np.ceil(NEARLY * window.duration_s / bin_s - 1e-9) * bin_s
+    least_s = np.ceil(MIN_LENGTH_SHARE * window.duration_s / bin_s - 1e-9) * bin_s
     starts = np.arange(last.start_s - least_s, begins_s - 1e-6, -bin_s)
     earlier = past.usable(starts.tolist(), last.start_s).values()
     if not earlier:
@@ -143,9 +143,9 @@ def _three_days(by_day: dict[int, Window], demand: Demand, history_s: float) -> 
         for day, window in by_day.items()
         if day == last or window.first_decision_s >= demand.start_s + history_s
     ]
-    recent = [day for day in with_history if day <= last + SEARCHED]
+    recent = [day for day in with_history if day <= last + DAYS_SEARCHED]
     busiest = max(recent, key=lambda day: _requests_in(by_day[day], demand))
-    by_preference = dict.fromkeys([last, WEEK, busiest, *recent])
+    by_preference = dict.fromkeys([last, DAYS_PER_WEEK, busiest, *recent])
     chosen = [day for day in by_preference if day in with_history][:3]
     return tuple(by_day[day] for day in chosen)
 
@@ -156,6 +156,6 @@ def _requests_in(window: Window, demand: Demand) -> float:
 
 
 def _is_observed(window: Window, demand: Demand) -> bool:
-    """Return whether at most BLIND of the window's bins are gaps."""
+    """Return whether at most MAX_GAP_SHARE of the window's bins are gaps."""
     bins = round(window.duration_s / window.bin_s)
-    return demand.gaps(window.start_s, window.end_s) <= BLIND * bins
+    return demand.gaps(window.start_s, window.end_s) <= MAX_GAP_SHARE * bins

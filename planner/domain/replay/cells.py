@@ -16,8 +16,8 @@ from simulation.trace import Trace
 
 # Replicas that a cell keeps in a pool at the peak, on average. Replicas are whole, so with fewer
 # the rounding would affect the results more than the policy does.
-LEAST = 8
-LONGEST_S = 3600.0  # before the window; requests from before that are taken to be done
+MIN_REPLICAS_PER_CELL = 8
+MAX_REQUEST_S = 3600.0  # before the window; requests from before that are taken to be done
 
 
 def cells_of(study: Study) -> int:
@@ -26,7 +26,8 @@ def cells_of(study: Study) -> int:
     It is the smallest that brings the requests of a cell down to ``traffic.max_replayed``. If
     requests are sampled from counts, MAX_DRAWN limits them too. More cells mean more rounding: each
     pool gets half a replica per cell more on average, and one replica per cell at least. The cost
-    of that is limited to 1 / (2 * LEAST) of the fleet's, even if the cells then have more requests.
+    of that is limited to 1 / (2 * MIN_REPLICAS_PER_CELL) of the fleet's, even if the cells then
+    have more requests.
     """
     if not study.hardware.model_region_gpu:
         return 1  # no replica can serve; planning states why
@@ -44,7 +45,7 @@ def cells_of(study: Study) -> int:
     cells = np.arange(1, most + 1)[:, None]
     # Replicas that rounding adds, [number of cells, pool].
     added = np.where(counts > 0, np.maximum(cells / 2, cells - counts), 0.0)
-    affordable = added @ usd <= counts @ usd / (2 * LEAST)
+    affordable = added @ usd <= counts @ usd / (2 * MIN_REPLICAS_PER_CELL)
     return max(1, int(affordable.sum()))
 
 
@@ -61,7 +62,7 @@ def carried_into(study: Study) -> Trace | None:
         ttft + tbt * float(osl.max(initial=1))
         for ttft, tbt, (_, osl) in zip(ttft_s, tbt_s, traffic.lengths, strict=True)
     ]
-    since_s = max(window.start_s - min(max(longest), LONGEST_S), traffic.demand.start_s)
+    since_s = max(window.start_s - min(max(longest), MAX_REQUEST_S), traffic.demand.start_s)
     if since_s >= window.start_s:
         return None
     before = traffic.requests(since_s, window.start_s, study.settings.seed, cells=study.cells)

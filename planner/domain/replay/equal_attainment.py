@@ -23,8 +23,8 @@ from simulation.policies.wrappers.scale_in import ScaleInOptions
 from simulation.trace_replay import summarise_replay
 
 EQUAL_SLO = 0.002  # attainment within this of each other counts as equal
-HOPELESS = 0.1  # runs this far below a target get no equal-attainment cost
-REFERENCES = ("flat-min", "flat-peak")  # proportions of the static fleets: the first that ran
+FAR_BELOW_TARGET = 0.1  # runs this far below a target get no equal-attainment cost
+REFERENCE_FLEETS = ("flat-min", "flat-peak")  # proportions of the static fleets: the first that ran
 
 
 def equally_good(summary: Summary, as_good: Summary) -> bool:
@@ -114,11 +114,12 @@ def with_flat_costs(
 ) -> list[PolicyRun]:
     """Return ``runs``, each with the cost of the smallest static fleet of equal SLO attainment.
 
-    It is ``flat_usd``, in dollars; None for runs more than ``HOPELESS`` below a tier's target. The
-    runs are returned unchanged if none is a static fleet, or if all have equal attainment.
+    It is ``flat_usd``, in dollars; None for runs more than ``FAR_BELOW_TARGET`` below a tier's
+    target. The runs are returned unchanged if none is a static fleet, or if all have equal
+    attainment.
     """
     by_name = {run.name: run for run in runs}
-    references = [by_name[name] for name in REFERENCES if name in by_name]
+    references = [by_name[name] for name in REFERENCE_FLEETS if name in by_name]
     if not references:
         return list(runs)
     reference = references[0]
@@ -143,9 +144,9 @@ def with_flat_costs(
 
 
 def _misses_by_far(run: PolicyRun) -> bool:
-    """Return whether a tier's attainment is more than HOPELESS below its target."""
+    """Return whether a tier's attainment is more than FAR_BELOW_TARGET below its target."""
     targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
     return any(
-        share is not None and share < targets[tier] - HOPELESS
+        share is not None and share < targets[tier] - FAR_BELOW_TARGET
         for tier, share in run.summary.slo_attainment.items()
     )

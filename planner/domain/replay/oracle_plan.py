@@ -28,10 +28,12 @@ from simulation.policies.schedule_follower import ScheduleFollower
 from simulation.sizing.pool import fewest_instances
 
 FACTORS = tuple(np.geomspace(0.4, 0.97, 24).tolist())  # tried factors on the demand
-LARGER = tuple(np.geomspace(1.05, 2.0, 8).tolist())  # tried if the plan for factor 1 misses a tier
-REPLAYS = 16  # most replays of a search
-STEP = 4  # distance in FACTORS between tries, near a factor that held for other candidates
-LITTLE = 0.005  # share of the cost: a round that saves less is the last
+LARGER_FACTORS = tuple(
+    np.geomspace(1.05, 2.0, 8).tolist()
+)  # tried if the plan for factor 1 misses a tier
+MAX_REPLAYS = 16  # most replays of a search
+INDEX_STEP = 4  # distance in FACTORS between tries, near a factor that held for other candidates
+MIN_SAVING_SHARE = 0.005  # share of the cost: a round that saves less is the last
 
 Judge = Callable[[BuiltPolicy], float | None]  # replayed cost in dollars; None: a tier is missed
 
@@ -80,7 +82,7 @@ class Oracle:
         self._search_factors((*FACTORS, 1.0), self._plan_at)
         if self._best is None:
             self._last_index = -1
-            self._search_factors(LARGER, self._plan_at)
+            self._search_factors(LARGER_FACTORS, self._plan_at)
         if self._best is None:
             return None
         plan = self._best.plan
@@ -160,8 +162,8 @@ class Oracle:
             tried, step = high // 2, high
         else:
             # All kinds of schedules meet the tiers at similar factors: begin near the last one.
-            tried, step = min(self._last_index, high - 1), STEP
-        while low < high and self.replays < REPLAYS:
+            tried, step = min(self._last_index, high - 1), INDEX_STEP
+        while low < high and self.replays < MAX_REPLAYS:
             candidate = candidate_at(factors[tried])
             if self._costs_at_least_best(candidate) or self._try(candidate):
                 high, following = tried, tried - step
@@ -178,7 +180,7 @@ class Oracle:
         if candidate is None:
             return False
         self.replays += 1
-        self.progress(min(0.9, self.replays / REPLAYS), "Searching the cheapest schedule")
+        self.progress(min(0.9, self.replays / MAX_REPLAYS), "Searching the cheapest schedule")
         usd = self.judge(self.build(candidate))
         if usd is None:
             return False
@@ -268,12 +270,12 @@ class Oracle:
         Each round tries to remove one replica from many periods and pools at once. Those come first
         whose removal leaves the lowest utilization. The last round is one that saves little.
         """
-        while self.replays < REPLAYS:
+        while self.replays < MAX_REPLAYS:
             base, usd_before = self._best, self._best_usd
             assert base is not None
             order = _by_utilization(*self._demand(base), base.counts)
             low, high, step = 0, len(order), max(1, len(order) // 4)
-            while low < high and self.replays < REPLAYS:
+            while low < high and self.replays < MAX_REPLAYS:
                 tried = min(high, low + step)
                 meets = self._try(self._with_one_less(base, order[:tried]))
                 if meets and self._best is not base:
@@ -281,7 +283,7 @@ class Oracle:
                 else:
                     high = tried - 1
                 step = max(1, (high - low + 1) // 2)
-            if self._best_usd > usd_before * (1 - LITTLE):
+            if self._best_usd > usd_before * (1 - MIN_SAVING_SHARE):
                 break
 
     def _with_one_less(self, base: Candidate, rows: IntArray) -> Candidate:

@@ -32,9 +32,10 @@ from simulation.arrays import FloatArray, IntArray
 from simulation.modules.parts import layer_bytes
 from simulation.performance.memory import weight_bytes
 from simulation.performance.profile import iteration_s
+from simulation.policies.parts.ratio import BEST_RATIO
 from simulation.policies.wrappers.capacity_limit import SharedLimit
 
-DECODES = 32.0  # batch size at which two GPU types are compared
+COMPARED_BATCH_SIZE = 32.0  # batch size at which two GPU types are compared
 LINK_BYTES_S = 25e9  # PCIe 4.0 x16 as copies reach it, if the GPU's link is unknown
 
 
@@ -109,7 +110,7 @@ def policy_context_of(
         followed_plan=partial(_followed_plan, study, shared.planned, loads, planning),
         plan_of_day_before=lambda factor: by_clock(study, *_day_before(study, factor, planning)),
         pressure=tests.at,
-        pressure_among_many=tests.among_many,
+        pressure_among_many=partial(tests.at, BEST_RATIO, many=True),
         capacity_tps=np.array([sizes.pool_tps[m, g] for m, _, g in pools]),
         modules=lambda: modules_of_pools(study),
     )
@@ -225,15 +226,15 @@ def _modules_of(study: Study, pool: tuple[int, int, int]) -> Modules | None:
     if shape is None:
         return None
     weights = weight_bytes(shape, hardware.sections[m, g].precision)
-    attention, rest = layer_bytes(shape, weights)
+    attention_bytes, other_bytes = layer_bytes(shape, weights)
     isl, osl = study.traffic.lengths[m]
-    context = DECODES * (float(isl.mean()) + float(osl.mean()) / 2)
+    context = COMPARED_BATCH_SIZE * (float(isl.mean()) + float(osl.mean()) / 2)
     fits_one_node = profile.tp * 2 <= gpu.gpus_per_node  # two replicas fit into one node
     link = gpu.link_bytes_s if fits_one_node else gpu.network_bytes_s
     return Modules(
         layers=shape.layers,
-        layer_bytes=attention + rest,
-        attention_share=attention / (attention + rest),
+        layer_bytes=attention_bytes + other_bytes,
+        attention_share=attention_bytes / (attention_bytes + other_bytes),
         kv_layer_token_bytes=model.kv_bytes_per_token / shape.layers,
         hidden_bytes=2.0 * shape.hidden,
         link_bytes_s=link or gpu.network_bytes_s or LINK_BYTES_S,
@@ -245,8 +246,8 @@ def _relative_speeds(hardware: Hardware, place: tuple[int, int, int], context: f
     """Return how fast one pool's model decodes on the GPUs of each pool, ``[pools]``.
 
     The speed on the pool's own GPUs is 1. ``place`` is the pool's (model, region, GPU column).
-    ``context`` is the number of tokens of ``DECODES`` sequences. NaN: the other pool is in another
-    region, or the speed is unknown.
+    ``context`` is the number of tokens of ``COMPARED_BATCH_SIZE`` sequences. NaN: the other pool is
+    in another region, or the speed is unknown.
     """
     m, r, g = place
     speeds = np.full(len(hardware.model_region_gpu), np.nan)
@@ -263,8 +264,8 @@ def _relative_speed(hardware: Hardware, m: int, columns: tuple[int, int], contex
         return 1.0
     own_profile, profile = (hardware.profiles.get((m, column)) for column in columns)
     if own_profile is not None and profile is not None and own_profile.tp == profile.tp:
-        own_s = float(iteration_s(own_profile, DECODES, context, 0.0, 0.0))
-        return own_s / float(iteration_s(profile, DECODES, context, 0.0, 0.0))
+        own_s = float(iteration_s(own_profile, COMPARED_BATCH_SIZE, context, 0.0, 0.0))
+        return own_s / float(iteration_s(profile, COMPARED_BATCH_SIZE, context, 0.0, 0.0))
     if gpu.bandwidth_bytes_s and other.bandwidth_bytes_s:  # bounds decoding
         return other.bandwidth_bytes_s / gpu.bandwidth_bytes_s
     return np.nan

@@ -16,7 +16,7 @@ import numpy as np
 
 from planner.domain.pd.plan_ratios import studied_service
 from planner.domain.pd.ratio_search import judge_ratios
-from planner.domain.pd.service_pools import USUAL_INSTANCES, PairColumns, usual_instances
+from planner.domain.pd.service_pools import DEFAULT_INSTANCES, PairColumns, usual_instances
 from planner.domain.random_streams import Stream, generator
 from planner.domain.study import Study
 from planner.policies.context import Pressure
@@ -34,11 +34,18 @@ from simulation.sizing.pool import curve_capacity
 from simulation.sizing.workload import Burstiness, unit_arrivals
 from simulation.trace import Trace
 
-REQUESTS = 4_000  # requests of a test of FEW replicas
-FEW = 4
+REQUESTS_PER_TEST = 4_000  # requests of a test of FEW_REPLICAS replicas
+FEW_REPLICAS = 4
 WARM_UP = 0.2  # share of the test before the first reading
 GAUGES: tuple[Metric, ...] = ("concurrency", "tokens")  # gauges without a published target
-READ = ("prefill_tps", "decode_tps", "busy", "sm_activity", "ttft_s", "tbt_s")  # fields of Signals
+SIGNAL_FIELDS = (
+    "prefill_tps",
+    "decode_tps",
+    "busy",
+    "sm_activity",
+    "ttft_s",
+    "tbt_s",
+)  # fields of Signals
 
 
 class PressureTests:
@@ -67,22 +74,20 @@ class PressureTests:
                 self._made[ratio, many] = pressure_test(self._study, ratio, many=many)
             return self._made[ratio, many]
 
-    def among_many(self) -> Pressure:
-        """Return the signals at the best P:D ratio, in pools of many replicas."""
-        return self.at(BEST_RATIO, many=True)
-
 
 def pressure_test(study: Study, ratio: str | float = FIXED, *, many: bool = False) -> Pressure:
     """Simulate each pool at its rated capacity, and return its signals.
 
     Requests have the lengths and the burstiness of the model. A pool is tested with today's number
-    of replicas, at most USUAL_INSTANCES. With ``many``, an aggregated pool is tested with
-    USUAL_INSTANCES replicas. Prefill and decode pools are tested together at their joint capacity.
-    ``ratio`` of prefill to decode replicas is ``fixed`` (today's), a number, or else the best one
-    (methods.md D2).
+    of replicas, at most DEFAULT_INSTANCES. With ``many``, an aggregated pool is tested with
+    DEFAULT_INSTANCES replicas. Prefill and decode pools are tested together at their joint
+    capacity. ``ratio`` of prefill to decode replicas is ``fixed`` (today's), a number, or else the
+    best one (methods.md D2).
     """
     pools = study.hardware.model_region_gpu
-    signals = {name: np.full(len(pools), np.nan) for name in (*READ, *GAUGES)}  # [pools] each
+    signals = {
+        name: np.full(len(pools), np.nan) for name in (*SIGNAL_FIELDS, *GAUGES)
+    }  # [pools] each
     ratios, rates = np.full(len(pools), np.nan), np.full(len(pools), np.nan)
     tested: dict[tuple[int, ...], dict[str, FloatArray]] = {}
     for group in _pools_tested_together(study):
@@ -128,10 +133,10 @@ def _pools_tested_together(study: Study) -> Iterator[list[int]]:
             roles[hardware.columns[column].role].append(pool)
     for roles in by_place.values():
         yield from ([pool] for pool in roles["both"])
-        prefill, decode = roles["prefill"], roles["decode"]
-        if prefill and decode:
-            yield from ([pool, decode[0]] for pool in prefill)
-            yield from ([prefill[0], pool] for pool in decode[1:])
+        if roles["prefill"] and roles["decode"]:
+            first_prefill, first_decode = roles["prefill"][0], roles["decode"][0]
+            yield from ([prefill, first_decode] for prefill in roles["prefill"])
+            yield from ([first_prefill, decode] for decode in roles["decode"][1:])
 
 
 def _replicas_and_rate(
@@ -140,13 +145,13 @@ def _replicas_and_rate(
     """Return how many replicas of each pool of ``group`` to test, and the requests/s they serve.
 
     ``group`` has the index of an aggregated pool, or those of a prefill and a decode pool. An
-    aggregated pool has today's replicas, or USUAL_INSTANCES with ``many``. Prefill and decode pools
-    have the P:D ``ratio``: ``fixed`` (today's), a number, or else the best one.
+    aggregated pool has today's replicas, or DEFAULT_INSTANCES with ``many``. Prefill and decode
+    pools have the P:D ``ratio``: ``fixed`` (today's), a number, or else the best one.
     """
     model, columns = _model_and_columns(study, group)
     today = study.counts_by_pool(study.today)[group]
     if len(group) == 1:
-        counts = [USUAL_INSTANCES if many else int(np.clip(today[0], 1, USUAL_INSTANCES))]
+        counts = [DEFAULT_INSTANCES if many else int(np.clip(today[0], 1, DEFAULT_INSTANCES))]
         return _counts_with_rate(study, model, columns, counts)
     if ratio in (BEST_RATIO, OBSERVED):
         try:
@@ -157,7 +162,7 @@ def _replicas_and_rate(
     if ratio == FIXED:  # as simulation.policies.parts.ratio begins
         ratio = float(today[0] / today[1]) if today.all() else 1.0
     wanted_ratio = float(ratio)
-    total = int(np.clip(today.sum(), 2, USUAL_INSTANCES))
+    total = int(np.clip(today.sum(), 2, DEFAULT_INSTANCES))
     splits = all_splits(total)
     distances = [abs(log(prefill / decode / wanted_ratio)) for prefill, decode in splits]
     nearest = splits[distances.index(min(distances))]
@@ -196,7 +201,7 @@ def _simulated_signals(
     """
     fleet = _tested_fleet(study, group, counts)
     model, _ = _model_and_columns(study, group)
-    requests = REQUESTS * max(1, int(counts.sum()) // FEW)
+    requests = REQUESTS_PER_TEST * max(1, int(counts.sum()) // FEW_REPLICAS)
     trace = _test_requests(study, model, fleet, requests, rate)
     end_s = float(trace.arrival_s[-1])
     policy = ObservationLog(Static(counts, interval_s=end_s * WARM_UP))
@@ -208,7 +213,7 @@ def _simulated_signals(
     kv_tokens = np.array([pool.profile.kv_capacity_tokens for pool in fleet.pools], np.float64)
     means = {}
     with np.errstate(invalid="ignore"):
-        for name in READ:
+        for name in SIGNAL_FIELDS:
             mean = np.mean([getattr(signals, name) for signals in read], axis=0)
             means[name] = mean / counts if name.endswith("_tps") else mean
         for metric in GAUGES:

@@ -20,8 +20,10 @@ from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.faults import RegionOutage
 from simulation.fleet import Fleet
 
-MOST_SETS = 1_000  # region sets, see ``region_sets``
-MOST_MIXED = 3  # up to so many lost replicas, all mixes of a model's pools in a region are tried
+MAX_REGION_SETS = 1_000  # region sets, see ``region_sets``
+MAX_MIXED_LOSSES = (
+    3  # up to so many lost replicas, all mixes of a model's pools in a region are tried
+)
 N_PLUS_1 = SpareSettings(instances=1, by_pool=False)
 
 
@@ -85,7 +87,7 @@ def _losses_in_a_region(study: Study, replicas: int) -> Iterator[IntArray]:
     for (m, r), columns in columns_of.items():
         # The GPU column of each lost replica.
         ways: Iterable[tuple[int, ...]] = [(column,) * replicas for column in columns]
-        if replicas <= MOST_MIXED:
+        if replicas <= MAX_MIXED_LOSSES:
             ways = combinations_with_replacement(columns, replicas)
         for lost_columns in ways:
             lost = np.zeros(study.hardware.minimum.shape, np.int64)
@@ -112,8 +114,9 @@ def worst_loss(study: Study, counts: IntArray, interval_s: float = 0.0) -> int:
 
     def severity(index: int) -> tuple[float, float]:
         """Return the demand without capacity after a loss, and minus the capacity that is left."""
-        left = capacity_of(study, losses[index].replicas_after_loss(counts)) @ regions.T
-        return float(np.maximum(need - left, 0.0).sum()), -float(left.sum())
+        remaining = losses[index].replicas_after_loss(counts)
+        capacity = capacity_of(study, remaining) @ regions.T  # [interval, model, region set]
+        return float(np.maximum(need - capacity, 0.0).sum()), -float(capacity.sum())
 
     return max(range(len(losses)), key=severity)
 
@@ -158,7 +161,7 @@ def capacity_after_loss(study: Study, counts: IntArray) -> FloatArray:
 
     A region set is a set of home regions with the regions that can serve them. The result is
     ``[interval, model, region set]`` and ``counts`` are ``[interval, model, region, GPU column]``.
-    If more than ``MOST_MIXED`` replicas are lost in a region, only losses within one pool are
+    If more than ``MAX_MIXED_LOSSES`` replicas are lost in a region, only losses within one pool are
     covered.
     """
     _, regions = open_region_sets(study)
@@ -308,11 +311,11 @@ def region_sets(open_ways: BoolArray) -> tuple[BoolArray, BoolArray]:
     region]`` says which routes are open; a region always serves itself.
 
     If every route is open there is one set, of all regions. Sets that share no region are not
-    combined. If there were more than MOST_SETS sets, each region is a set of its own and has to
-    serve its own demand, which is stricter.
+    combined. If there were more than MAX_REGION_SETS sets, each region is a set of its own and has
+    to serve its own demand, which is stricter.
     """
     serving_sets = _joined_sets({frozenset(np.flatnonzero(row).tolist()) for row in open_ways})
-    if len(serving_sets) > MOST_SETS:
+    if len(serving_sets) > MAX_REGION_SETS:
         alone = np.eye(len(open_ways), dtype=np.bool_)
         return alone, alone
     # In the order of the binary number in which the digits of the set's regions are 1.
@@ -328,11 +331,11 @@ def region_sets(open_ways: BoolArray) -> tuple[BoolArray, BoolArray]:
 def _joined_sets(regions_of_homes: set[frozenset[int]]) -> set[frozenset[int]]:
     """Return the sets of regions, and all unions of sets that have a region in common.
 
-    The search ends once there are more than MOST_SETS.
+    The search ends once there are more than MAX_REGION_SETS.
     """
     joined_sets = set(regions_of_homes)
     to_join = list(regions_of_homes)
-    while to_join and len(joined_sets) <= MOST_SETS:
+    while to_join and len(joined_sets) <= MAX_REGION_SETS:
         regions = to_join.pop()
         for other in regions_of_homes:
             union = regions | other

@@ -22,7 +22,7 @@ from simulation.policies.static import Static
 from simulation.trace import Trace
 from simulation.trace_replay import due_and_late, summarise_replay
 
-MOST_RECORDED = 20_000  # decisions of a window whose observations are kept: 3.5 days
+MAX_RECORDED_DECISIONS = 20_000  # decisions of a window whose observations are kept: 3.5 days
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +43,7 @@ class ServedRequests:
 
 
 # Results by study, model, seed, and replica counts of one cell (shard) of the fleet.
-Known = dict[tuple[Study, int, int, bytes], ServedRequests]
+KnownResults = dict[tuple[Study, int, int, bytes], ServedRequests]
 Requests = dict[tuple[Study, int], Trace]  # by study and model
 
 
@@ -60,14 +60,14 @@ class FlatWindow:
     goals: Mapping[str, float]
     seed: int
     before_replay: Callable[[], None]
-    known: Known
+    known: KnownResults
     requests: Requests = field(default_factory=dict)
 
     def meets(self, counts: IntArray) -> bool:
         """Return whether a static fleet meets the goal of every tier.
 
-        ``counts`` has the replicas of each pool of the tested models. Known results are used first.
-        A model is replayed only until a miss is certain.
+        ``counts`` has the replicas of each pool of the tested models. Known results are used
+        first. A model is replayed only until a miss is certain.
         """
         study_tiers = self.study.hardware.tiers
         tiers = [replace(tier, attainment=self.goals[tier.name]) for tier in study_tiers]
@@ -100,7 +100,7 @@ class FlatWindow:
         study, carried = self.study, self.study.carried
         self.before_replay()
         all_counts = self._counts_of_all_pools(counts)
-        policy = self._policy(all_counts[self._pool_mask(m)])
+        policy = self._policy(all_counts[model_pool_mask(study, [m])])
         try:
             result = simulate_cell(
                 self._trace(m),
@@ -136,19 +136,16 @@ class FlatWindow:
         study, every_s = self.study, GuardedPlan.interval_s
         decisions = int(np.ceil(study.window.duration_s / every_s))
         deferrable = any(tier.deferrable for tier in study.hardware.tiers)
-        if study.cells > 1 or deferrable or decisions > MOST_RECORDED:
+        if study.cells > 1 or deferrable or decisions > MAX_RECORDED_DECISIONS:
             return Static(counts)
         schedule = FixedSchedule([0.0], counts[None])
         return GuardedPlan(schedule, np.inf, np.inf, np.inf, recorded=decisions, name="flat")
 
     def key(self, m: int, counts: IntArray) -> tuple[Study, int, int, bytes]:
         """Return the key in ``known`` for model ``m`` on a fleet of ``counts``."""
-        model_counts = self._counts_of_all_pools(counts)[self._pool_mask(m)]
+        of_model = model_pool_mask(self.study, [m])
+        model_counts = self._counts_of_all_pools(counts)[of_model]
         return self.study, m, self.seed, per_cell(model_counts, self.study.cells).tobytes()
-
-    def _pool_mask(self, m: int) -> BoolArray:
-        """Return a mask of the model's pools among all pools of the study."""
-        return model_pool_mask(self.study, [m])
 
     def _counts_of_all_pools(self, counts: IntArray) -> IntArray:
         """Return ``counts`` of the tested models' pools, with 0 for all other pools."""
@@ -174,7 +171,7 @@ class FlatWindow:
 
 
 def served_by(
-    study: Study, counts: IntArray, seed: int, known: Known, goals: Mapping[str, float]
+    study: Study, counts: IntArray, seed: int, known: KnownResults, goals: Mapping[str, float]
 ) -> ServedRequests | None:
     """Return what a static fleet of ``counts [pools]`` served, summed over all models.
 
@@ -197,7 +194,9 @@ def served_by(
     )
 
 
-def recorded_signals(study: Study, counts: IntArray, seed: int, known: Known) -> FloatArray | None:
+def recorded_signals(
+    study: Study, counts: IntArray, seed: int, known: KnownResults
+) -> FloatArray | None:
     """Return what a reactive guard would observe on a static fleet of ``counts [pools]``.
 
     The shape is ``[decisions, guard.OBSERVED, pools]``, see ``GuardedPlan.recorded_observations``.

@@ -21,7 +21,7 @@ from planner.domain.replay.replica_loss import (
 from planner.domain.replay.smallest_counts import Meets, fewest, remove_unneeded
 from planner.domain.replay.static_replay import (
     FlatWindow,
-    Known,
+    KnownResults,
     Requests,
     fleet_of_models,
     model_pool_mask,
@@ -32,8 +32,10 @@ from simulation.arrays import BoolArray, IntArray
 
 # How far attainment targets are lowered if no fleet meets them. Otherwise a fleet would grow to all
 # GPUs for a small part of a percentage point.
-LOWERED = (0.005, 0.01, 0.02, 0.05, 0.1)
-STEPS = 6  # replays that a search of the smallest fleet usually takes; for its progress only
+LOWERED_TARGETS = (0.005, 0.01, 0.02, 0.05, 0.1)
+USUAL_REPLAYS = (
+    6  # replays that a search of the smallest fleet usually takes; for its progress only
+)
 
 
 def smallest_flat(
@@ -41,7 +43,7 @@ def smallest_flat(
     *others: Study,
     seed: int,
     progress: Progress = silent,
-    known: Known | None = None,
+    known: KnownResults | None = None,
     at_once: int = 1,
 ) -> IntArray:
     """Return the smallest static fleet that meets every tier's target, as replicas ``[pools]``.
@@ -56,8 +58,8 @@ def smallest_flat(
     step, attainment counts over all models together.
 
     Attainment need not be monotone in the total, so this is the smallest fleet *found*. A model
-    that cannot meet its tiers with all available GPUs gets the fewest replicas that come near
-    them (``LOWERED``), or else the last count tried. Spare replicas of the scenario are added at
+    that cannot meet its tiers with all available GPUs gets the fewest replicas that come near them
+    (``LOWERED_TARGETS``), or else the last count tried. Spare replicas of the scenario are added at
     the end.
     """
     known = {} if known is None else known
@@ -89,7 +91,7 @@ class FleetSearch:
     study: Study
     windows: Sequence[Study]
     seed: int
-    known: Known
+    known: KnownResults
     at_once: int
     requests: Requests = field(default_factory=dict)
 
@@ -108,8 +110,8 @@ class FleetSearch:
         low = np.array([pool.minimum for pool in pools], np.int64)
         high = np.array([pool.maximum for pool in pools], np.int64)
         high = _max_replicas(study, of_model, base, high)
-        before_replay = _replay_counter(progress, STEPS + len(self.windows))
-        for lowered in (0.0, *LOWERED):
+        before_replay = _replay_counter(progress, USUAL_REPLAYS + len(self.windows))
+        for lowered in (0.0, *LOWERED_TARGETS):
             meets = [
                 self._slo_test([window], [m], lowered, before_replay) for window in self.windows
             ]
@@ -122,7 +124,7 @@ class FleetSearch:
         """Return the fleet ``counts [pools]`` less single replicas that no target needs."""
         least = np.array([pool.minimum for pool in self.study.fleet(counts).pools], np.int64)
         models = range(len(self.study.hardware.models))
-        meets = self._slo_test(self.windows, models, 0.0, _replay_counter(progress, STEPS))
+        meets = self._slo_test(self.windows, models, 0.0, _replay_counter(progress, USUAL_REPLAYS))
         return remove_unneeded(meets, counts, least, -self.study.replica_usd)
 
     def _slo_test(
@@ -156,7 +158,7 @@ class FleetSearch:
         return meets
 
 
-def costs_more_than(usd: float, windows: Sequence[Study], seed: int, known: Known) -> bool:
+def costs_more_than(usd: float, windows: Sequence[Study], seed: int, known: KnownResults) -> bool:
     """Return whether every static fleet that meets the SLO in the windows costs over ``usd``.
 
     ``usd`` is a cost in the first window, in dollars. The largest fleet for that money is tested.
@@ -177,7 +179,7 @@ def costs_more_than(usd: float, windows: Sequence[Study], seed: int, known: Know
 
 
 def with_spare(
-    windows: Sequence[Study], counts: IntArray, seed: int, known: Known | None = None
+    windows: Sequence[Study], counts: IntArray, seed: int, known: KnownResults | None = None
 ) -> IntArray:
     """Return a static fleet with the spare replicas (N+1) it needs to meet the SLO after a loss.
 
@@ -265,16 +267,16 @@ def meets_goals(
     counts: IntArray,
     goals: Mapping[str, float],
     seed: int,
-    known: Known | None = None,
+    known: KnownResults | None = None,
 ) -> bool:
     """Return whether a static fleet of ``counts [pools]`` meets ``goals`` (attainment by tier).
 
     ``known`` keeps results of replays for later calls.
     """
-    models, known = range(len(study.hardware.models)), {} if known is None else known
-    return FlatWindow(study, models, goals, seed, before_replay=lambda: None, known=known).meets(
-        counts
-    )
+    models = range(len(study.hardware.models))
+    known = {} if known is None else known
+    window = FlatWindow(study, models, goals, seed, before_replay=lambda: None, known=known)
+    return window.meets(counts)
 
 
 def _max_replicas(study: Study, of_model: BoolArray, base: IntArray, high: IntArray) -> IntArray:

@@ -6,7 +6,7 @@ from planner.domain.formats import figure, milliseconds, signed_percent
 from planner.domain.kinds.pd_ratio import PdRatioResult
 from planner.domain.pd.figures import RatioFigures, ratio_name
 from planner.domain.pd.ratio_drift import Split
-from planner.domain.pd.verdict import SMALL_LOSS, beats_aggregated, best_split, edge_role
+from planner.domain.pd.verdict import MAX_LOSS, beats_aggregated, best_split, edge_role
 from planner.domain.report import (
     Axis,
     Block,
@@ -188,7 +188,7 @@ def _over_time(result: PdRatioResult) -> Iterator[Section]:
     chart = Chart(title, Axis(), y_axis, (best_by_window, fixed))
     # Share of capacity that the fixed ratio loses, in the worst window.
     most_lost = max(row.kept_loses or 0.0 for row in result.over_time)
-    advice = "Keep it fixed" if most_lost < SMALL_LOSS else "Adapt the ratio to request lengths"
+    advice = "Keep it fixed" if most_lost < MAX_LOSS else "Adapt the ratio to request lengths"
     note = f"A fixed {best.name} loses at most {most_lost:.1%} of capacity in a window. {advice}."
     if most_lost < ROUNDS_TO_ZERO:
         note = f"Keep {best.name} fixed: no other ratio gains capacity in any window."

@@ -62,7 +62,7 @@ ROUTERS = {  # by setting of fleet.routing
     "queues": "queues and KV memory",
     "memory": "KV memory only",
 }
-LONGER = 1.2  # factor on a mean length, to show the effect on replicas and cost
+LENGTH_FACTOR = 1.2  # factor on a mean length, to show the effect on replicas and cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,16 +227,17 @@ def _with_effect_of_longer_lengths(study: Study, m: int, row: Assumption) -> Ass
     if not profiles or not len(inputs):
         return row
     isl, osl = float(inputs.mean()), float(outputs.mean())
-    rate, _ = largest_rate(profiles[0], isl, osl)
+    profile = profiles[0]
+    rate, _ = largest_rate(profile, isl, osl)
     if row.what.startswith("Prompt"):
-        isl *= LONGER
+        isl *= LENGTH_FACTOR
     else:
-        osl *= LONGER
-    rate_if_longer, _ = largest_rate(profiles[0], isl, osl)
+        osl *= LENGTH_FACTOR
+    rate_if_longer, _ = largest_rate(profile, isl, osl)
     if not all(math.isfinite(rps) and rps > 0 for rps in (rate, rate_if_longer)):
         return row
     extra = rate / rate_if_longer - 1
-    words = f"{LONGER - 1:.0%} longer: about {extra:+.0%} replicas and cost"
+    words = f"{LENGTH_FACTOR - 1:.0%} longer: about {extra:+.0%} replicas and cost"
     return replace(row, matters=words, effect=extra)
 
 

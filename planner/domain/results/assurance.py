@@ -9,7 +9,7 @@ from planner.domain.recommend.rule import ROUNDING, Candidate, Choice
 from planner.domain.recommend.test_days import TestDay
 from planner.inputs.scenario.schema.test_days import LEVELS
 
-INTERVAL = (0.1, 0.9)  # percentiles that bound an 80% interval
+INTERVAL_PERCENTILES = (0.1, 0.9)  # percentiles that bound an 80% interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,5 +176,5 @@ def interval_of(
     sorted_values, sorted_weights = np.array(values)[order], np.array(weights)[order]
     # A value is at the middle of its weight on the scale of percentiles.
     middles = np.cumsum(sorted_weights) - sorted_weights / 2
-    low, high = np.interp(INTERVAL, middles / sorted_weights.sum(), sorted_values)
+    low, high = np.interp(INTERVAL_PERCENTILES, middles / sorted_weights.sum(), sorted_values)
     return Interval(float(np.average(values, weights=weights)), float(low), float(high))

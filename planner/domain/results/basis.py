@@ -123,8 +123,8 @@ def _drift_document(past: PastPeaks | None) -> dict[str, Any] | None:
 
 
 SERIES = series_columns("", lambda row: "input_tokens")
-QUIET = 1.5  # demand of the busiest window over that of this one, from which to warn
-RHYTHM_FROM_H = 6.0  # length of a window from which on a daily rhythm matters (assumed)
+MIN_BUSIEST_RATIO = 1.5  # demand of the busiest window over that of this one, from which to warn
+MIN_RHYTHM_H = 6.0  # length of a window from which on a daily rhythm matters (assumed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +271,7 @@ def rank_of(window: Window, traffic: Traffic) -> WindowRank | None:
 def busier_window_warning(window: Window, traffic: Traffic) -> list[str]:
     """Return a warning if the traffic has a much busier window; else an empty list."""
     rank = rank_of(window, traffic)
-    if rank is None or rank.busiest_ratio is None or rank.busiest_ratio < QUIET:
+    if rank is None or rank.busiest_ratio is None or rank.busiest_ratio < MIN_BUSIEST_RATIO:
         return []
     return [f"This window is not the busiest: {rank.sentence}"]
 
@@ -288,7 +288,7 @@ def short_history_warning(window: Window, traffic: Traffic) -> list[str]:
     is_forecast = (
         traffic.described_demand(key, {key.tier}, REQUESTS, window) is None for key in demand.keys
     )
-    if window.duration_s < RHYTHM_FROM_H * 3600 or not any(is_forecast):
+    if window.duration_s < MIN_RHYTHM_H * 3600 or not any(is_forecast):
         return []
     return [
         f"The forecast rests on {known_s / 3600:,.3g} h of traffic. Use two days of traffic or "

@@ -11,7 +11,7 @@ from planner.domain.formats import counted, lower_first
 from planner.domain.replay.equal_attainment import EQUAL_SLO
 from planner.domain.study import PolicyRun
 
-NOTHING = 0.005  # smaller shares of a cost are shown as 0%
+MIN_SHOWN_SHARE = 0.005  # smaller shares of a cost are shown as 0%
 CENT_USD = 0.01
 
 
@@ -87,7 +87,7 @@ def cost_difference_words(run: PolicyRun, base: PolicyRun, *, usd: bool) -> str:
     saved_usd = base_usd - run.summary.cost_usd
     words = "as much as"
     # The dollars that count as no difference: half a cent, or a share rounded to 0%.
-    if abs(saved_usd) > max(CENT_USD / 2, NOTHING * base_usd):
+    if abs(saved_usd) > max(CENT_USD / 2, MIN_SHOWN_SHARE * base_usd):
         difference = f"${amount(abs(saved_usd))}"
         if base_usd:
             share = f"{abs(saved_usd) / base_usd:.0%}"
@@ -137,7 +137,7 @@ def _reasons_unequal(unequal: EqualSlo | None, base: PolicyRun) -> Iterator[str]
     )
     if unequal.saving is None:
         yield "no static fleet has the same attainment to compare with"
-    elif abs(unequal.saving) < NOTHING:
+    elif abs(unequal.saving) < MIN_SHOWN_SHARE:
         yield "at equal SLO attainment as much"
     else:
         than = "less" if unequal.saving >= 0 else "more"

@@ -319,11 +319,6 @@ def peak_rss_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
 
-def policies_table(runs: Sequence[PolicyRun]) -> pl.DataFrame:
-    """Return a flat table of the figures of policies, with a row per policy."""
-    return POLICIES.table(runs)
-
-
 def tiers_table(runs: Sequence[PolicyRun]) -> pl.DataFrame:
     """Return a flat table of the figures of tiers, with a row per policy and tier."""
     return TIERS.table(tier for run in runs for tier in tiers_of(run))

@@ -6,8 +6,8 @@ from planner.domain.formats import MINUS
 from planner.domain.results.equal_attainment_savings import CENT_USD, amount
 from planner.domain.study import PolicyRun
 
-LEAST_DIFFERENCE = 0.01  # that is reported, as a share of the plan's cost
-FOLLOWS = ("lt-i", "lt-h")  # policies that follow a plan on the scenario's own forecast
+MIN_DIFFERENCE_SHARE = 0.01  # that is reported, as a share of the plan's cost
+PLAN_POLICIES = ("lt-i", "lt-h")  # policies that follow a plan on the scenario's own forecast
 
 
 def plan_and_replay(runs: Sequence[PolicyRun]) -> list[str]:
@@ -40,8 +40,8 @@ def differing_plan_usd(run: PolicyRun) -> float | None:
     None if both cost the same, or if the policy does not follow a plan on the scenario's forecast.
     """
     plan = run.plan
-    if run.name not in FOLLOWS or plan is None:
+    if run.name not in PLAN_POLICIES or plan is None:
         return None
     planned_usd = sum(window.totals.usd for window in plan.windows) * plan.period_s / 3600
-    differs = abs(run.summary.cost_usd - planned_usd) > LEAST_DIFFERENCE * planned_usd
+    differs = abs(run.summary.cost_usd - planned_usd) > MIN_DIFFERENCE_SHARE * planned_usd
     return planned_usd if differs else None

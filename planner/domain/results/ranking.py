@@ -16,7 +16,7 @@ from planner.domain.recommend.trials import shortfall as shortfall_of
 from planner.domain.results import warnings
 from planner.domain.results.answer import DAY_S, Answer, missed_tiers_sentence
 from planner.domain.results.equal_attainment_savings import (
-    NOTHING,
+    MIN_SHOWN_SHARE,
     EqualSlo,
     amount,
     cost_difference_words,
@@ -280,13 +280,13 @@ def _autoscaler_sentences(
         return f"{text} It is the recommended policy."
     today_usd = _usd_per_day(today)
     extra = _usd_per_day(recommended) / today_usd - 1 if today_usd else 0.0
-    change = f" ({signed_percent(extra, 0)})" if abs(extra) >= NOTHING else ""
+    change = f" ({signed_percent(extra, 0)})" if abs(extra) >= MIN_SHOWN_SHARE else ""
     cost = f"{_cost_per_day(recommended)}{change}"
     label = lower_first(recommended.label)
     text += f" The recommended policy, {label}, costs {cost} and {_result(recommended)}."
     if not recommended.meets_slo:
         return f"{text}{_cheapest_feasible_sentence(by_name, today)}"
-    if today.meets_slo and extra >= NOTHING and qualifies:
+    if today.meets_slo and extra >= MIN_SHOWN_SHARE and qualifies:
         return f"{text} It is preferred for its results on the test days."
     return text
 

@@ -14,7 +14,7 @@ from forecasting.demand import DemandSeries, SeriesKey
 from planner.domain.planning.figures import decisions
 from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.replicas import REPLICA
-from planner.domain.results.figures import policies_table, tiers_table
+from planner.domain.results.figures import POLICIES, tiers_table
 from planner.domain.results.ranking import PolicyComparison
 from planner.domain.serialise import times
 from planner.domain.sizing.sizing import Sizes
@@ -175,7 +175,7 @@ def replayed_tables(comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
         "capacity": _by_policy(
             (run.name, run.detail.capacity) for run in runs if run.detail.capacity is not None
         ),
-        "policies": policies_table(runs),
+        "policies": POLICIES.table(runs),
         "tiers": tiers_table(runs),
         "groups": _by_policy((run.name, run.detail.groups) for run in runs),
         **_modules(runs),

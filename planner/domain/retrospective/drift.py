@@ -13,7 +13,7 @@ from planner.domain.replicas import replica_of
 from planner.domain.retrospective.figures import LengthDrift, RequestedPool, SpeedDrift
 from planner.domain.serialise import moment
 from planner.domain.traffic.known_lengths import (
-    LEAST,
+    MIN_REQUESTS,
     lengths_differ,
     observed_lengths,
     sample_of_model,
@@ -184,7 +184,7 @@ def length_drift(traffic: Traffic, window: Window, seed: int) -> tuple[LengthDri
     """Return the change of mean lengths for each model with requests in the window.
 
     It is the change from ``traffic.lengths``, which are known before the window. It is flagged only
-    if the window has at least ``LEAST`` requests of the model.
+    if the window has at least ``MIN_REQUESTS`` requests of the model.
     """
     rng = generator(seed, Stream.KNOWN)
     drifts = []
@@ -194,7 +194,7 @@ def length_drift(traffic: Traffic, window: Window, seed: int) -> tuple[LengthDri
             continue
         known_isl, known_osl = traffic.lengths[m]
         isl, osl = recent.lengths
-        is_enough = recent.requests >= LEAST
+        is_enough = recent.requests >= MIN_REQUESTS
         drifts.append(
             LengthDrift(
                 model=model,

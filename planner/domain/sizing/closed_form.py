@@ -30,7 +30,7 @@ from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Workload
 
 RateCall = tuple[Profile, Workload, Tier, PoolShape, float]  # arguments of ``largest_pool_rate``
-KEPT = 256  # capacities cached per process
+CACHED_CAPACITIES = 256  # capacities cached per process
 PRECISION = 0.01  # relative tolerance of the rate; the closed forms have a larger error
 
 
@@ -129,7 +129,7 @@ def size_factors(
     )
 
 
-@cached_by_value(KEPT)
+@cached_by_value(CACHED_CAPACITIES)
 def _pool_rps(
     profile: Profile, work: Workload, tier: Tier, pool: PoolShape, precision: float
 ) -> float:

@@ -23,7 +23,7 @@ from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness, Workload
 from simulation.trace import CachedTokens, Prefixes, Trace
 
-KEPT = 256  # curves cached per process
+CACHED_CURVES = 256  # curves cached per process
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ def _curve_for_role(case: SizingCase, tier: Tier) -> PoolCurve:
         return curve_of(replace(case, tier=tier))
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=CACHED_CURVES)
 def _curve(key: _CurveKey) -> PoolCurve:
     """Return the curve of the key's case, simulated once per process."""
     return pool_curve(key.case)

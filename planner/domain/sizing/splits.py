@@ -25,7 +25,7 @@ from simulation.sizing.pd_slo_split import role_tier
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness, Workload
 
-MOST_SPLITS = 31  # divisions compared per replica, in addition to the scenario's own
+MAX_SPLITS = 31  # divisions compared per replica, in addition to the scenario's own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +132,8 @@ def _splits_with_sizes(
 def _attention_gpus(stated: AttentionFfn, tp: int) -> list[int]:
     """Return the numbers of GPUs for attention to try: multiples of ``tp``, and the stated one.
 
-    Of more than ``MOST_SPLITS`` multiples, take equally spaced ones.
+    Of more than ``MAX_SPLITS`` multiples, take equally spaced ones.
     """
     choices = list(range(tp, stated.attention + stated.ffn, tp))
-    every = math.ceil(len(choices) / MOST_SPLITS)
+    every = math.ceil(len(choices) / MAX_SPLITS)
     return sorted({*choices[::every], stated.attention})

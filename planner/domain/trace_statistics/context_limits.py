@@ -11,9 +11,9 @@ import polars as pl
 from planner.inputs.ingest.store import scan_requests, stored_sessions
 from simulation.trace import previous_turns
 
-MOST_COUNTED = 1_000_000  # requests whose repeated prompts are counted
-KEPT = 256  # traces whose longest request is kept
-TOTAL = pl.col("input_tokens").cast(pl.Int64) + pl.col("output_tokens").cast(pl.Int64)
+MAX_COUNTED_REQUESTS = 1_000_000  # requests whose repeated prompts are counted
+CACHED_TRACES = 256  # traces whose longest request is kept
+TOTAL_TOKENS = pl.col("input_tokens").cast(pl.Int64) + pl.col("output_tokens").cast(pl.Int64)
 EVERY_LABEL = ""  # key of the model that serves all requests of a trace
 
 
@@ -41,7 +41,7 @@ def requests_beyond_context(
     _, requests = scan_requests(store_dir)
     by_label = EVERY_LABEL not in contexts
     label = pl.col("model").fill_null("") if by_label else pl.lit(EVERY_LABEL)
-    long = requests.select(TOTAL.alias("total"), label.alias("label"))
+    long = requests.select(TOTAL_TOKENS.alias("total"), label.alias("label"))
     long = long.filter(pl.col("total") > shortest_context)
     # Numbers of requests (``len``) by label and tokens.
     counts = long.group_by("label", "total").len().collect(engine="streaming")
@@ -54,24 +54,26 @@ def requests_beyond_context(
     return tuple(sorted(rows, key=lambda row: -row.requests))
 
 
-@lru_cache(maxsize=KEPT)  # a stored trace does not change
+@lru_cache(maxsize=CACHED_TRACES)  # a stored trace does not change
 def longest_request(store_dir: Path | str) -> int:
     """Return the tokens of the longest request of a stored trace, prompt and answer together."""
     _, requests = scan_requests(store_dir)
-    return int(requests.select(TOTAL.max()).collect(engine="streaming").item() or 0)
+    return int(requests.select(TOTAL_TOKENS.max()).collect(engine="streaming").item() or 0)
 
 
 def repeated_blocks(store_dir: Path | str) -> float:
     """Return the share of prompt tokens that repeats earlier ones; 0 if the file does not show it.
 
     Prefix caches can save no more than this share. It is counted from block hashes of the first
-    ``MOST_COUNTED`` requests. Without hashes, each growing prompt of a session is assumed to begin
-    with the prompt before.
+    ``MAX_COUNTED_REQUESTS`` requests. Without hashes, each growing prompt of a session is assumed
+    to begin with the prompt before.
     """
     _, requests = scan_requests(store_dir)
     if "hash_ids" not in requests.collect_schema().names():
-        return _repeated_in_sessions(requests.head(MOST_COUNTED))
-    blocks = requests.select("hash_ids").head(MOST_COUNTED).select(pl.col("hash_ids").explode())
+        return _repeated_in_sessions(requests.head(MAX_COUNTED_REQUESTS))
+    blocks = (
+        requests.select("hash_ids").head(MAX_COUNTED_REQUESTS).select(pl.col("hash_ids").explode())
+    )
     counts = blocks.drop_nulls().select(pl.len().alias("all"), pl.col("hash_ids").n_unique())
     total, distinct = counts.collect(engine="streaming").row(0)
     return 1 - distinct / total if total else 0.0

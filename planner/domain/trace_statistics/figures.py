@@ -10,10 +10,18 @@ import polars as pl
 from forecasting.demand import DemandSeries
 from planner.domain.traffic.window_rank import TimeSpan
 
-BY = ("model", "region", "tier", "series")  # kinds of labels
-UNSAID = "not said"  # shown for requests without a label
+LABEL_KINDS = ("model", "region", "tier", "series")  # kinds of labels
+UNLABELLED = "not said"  # shown for requests without a label
 # Levels of the quantiles of lengths.
-LEVELS = (0.0, 0.01, *(round(0.02 * step, 2) for step in range(1, 50)), 0.99, 0.995, 0.999, 1.0)
+QUANTILE_LEVELS = (
+    0.0,
+    0.01,
+    *(round(0.02 * step, 2) for step in range(1, 50)),
+    0.99,
+    0.995,
+    0.999,
+    1.0,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +32,7 @@ class Lengths:
     """
 
     field: str  # "input_tokens" or "output_tokens"
-    by: str  # "all", or one of BY
+    by: str  # "all", or one of LABEL_KINDS
     label: str
     requests: float
     mean: float
@@ -33,14 +41,16 @@ class Lengths:
     p95: float | None = None
     p99: float | None = None
     most: float | None = None
-    quantiles: tuple[float, ...] = ()  # tokens at each of LEVELS; empty: only the mean is known
+    quantiles: tuple[
+        float, ...
+    ] = ()  # tokens at each of QUANTILE_LEVELS; empty: only the mean is known
 
 
 @dataclass(frozen=True, slots=True)
 class Volume:
     """The traffic of one label."""
 
-    by: str  # "all", or one of BY
+    by: str  # "all", or one of LABEL_KINDS
     label: str
     requests: float | None  # None: the file does not count them
     input_tokens: float | None

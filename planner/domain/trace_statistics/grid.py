@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from forecasting.demand import DemandSeries
-from planner.domain.trace_statistics.figures import BY, UNSAID
+from planner.domain.trace_statistics.figures import LABEL_KINDS, UNLABELLED
 from planner.domain.traffic.window import DAY_S
 from planner.domain.traffic.window_rank import ALL
 from planner.inputs.ingest.options import LABELS
@@ -38,7 +38,7 @@ class Grid:
     """The amounts of all series, on common bins."""
 
     names: tuple[str, ...]
-    labels: dict[str, tuple[str, ...]]  # [series] by kind of label, one of BY
+    labels: dict[str, tuple[str, ...]]  # [series] by kind of label, one of LABEL_KINDS
     start_s: float
     bin_s: float
     amounts: dict[str, FloatArray]  # [series, bins] by field; NaN: gap; 0 outside ``present``
@@ -123,20 +123,21 @@ def _labels(columns: Sequence[DemandColumns]) -> dict[str, tuple[str, ...]]:
     for kind in LABELS:
         stated = [getattr(series, kind) for series in columns]
         if any(stated):
-            labels[kind] = tuple(label or UNSAID for label in stated)
+            labels[kind] = tuple(label or UNLABELLED for label in stated)
     # Series names add information only if several series have the same labels.
     names = tuple(series.name for series in columns)
     combinations = {tuple(getattr(series, kind) for kind in LABELS) for series in columns}
     if len(set(names)) > len(combinations):
         labels["series"] = names
-    return {kind: labels[kind] for kind in BY if kind in labels}
+    return {kind: labels[kind] for kind in LABEL_KINDS if kind in labels}
 
 
 def _common_bins(columns: Sequence[DemandColumns]) -> tuple[float, float, list[int], int]:
     """Return (start_s, bin_s, first bin of each series, number of bins) of bins for all series."""
-    bin_s, start_s = columns[0].bin_s, min(series.start_s for series in columns)
+    bin_s = columns[0].bin_s  # the same in all series
+    start_s = min(series.start_s for series in columns)
     first_bins = [round((series.start_s - start_s) / bin_s) for series in columns]
-    ends = (first + len(series.requests) for first, series in zip(first_bins, columns, strict=True))
+    ends = [first + len(series.requests) for first, series in zip(first_bins, columns, strict=True)]
     return start_s, bin_s, first_bins, max(ends)
 
 

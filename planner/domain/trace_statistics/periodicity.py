@@ -12,13 +12,13 @@ from planner.inputs.ingest.store import scan_requests
 from simulation.arrays import FloatArray
 
 SCALES_S = (1.0, 10.0, 60.0, 600.0, 3600.0, 21_600.0, 86_400.0)  # widths of bins
-LOCAL_S = 600.0  # span in which the rate is assumed to be steady
-LEAST_BINS = 10  # fewest bins of a width
-MAX_FINE = 20_000_000  # most bins of the narrowest width
-SPARSE = 100  # most bins per request: with more, nearly all are empty
-ENOUGH_FINE = 1_000_000  # bins that are always allowed, because they are cheap
+STEADY_SPAN_S = 600.0  # span in which the rate is assumed to be steady
+MIN_BINS = 10  # fewest bins of a width
+MAX_FINE_BINS = 20_000_000  # most bins of the narrowest width
+MAX_BINS_PER_REQUEST = 100  # most bins per request: with more, nearly all are empty
+ALWAYS_ALLOWED_BINS = 1_000_000  # bins that are always allowed, because they are cheap
 WEEKDAY_OF_EPOCH = 3  # 1 January 1970 was a Thursday; Monday is 0
-WEEKEND = 5
+FIRST_WEEKEND_DAY = 5
 
 
 def autocorrelation(values: FloatArray, lag: int) -> float | None:
@@ -31,7 +31,7 @@ def autocorrelation(values: FloatArray, lag: int) -> float | None:
     before, after = values[:-lag], values[lag:]
     both_known = ~np.isnan(before) & ~np.isnan(after)
     before, after = before[both_known], after[both_known]
-    if len(before) < LEAST_BINS or not before.std() > 0 or not after.std() > 0:
+    if len(before) < MIN_BINS or not before.std() > 0 or not after.std() > 0:
         return None
     return float(np.corrcoef(before, after)[0, 1])
 
@@ -104,8 +104,8 @@ def _by_hour_of_week(
 
 def _weekend_to_weekday(amount: FloatArray, seconds: FloatArray) -> float | None:
     """Return the mean rate of weekends over that of weekdays; None if either is unknown."""
-    (weekday_rate,) = _rates(amount[:WEEKEND].sum(), seconds[:WEEKEND].sum())
-    (weekend_rate,) = _rates(amount[WEEKEND:].sum(), seconds[WEEKEND:].sum())
+    (weekday_rate,) = _rates(amount[:FIRST_WEEKEND_DAY].sum(), seconds[:FIRST_WEEKEND_DAY].sum())
+    (weekend_rate,) = _rates(amount[FIRST_WEEKEND_DAY:].sum(), seconds[FIRST_WEEKEND_DAY:].sum())
     if not weekday_rate or weekend_rate is None:
         return None
     return weekend_rate / weekday_rate
@@ -131,7 +131,7 @@ def burstiness(values: FloatArray, bin_s: float) -> list[Burstiness]:
         if abs(factor * bin_s - width_s) > 1e-6 * width_s:
             continue
         sums = coarser_sums(values, factor)
-        if np.count_nonzero(~np.isnan(sums)) >= LEAST_BINS:
+        if np.count_nonzero(~np.isnan(sums)) >= MIN_BINS:
             rows.append(_variation(sums, width_s))
     return rows
 
@@ -145,7 +145,7 @@ def _variation(sums: FloatArray, width_s: float) -> Burstiness:
         bin_s=width_s,
         bins=len(known),
         dispersion=variance / mean if mean else None,
-        within_10_min=_variance_over_mean(sums, round(LOCAL_S / width_s)),
+        within_10_min=_variance_over_mean(sums, round(STEADY_SPAN_S / width_s)),
         peak_to_mean=float(known.max()) / mean if mean else None,
         cv=variance**0.5 / mean if mean else None,
         empty=float((known == 0).mean()),
@@ -158,7 +158,7 @@ def _variance_over_mean(sums: FloatArray, bins: int) -> float | None:
     The variance is that around the mean of a span, so the daily cycle does not count. None if there
     are too few bins.
     """
-    if bins < LEAST_BINS or len(sums) < bins:
+    if bins < MIN_BINS or len(sums) < bins:
         return None
     spans = sums[: len(sums) // bins * bins].reshape(-1, bins)  # [span, bin]
     spans = spans[~np.isnan(spans).any(axis=1)]  # without gaps
@@ -175,7 +175,9 @@ def fine_counts(store: Path, span_s: float) -> tuple[FloatArray, float]:
     """
     report, scan = scan_requests(store)
     # Few requests over a long time say nothing about seconds, so bins are limited by requests, too.
-    max_bins = min(MAX_FINE, max(ENOUGH_FINE, SPARSE * (report.requests or 0)))
+    max_bins = min(
+        MAX_FINE_BINS, max(ALWAYS_ALLOWED_BINS, MAX_BINS_PER_REQUEST * (report.requests or 0))
+    )
     width = next((scale for scale in SCALES_S if span_s / scale <= max_bins), SCALES_S[-1])
     table = (
         scan.group_by((pl.col("arrival_s") / width).floor().cast(pl.Int64).alias("bin"))

@@ -14,8 +14,8 @@ import polars as pl
 from forecasting.demand import DemandSeries
 from forecasting.outages import Outage, find_outages, may_have_outages, outage_mask, unknown_sums
 from planner.domain.trace_statistics.figures import (
-    LEVELS,
-    UNSAID,
+    QUANTILE_LEVELS,
+    UNLABELLED,
     Character,
     Characterisation,
     Day,
@@ -32,7 +32,7 @@ from planner.domain.trace_statistics.periodicity import (
     rhythm,
 )
 from planner.domain.trace_statistics.volumes import (
-    LISTED,
+    MAX_LISTED_LABELS,
     cells,
     chart_rates,
     imbalance,
@@ -41,7 +41,7 @@ from planner.domain.trace_statistics.volumes import (
 )
 from planner.domain.traffic.window import DAY_S, HOUR_S
 from planner.domain.traffic.window_rank import (
-    SEEN,
+    MIN_OBSERVED_SHARE,
     WEEK_S,
     TimeSpan,
     busiest,
@@ -66,8 +66,8 @@ from simulation.arrays import BoolArray, FloatArray, Int32Array, IntArray
 
 LENGTH_FIELDS = {"prompts": "input_tokens", "answers": "output_tokens"}
 MAX_OUTAGES = 100  # most outages in the list; all are counted
-LISTED_DAYS = 1100  # most listed days (three years); a longer trace lists its busiest
-COVERED = 0.99  # share of a day that a series must span to count as present
+MAX_LISTED_DAYS = 1100  # most listed days (three years); a longer trace lists its busiest
+MIN_COVERED_SHARE = 0.99  # share of a day that a series must span to count as present
 # Larger than any length: label x LENGTH_LIMIT + length packs both into one number.
 LENGTH_LIMIT = 1 << 31
 
@@ -105,7 +105,7 @@ def characterise(store: Path | str) -> Characterisation:
         volumes=tuple(by_label),
         cells=tuple(cells(grid)),
         imbalance=tuple(row for row in imbalances if row is not None),
-        levels=LEVELS,
+        levels=QUANTILE_LEVELS,
         lengths=tuple(request_lengths(store, kinds) if by_request else mean_lengths(grid)),
         rhythm=rhythm(known_amounts, grid.start_s, grid.bin_s, report.clock),
         interarrival_cv=interarrival_cv(store) if by_request else None,
@@ -154,9 +154,9 @@ def _notes(report: IngestReport, grid: Grid, *, sampled: bool) -> tuple[str, ...
     notes = []
     for by, names in grid.labels.items():
         count = len(set(names))
-        if count > LISTED:
+        if count > MAX_LISTED_LABELS:
             plural = by if by == "series" else f"{by}s"
-            notes.append(f"{count:,} {plural}; the {LISTED} largest are shown.")
+            notes.append(f"{count:,} {plural}; the {MAX_LISTED_LABELS} largest are shown.")
     if report.bin_s is not None and grid.bin_s > report.bin_s:
         notes.append(
             f"With {len(grid.names):,} series, bins of {report.bin_s:g} s are shown as "
@@ -238,9 +238,9 @@ def _quantile(values: pl.Series, level: float) -> float:
 def days(grid: Grid, lost: BoolArray, clock: str) -> Days:
     """Return the calendar days of the trace in order, each with its rank by demand.
 
-    If there are more than ``LISTED_DAYS`` days, only the busiest are listed. A day with too many
-    unknown bins has no rank. ``lost [bins]`` marks bins that are not real demand. There are no days
-    if bins are wider than a day.
+    If there are more than ``MAX_LISTED_DAYS`` days, only the busiest are listed. A day with too
+    many unknown bins has no rank. ``lost [bins]`` marks bins that are not real demand. There are no
+    days if bins are wider than a day.
     """
     if grid.bin_s > DAY_S:
         return Days((), 0, None, None, ())
@@ -250,10 +250,10 @@ def days(grid: Grid, lost: BoolArray, clock: str) -> Days:
     week = busiest(total, WEEK_S)
     words = list(_day_sentences(listed, total, week, len(grid.names), clock))
     ranked = sum(day.rank is not None for day in listed)
-    if len(listed) > LISTED_DAYS:
-        words.append(f"{len(listed):,} days; the {LISTED_DAYS:,} busiest are listed.")
+    if len(listed) > MAX_LISTED_DAYS:
+        words.append(f"{len(listed):,} days; the {MAX_LISTED_DAYS:,} busiest are listed.")
         listed.sort(key=lambda day: -(day.of_busiest or 0.0))
-        listed = sorted(listed[:LISTED_DAYS], key=lambda day: day.start_s)
+        listed = sorted(listed[:MAX_LISTED_DAYS], key=lambda day: day.start_s)
     return Days(tuple(listed), ranked, busiest(total, DAY_S), week, tuple(words))
 
 
@@ -299,7 +299,7 @@ def _covering_series(grid: Grid, day_of_bin: IntArray) -> IntArray:
     first_bins = np.searchsorted(day_of_bin, np.arange(day_of_bin[-1] + 1))  # of each day
     present_bins = np.add.reduceat(grid.present, first_bins, axis=1, dtype=np.int64)
     present_share = present_bins * grid.bin_s / DAY_S  # [series, day]
-    return np.asarray((present_share >= COVERED).sum(axis=0))
+    return np.asarray((present_share >= MIN_COVERED_SHARE).sum(axis=0))
 
 
 def _rank_of_day(amount: float | None, amounts: FloatArray) -> tuple[int | None, float | None]:
@@ -322,7 +322,7 @@ def _day_sentences(
     """
     ranked = [day for day in all_days if day.rank is not None]
     if not ranked:
-        yield f"No day has {SEEN:.0%} or more of its data, so days are not ranked."
+        yield f"No day has {MIN_OBSERVED_SHARE:.0%} or more of its data, so days are not ranked."
         return
     last = ranked[-1].start_s
     yield f"Last whole day: {window_rank(total, last, last + DAY_S, clock).sentence}"
@@ -332,7 +332,7 @@ def _day_sentences(
     if unranked:
         yield (
             f"{unranked:,} partial {'day is' if unranked == 1 else 'days are'} not ranked, with "
-            f"less than {SEEN:.0%} of the data."
+            f"less than {MIN_OBSERVED_SHARE:.0%} of the data."
         )
     lacking = sum(day.series < series for day in ranked)
     if lacking:
@@ -350,7 +350,7 @@ def _sum_of_day(sums: dict[str, np.ndarray], field: str, day: int) -> float | No
 def request_lengths(store: Path, by: tuple[str, ...]) -> list[Lengths]:
     """Return the lengths of prompts and answers: of all requests, and by label of each kind.
 
-    ``by`` are the kinds of labels. Only the ``LISTED`` labels with most requests count.
+    ``by`` are the kinds of labels. Only the ``MAX_LISTED_LABELS`` labels with most requests count.
     """
     report, scan = scan_requests(store)
     coded = label_code(report).alias("code")
@@ -365,7 +365,7 @@ def request_lengths(store: Path, by: tuple[str, ...]) -> list[Lengths]:
         labels = labels_of(report, distinct)  # (model, region, tier) of each series
         lengths += _by_label(field, "all", np.full(len(labels), "all"), series, tokens, requests)
         for kind in by:
-            of_kind = [row[LABELS.index(kind)] or UNSAID for row in labels]
+            of_kind = [row[LABELS.index(kind)] or UNLABELLED for row in labels]
             lengths += _by_label(field, kind, np.array(of_kind), series, tokens, requests)
     return lengths
 
@@ -378,7 +378,7 @@ def _by_label(
     tokens: IntArray,
     count: IntArray,
 ) -> list[Lengths]:
-    """Return the lengths of the ``LISTED`` labels with the most requests, the largest first.
+    """Return the lengths of the labels with the most requests, at most ``MAX_LISTED_LABELS``.
 
     ``count[i]`` requests of series number ``series[i]`` have ``tokens[i]`` tokens each.
     """
@@ -386,7 +386,7 @@ def _by_label(
     label_of_row = label_index_of_series[series]
     largest_first = np.argsort(-np.bincount(label_of_row, count), kind="stable")
     lengths = []
-    for label in largest_first[:LISTED].tolist():
+    for label in largest_first[:MAX_LISTED_LABELS].tolist():
         rows = label_of_row == label
         distinct_tokens, index = np.unique(tokens[rows], return_inverse=True)
         requests = np.bincount(index, count[rows]).astype(np.float64)
@@ -406,7 +406,7 @@ def length_distribution(
     total = float(count.sum())
     mean = float(np.average(tokens, weights=count))
     variance = float(np.average((tokens - mean) ** 2, weights=count))
-    needed = np.array([0.5, 0.95, 0.99, *LEVELS]) * total  # requests
+    needed = np.array([0.5, 0.95, 0.99, *QUANTILE_LEVELS]) * total  # requests
     needed = np.ceil(needed - 1e-9).clip(1)  # 1e-9: against rounding errors
     # The first length up to which there are enough requests.
     index = np.searchsorted(np.cumsum(count), needed)
@@ -428,7 +428,7 @@ def mean_lengths(grid: Grid) -> list[Lengths]:
     for field in LENGTH_FIELDS.values():
         if field not in grid.amounts:
             continue
-        for by, label, rows in grid.groups(LISTED):
+        for by, label, rows in grid.groups(MAX_LISTED_LABELS):
             mean = _mean(grid, field, by, label, rows)
             if mean is not None:
                 means.append(mean)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from planner.domain.trace_statistics.figures import UNSAID, Cell, Imbalance, Volume
+from planner.domain.trace_statistics.figures import UNLABELLED, Cell, Imbalance, Volume
 from planner.domain.trace_statistics.grid import Grid
 from planner.domain.trace_statistics.periodicity import day_and_week
 from planner.domain.traffic.window import DAY_S
@@ -17,15 +17,15 @@ from planner.inputs.ingest.store import scan_requests
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
 MAX_CELLS = 200  # most combinations of model, region and tier
-LISTED = 100  # most labels of a kind: each takes longer to compute than to read
-LINES = 6  # most lines in a chart; smaller labels are summed
-CHART_BINS = 480  # most intervals in a chart: about its pixels
+MAX_LISTED_LABELS = 100  # most labels of a kind: each takes longer to compute than to read
+MAX_CHART_LINES = 6  # most lines in a chart; smaller labels are summed
+MAX_CHART_INTERVALS = 480  # most intervals in a chart: about its pixels
 OTHERS = "others"
 Utility = Mapping[tuple[str, str], tuple[float, float]]  # by (kind, label): (sum, requests)
 
 
 def volumes(grid: Grid, lost: BoolArray, utility: Utility) -> list[Volume]:
-    """Return the traffic of the whole trace, then of the largest ``LISTED`` labels of each kind.
+    """Return the traffic of the whole trace, then of the largest labels of each kind.
 
     Sums are those of the file. Rates leave out the bins that are ``lost [bins]``: not real demand.
     ``utility`` has (sum of utility, number of requests with one) by (kind, label).
@@ -33,7 +33,7 @@ def volumes(grid: Grid, lost: BoolArray, utility: Utility) -> list[Volume]:
     series_sums = {field: np.nansum(values, axis=1) for field, values in grid.amounts.items()}
     return [
         _volume_of_label(grid, (by, label), rows, lost, utility, series_sums)
-        for by, label, rows in grid.groups(LISTED)
+        for by, label, rows in grid.groups(MAX_LISTED_LABELS)
     ]
 
 
@@ -85,7 +85,7 @@ def cells(grid: Grid) -> list[Cell]:
     """
     if sum(kind in grid.labels for kind in LABELS) < 2:
         return []
-    unknown = (UNSAID,) * len(grid.names)
+    unknown = (UNLABELLED,) * len(grid.names)
     models, regions, tiers = [grid.labels.get(kind, unknown) for kind in LABELS]
     amounts = np.nansum(grid.amounts[grid.unit], axis=1).tolist()
     by_cell: dict[tuple[str, str, str], float] = defaultdict(float)
@@ -129,7 +129,7 @@ def utilities(store: Path, by: Sequence[str]) -> Utility:
     utility = pl.col("utility")
     sums: dict[tuple[str, str], tuple[float, float]] = {}
     for kind in ("all", *by):
-        label = pl.lit("all") if kind == "all" else pl.col(kind).fill_null(UNSAID)
+        label = pl.lit("all") if kind == "all" else pl.col(kind).fill_null(UNLABELLED)
         grouped = scan.group_by(label.alias("label"))
         table = grouped.agg(utility.sum(), utility.count().alias("n")).collect(engine="streaming")
         for name, total, count in table.iter_rows():
@@ -173,8 +173,8 @@ def _interval_sums(values: FloatArray, starts: IntArray, width: IntArray) -> Flo
 
 
 def _bins_per_interval(bins: int, bin_s: float) -> int:
-    """Return how many bins to merge, so that a chart has at most ``CHART_BINS`` intervals."""
-    fewest = max(1, ceil(bins / CHART_BINS))
+    """Return how many bins to merge, so that a chart has at most ``MAX_CHART_INTERVALS``."""
+    fewest = max(1, ceil(bins / MAX_CHART_INTERVALS))
     # A day should have whole intervals, or an interval whole days: other widths would draw waves
     # that are not in the data.
     bins_per_day = round(DAY_S / bin_s)
@@ -188,12 +188,14 @@ def _bins_per_interval(bins: int, bin_s: float) -> int:
 def _chart_lines(grid: Grid, by: str) -> list[tuple[str, np.ndarray]]:
     """Return the lines of a chart of the labels of the kind ``by``: (label, indices of its series).
 
-    If there are more than ``LINES`` labels, the smallest share the last line.
+    If there are more than ``MAX_CHART_LINES`` labels, the smallest share the last line.
     """
     if by == "all":
         return [("all", np.arange(len(grid.names)))]
     names, codes = grid.codes(by)  # largest labels first
-    shown = len(names) if len(names) <= LINES else LINES - 1  # labels with a line of their own
+    shown = (
+        len(names) if len(names) <= MAX_CHART_LINES else MAX_CHART_LINES - 1
+    )  # labels with a line of their own
     lines = [(name, np.flatnonzero(codes == code)) for code, name in enumerate(names[:shown])]
     if shown < len(names):
         lines.append((f"{len(names) - shown} {OTHERS}", np.flatnonzero(codes >= shown)))

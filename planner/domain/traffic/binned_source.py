@@ -109,19 +109,19 @@ class BinnedSource:
         total = float(inputs[known].sum())
         return min(1.0, float(cached[known].sum()) / total) if total > 0 else 0.0
 
-    def lengths(self, between: slice = slice(None)) -> IndependentLengths:
-        """Return distributions of prompt and answer lengths, with the means in bins ``between``.
+    def lengths(self, bins: slice = slice(None)) -> IndependentLengths:
+        """Return distributions of prompt and answer lengths, with the means in the slice ``bins``.
 
         Their shape is that of the file's sample of lengths, if it has one and the scenario states
         no lengths. Otherwise they are log-normal.
         """
-        columns, requests = self.columns, self.requests()[between]
+        columns, requests = self.columns, self.requests()[bins]
 
         def distribution_around(
             tokens: FloatArray, stated: Lengths | None, sample: FloatArray | None
         ) -> LengthDistribution | SampledLength:
             """Return a distribution of lengths with the mean of ``tokens [bins]`` per request."""
-            mean = _mean_per_request(tokens[between], requests)
+            mean = _mean_per_request(tokens[bins], requests)
             if sample is not None and stated is None:
                 return SampledLength(sample, mean)
             return LengthDistribution(mean, stated.cv if stated else FILE_CV)
@@ -173,10 +173,10 @@ class BinnedSource:
 
     def expected_requests(self, start_s: float, end_s: float) -> float:
         """Return the expected number of requests in the bins that overlap ``[start_s, end_s)``."""
-        counts = self.requests()[self.between(start_s, end_s)]
+        counts = self.requests()[self.bins_between(start_s, end_s)]
         return float(np.nansum(counts) * self.weights.sum())
 
-    def between(self, start_s: float, end_s: float, *, whole: bool = False) -> slice:
+    def bins_between(self, start_s: float, end_s: float, *, whole: bool = False) -> slice:
         """Return the slice of bins that overlap ``[start_s, end_s)`` in epoch seconds.
 
         With ``whole``, return only bins that lie in it.
@@ -205,9 +205,9 @@ class BinnedSource:
         file counts tokens, the tokens of the requests in a bin sum to that count. With ``parts``
         above 1, the fleet is divided into so many equal parts, and the requests of one are drawn.
         """
-        columns, between = self.columns, self.between(start_s, end_s)
-        counts = self.requests()[between]
-        begin_s = columns.start_s + between.start * columns.bin_s - start_s
+        columns, bins = self.columns, self.bins_between(start_s, end_s)
+        counts = self.requests()[bins]
+        begin_s = columns.start_s + bins.start * columns.bin_s - start_s
         # Of one in ``parts`` requests, chosen at random, the variance over mean exceeds 1 by that
         # part of the excess.
         dispersion = 1.0 + (self.dispersion - 1.0) / parts
@@ -215,7 +215,7 @@ class BinnedSource:
         for region, tier in np.argwhere(self.weights > 0):
             # The count of a region and tier is rounded up or down at random: the mean is exact.
             drawn = round_at_random(counts * self.weights[region, tier] / parts, rng)
-            tokens = self._tokens_of(drawn, counts, between)
+            tokens = self._tokens_of(drawn, counts, bins)
             arrival, isl, osl = requests_from_bins(
                 drawn, columns.bin_s, begin_s, self.lengths(), rng, tokens, dispersion=dispersion
             )
@@ -231,20 +231,20 @@ class BinnedSource:
         return [replace(trace, blocks=cached_part(trace.input_tokens, share)) for trace in traces]
 
     def _tokens_of(
-        self, drawn: FloatArray, counts: FloatArray, between: slice
+        self, drawn: FloatArray, counts: FloatArray, bins: slice
     ) -> tuple[FloatArray | None, FloatArray | None]:
         """Return (input, output) tokens of ``drawn [bins]`` out of ``counts [bins]`` requests.
 
-        Both arrays are of the bins ``between``. A bin with half of its requests drawn has half of
+        Both arrays are of the slice ``bins``. A bin with half of its requests drawn has half of
         its tokens. None: the file has no such tokens.
         """
         share = ratio(drawn, counts, 0.0)
         inputs, outputs = self.columns.input_tokens, self.columns.output_tokens
-        prompts = None if inputs is None else np.round(inputs[between] * share)
+        prompts = None if inputs is None else np.round(inputs[bins] * share)
         if outputs is None:
             return prompts, None
         # An answer of one token at least, as in ``tokens``.
-        return prompts, np.maximum(np.round(outputs[between] * share), drawn)
+        return prompts, np.maximum(np.round(outputs[bins] * share), drawn)
 
     def arrivals(
         self, start_s: float, end_s: float, rng: np.random.Generator
@@ -254,9 +254,9 @@ class BinnedSource:
         Return (region index, tier index, arrivals in epoch s) for each region and tier with
         traffic.
         """
-        columns, between = self.columns, self.between(start_s, end_s)
-        counts = self.requests()[between]
-        begin_s = columns.start_s + between.start * columns.bin_s
+        columns, bins = self.columns, self.bins_between(start_s, end_s)
+        counts = self.requests()[bins]
+        begin_s = columns.start_s + bins.start * columns.bin_s
         drawn = []
         for region, tier in np.argwhere(self.weights > 0):
             integers = round_at_random(counts * self.weights[region, tier], rng)

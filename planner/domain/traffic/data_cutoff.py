@@ -15,8 +15,8 @@ from planner.inputs.ingest.grid import AMOUNTS
 from planner.inputs.ingest.store import DemandColumns
 from simulation.trace import Trace
 
-LATE_S = DAY_S  # largest lag of a source: with more, a forecast has too little data (assumed)
-PART = 0.05  # largest share of a bin that can be missing without making it a gap
+MAX_LAG_S = DAY_S  # largest lag of a source: with more, a forecast has too little data (assumed)
+MAX_MISSING_SHARE = 0.05  # largest share of a bin that can be missing without making it a gap
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,8 +59,8 @@ def _check_begun(until_s: float, start_s: float) -> None:
 
 
 def check_data_age(until_s: float, end_s: float) -> None:
-    """Raise ScenarioError if the data ends (``end_s``) more than ``LATE_S`` before ``until_s``."""
-    if until_s > end_s + LATE_S:
+    """Raise ScenarioError if the data ends at ``end_s``, over ``MAX_LAG_S`` before ``until_s``."""
+    if until_s > end_s + MAX_LAG_S:
         raise ScenarioError(
             f"traffic.until: the traffic ends {words_of(end_s, UTC_CLOCK)}, "
             f"{(until_s - end_s) / DAY_S:,.1f} days before {words_of(until_s, UTC_CLOCK)}, "
@@ -72,19 +72,19 @@ def check_data_age(until_s: float, end_s: float) -> None:
 def mask_unobserved(demand: Demand, start_s: float, end_s: float) -> Demand:
     """Return demand with gaps (NaN) in all bins outside ``[start_s, end_s)``, the time of a trace.
 
-    A bin counts as inside if at most the share ``PART`` of it is outside.
+    A bin counts as inside if at most the share ``MAX_MISSING_SHARE`` of it is outside.
     """
-    first = np.ceil((start_s - demand.start_s) / demand.bin_s - PART)
-    last = np.floor((end_s - demand.start_s) / demand.bin_s + PART)
+    first = np.ceil((start_s - demand.start_s) / demand.bin_s - MAX_MISSING_SHARE)
+    last = np.floor((end_s - demand.start_s) / demand.bin_s + MAX_MISSING_SHARE)
     bins = np.arange(demand.bins)
     known = (bins >= first) & (bins < last)
     if known.all():
         return demand
-    seen: dict[str, Any] = {
+    masked: dict[str, Any] = {
         name: np.where(known, getattr(demand, name), np.nan)
         for name in ("requests", "input_tokens", "output_tokens")
     }
-    return replace(demand, **seen)
+    return replace(demand, **masked)
 
 
 def cutoff_note(until_s: float, end_s: float, bin_s: float) -> str:

@@ -16,8 +16,8 @@ from planner.inputs.scenario.schema.traffic import Launch, Source
 from simulation.arrays import FloatArray, IntArray
 from simulation.performance.specs import Provenance
 
-WEEKS = 4  # weeks drawn before the described traffic begins, if there is no trace
-BIN_S = 900.0
+WEEKS_BEFORE_LAUNCH = 4  # weeks drawn before the described traffic begins, if there is no trace
+DEFAULT_BIN_S = 900.0
 EPOCH_WEEKDAY = 3  # 1 January 1970 was a Thursday, counted from Monday
 
 
@@ -103,7 +103,7 @@ def described_bins(
     launch = source.launch
     if launch is None:
         raise ValueError("a launch is needed")
-    width = bin_s or BIN_S
+    width = bin_s or DEFAULT_BIN_S
     if span is None:
         start_s, end_s = _span_before(launch, where, width)
     else:
@@ -117,7 +117,9 @@ def described_bins(
 
 
 def _span_before(launch: Launch, where: str, bin_s: float) -> tuple[float, float]:
-    """Return (start, end) of the ``WEEKS`` weeks before a launch begins, in whole bins (epoch s).
+    """Return (start, end) of the weeks before a launch begins, in whole bins (epoch s).
+
+    There are ``WEEKS_BEFORE_LAUNCH`` weeks.
 
     Raises ScenarioError if the launch has no date.
     """
@@ -128,7 +130,7 @@ def _span_before(launch: Launch, where: str, bin_s: float) -> tuple[float, float
         )
     begins = launch.begins if launch.begins.tzinfo else launch.begins.replace(tzinfo=UTC)
     end_s = floor(begins.timestamp() / bin_s) * bin_s
-    return end_s - ceil(WEEKS * 7 * DAY_S / bin_s) * bin_s, end_s
+    return end_s - ceil(WEEKS_BEFORE_LAUNCH * 7 * DAY_S / bin_s) * bin_s, end_s
 
 
 def words_of(source: Source) -> str:

@@ -190,7 +190,8 @@ def _resample_requests(
     begin_s = _move_repeats(begin_s, is_repeat, begin_bin[drawn], window.bin_s, rng)
     arrival_s, original, new_session = groups.copies(arrived, drawn, begin_s)
     in_order = np.argsort(arrival_s, kind="stable")
-    in_order = in_order[arrival_s[in_order] < bins * window.bin_s]  # no turns after the window
+    in_window = arrival_s[in_order] < bins * window.bin_s  # leaves out late turns of sessions
+    in_order = in_order[in_window]
     new_ids = None if session is None else new_session[in_order]
     picked = rows[original[in_order]]
     resampled = pattern.select_with_arrivals(picked, arrival_s[in_order], new_ids)

@@ -34,21 +34,21 @@ from simulation.arrays import FloatArray
 
 # From the median up to the highest quantile of the forecasts. A plan below the median would be
 # too small in every other period.
-LEVELS = np.round(np.linspace(0.5, 0.95, 10), 2)
+QUANTILE_LEVELS = np.round(np.linspace(0.5, 0.95, 10), 2)
 # Factors on the highest quantile, for forecasts that were too low in the past.
-TIMES = 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.75, 2.0
-TOP = float(LEVELS[-1])
+TOP_FACTORS = 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.75, 2.0
+TOP_QUANTILE = float(QUANTILE_LEVELS[-1])
 PLANNING_LEVELS = (
-    *(PlanningLevel(float(level)) for level in LEVELS),
-    *(PlanningLevel(TOP, factor) for factor in TIMES),
+    *(PlanningLevel(float(level)) for level in QUANTILE_LEVELS),
+    *(PlanningLevel(TOP_QUANTILE, factor) for factor in TOP_FACTORS),
 )
-# At most DAYS days or DECISIONS decisions are evaluated, whichever is longer. A week has every
-# weekday once. The errors of one decision are correlated, so a decision for a whole week says
+# At most PAST_DAYS days or PAST_DECISIONS decisions are evaluated, whichever is longer. A week has
+# every weekday once. The errors of one decision are correlated, so a decision for a whole week says
 # little about the next week.
-DAYS = 7
-DECISIONS = 4
-LEAST = 20  # smallest number of periods: above P95, the highest percentile, is one in twenty
-MOST_SERIES = 24  # only the largest series, so that the choice does not take longer than the plan
+PAST_DAYS = 7
+PAST_DECISIONS = 4
+MIN_PERIODS = 20  # smallest number of periods: above P95, the highest percentile, is one in twenty
+MAX_SERIES = 24  # only the largest series, so that the choice does not take longer than the plan
 STATED, CHOSEN, ASSUMED = "stated", "chosen", "assumed"
 
 
@@ -248,10 +248,10 @@ class Quantiles:
 
 
 def largest_series(traffic: Traffic, group: Group) -> list[Placed]:
-    """Return the largest series (model x region) of a group, at most ``MOST_SERIES``."""
+    """Return the largest series (model x region) of a group, at most ``MAX_SERIES``."""
     series = series_of(traffic, group)
     series.sort(key=lambda placed: -float(np.nansum(placed[1].values)))
-    return series[:MOST_SERIES]
+    return series[:MAX_SERIES]
 
 
 def coverage_needed(share: float, decisions: int) -> float:
@@ -304,11 +304,11 @@ def _choose_percentile(
 
 
 def _percentile_of_target(group: Group) -> PlannedQuantile:
-    """Return the percentile for a short history: the SLO target of the tiers, within ``LEVELS``."""
-    level = float(np.clip(group.target, LEVELS[0], LEVELS[-1]))
+    """Return the percentile for a short history: the SLO target, within ``QUANTILE_LEVELS``."""
+    level = float(np.clip(group.target, QUANTILE_LEVELS[0], QUANTILE_LEVELS[-1]))
     reason = (
         "Too little history to choose the forecast percentile automatically. Used: the tier's "
-        f"target, at most {LEVELS[-1]:g}."
+        f"target, at most {QUANTILE_LEVELS[-1]:g}."
     )
     return PlannedQuantile(
         group.name, level, times=1.0, basis=ASSUMED, why=reason, wanted=group.target
@@ -325,18 +325,18 @@ def past_origins(window: Window, begins_s: float, *, at_once: bool) -> FloatArra
     """Return the times of past decisions by which to choose a percentile, in epoch seconds.
 
     Their periods follow each other without a gap, up to the window's first decision. They reach
-    back ``DAYS`` days or ``DECISIONS`` decisions, whichever is longer, but into at most half of the
-    data, which begins at ``begins_s``. With fewer than ``LEAST`` periods, the result is empty. With
-    ``at_once``, one decision plans the whole window.
+    back ``PAST_DAYS`` days or ``PAST_DECISIONS`` decisions, whichever is longer, but into at most
+    half of the data, which begins at ``begins_s``. With fewer than ``MIN_PERIODS`` periods, the
+    result is empty. With ``at_once``, one decision plans the whole window.
     """
     known_until_s, bin_s = window.first_decision_s, window.bin_s
     planned, lead = _bins_per_decision(window, at_once), lead_bins(window)  # bins
     planned_s = planned * bin_s
-    longest_s = max(DAYS * DAY_S, DECISIONS * planned_s)
+    longest_s = max(PAST_DAYS * DAY_S, PAST_DECISIONS * planned_s)
     half_known_s = (known_until_s - begins_s) / 2
     usable = min(longest_s, half_known_s) / bin_s - lead
     decisions = int(max(0.0, usable + 1e-9) // planned)
-    if decisions * planned < LEAST * window.bins_per_period:
+    if decisions * planned < MIN_PERIODS * window.bins_per_period:
         return np.empty(0)
     first_s = known_until_s - (lead + decisions * planned) * bin_s
     return np.asarray(first_s + planned_s * np.arange(decisions), np.float64)
@@ -360,8 +360,8 @@ def past_capacity_and_demand(
     forecasts = result_of(rolling_forecasts, *call)
     # [levels, bins of all periods], without the lead time of each decision
     quantiles = np.concatenate([quantiles_at_levels(f)[:, lead:] for f in forecasts], axis=1)
-    peaks = quantiles.reshape(len(LEVELS), -1, per_period).max(axis=2)  # of each period
-    above_top = np.multiply.outer(TIMES, peaks[-1])  # factors on the highest quantile
+    peaks = quantiles.reshape(len(QUANTILE_LEVELS), -1, per_period).max(axis=2)  # of each period
+    above_top = np.multiply.outer(TOP_FACTORS, peaks[-1])  # factors on the highest quantile
     first = round((float(origins[0]) - known_series.start_s) / window.bin_s) + lead
     actual = known_series.values[first : first + quantiles.shape[1]].reshape(-1, per_period)
     return np.concatenate([peaks, above_top]), actual
@@ -384,5 +384,5 @@ def past_forecast_arguments(
 
 
 def quantiles_at_levels(forecast: Forecast) -> FloatArray:
-    """Return the forecast at each quantile of ``LEVELS``, ``[levels, steps]``."""
-    return interpolate_quantiles(np.asarray(forecast.levels), forecast.quantiles, LEVELS)
+    """Return the forecast at each quantile of ``QUANTILE_LEVELS``, ``[levels, steps]``."""
+    return interpolate_quantiles(np.asarray(forecast.levels), forecast.quantiles, QUANTILE_LEVELS)

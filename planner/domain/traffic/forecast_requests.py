@@ -21,9 +21,9 @@ from simulation.sizing.workload import Burstiness, unit_arrivals
 from simulation.synthesis import EmpiricalLengths
 from simulation.trace import PrefixBlocks, Prefixes, Trace
 
-ENOUGH = 6.0  # standard deviations of a Poisson count, drawn beyond the mean
+DEVIATIONS_BEYOND_MEAN = 6.0  # standard deviations of a Poisson count, drawn beyond the mean
 
-DRAWN = (
+DRAWN_NOTE = (
     "The window is after the traffic. Requests are drawn at random around the "
     "mean of the forecast, with the bursts of the traffic. SLO attainment ignores its error."
 )
@@ -44,7 +44,7 @@ def requests_ahead(
     """
     rng = generator(seed, Stream.AHEAD)
     pieces: list[Trace] = []
-    notes = [DRAWN]
+    notes = [DRAWN_NOTE]
     expected = 0.0
     for i, key in enumerate(traffic.demand.keys):
         mean = traffic.described_demand(key, {key.tier}, REQUESTS, window)
@@ -65,7 +65,7 @@ def _requests_around(
     rng: np.random.Generator,
 ) -> Trace:
     """Draw requests around their ``mean [bins]``; ``codes`` are their model, region and tier."""
-    m = codes[0]
+    m, _, _ = codes
     burstiness = traffic.arrivals[m] if traffic.arrivals else 1.0
     arrival = _arrivals(mean, window.bin_s, burstiness, rng)
     isl, osl, prefixes = draw_requests(traffic, m, len(arrival), rng)
@@ -119,7 +119,7 @@ def _arrivals(
         return np.zeros(0)
     # Arrivals of rate 1 are drawn up to the expected total. The arrival at u moves to the time by
     # which u requests are expected (time change of a point process).
-    count = int(total + ENOUGH * (total + 1.0) ** 0.5)
+    count = int(total + DEVIATIONS_BEYOND_MEAN * (total + 1.0) ** 0.5)
     unit_rate = unit_arrivals(count, burstiness, rng)
     while unit_rate[-1] < total:
         count = 2 * count

@@ -8,7 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.domain.random_streams import Stream, generator
-from planner.domain.traffic.lengths import SAMPLE, DrawnLengths, Lengths, LengthSample, mix_lengths
+from planner.domain.traffic.lengths import (
+    SAMPLED_REQUESTS,
+    DrawnLengths,
+    Lengths,
+    LengthSample,
+    mix_lengths,
+)
 from planner.domain.traffic.sources import StoredTrace
 from planner.domain.traffic.traffic import Traffic, build_traffic
 from planner.domain.traffic.window import DAY_S, Window, resolve_window
@@ -20,12 +26,16 @@ from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness
 from simulation.trace import CachedTokens, PrefixBlocks
 
-LEAST = 200  # smallest number of requests in a sample of lengths
-DRIFT = 0.1  # smaller relative changes of a mean length do not justify a new size (assumed)
-ERRORS = 4.0  # smaller changes of a mean, in standard errors, can be chance
+MIN_REQUESTS = 200  # smallest number of requests in a sample of lengths
+MIN_RELATIVE_CHANGE = (
+    0.1  # smaller relative changes of a mean length do not justify a new size (assumed)
+)
+MIN_STANDARD_ERRORS = 4.0  # smaller changes of a mean, in standard errors, can be chance
 POISSON = 1.0  # burstiness
-ENOUGH = 5_000  # requests that show bursts; with fewer on the last day, all earlier ones count
-MOST_DRAWN = 5_000_000  # arrivals drawn from counts, to see their pattern
+MIN_ARRIVALS = (
+    5_000  # requests that show bursts; with fewer on the last day, all earlier ones count
+)
+MAX_DRAWN_ARRIVALS = 5_000_000  # arrivals drawn from counts, to see their pattern
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,7 +153,7 @@ def _known_prompts(
     of_model = np.flatnonzero(trace.model == m)
     is_before = trace.arrival_s[of_model] + trace.start_s < window.first_decision_s
     rows = of_model[is_before] if is_before.any() else of_model
-    rows = rows[-SAMPLE:]
+    rows = rows[-SAMPLED_REQUESTS:]
     if not len(rows):
         return None
     blocks = trace.blocks.rows(rows)
@@ -193,7 +203,7 @@ def _first_sample(
     If that day has too few requests, it is of all earlier requests. Without such, of all traffic.
     """
     sample = observed_lengths(traffic, m, before_s - DAY_S, before_s, rng)
-    if sample.requests < LEAST:
+    if sample.requests < MIN_REQUESTS:
         sample = observed_lengths(traffic, m, traffic.demand.start_s, before_s, rng)
     return sample if sample.requests else sample_of_model(traffic, m)
 
@@ -203,7 +213,7 @@ def _index_of_similar(samples: list[LengthSample], current: int, recent: LengthS
 
     If none is similar, append ``recent``. If it has too few requests, return ``current``.
     """
-    if recent.requests < LEAST or not lengths_differ(samples[current], recent):
+    if recent.requests < MIN_REQUESTS or not lengths_differ(samples[current], recent):
         return current
     for index, known in enumerate(samples):
         if not lengths_differ(known, recent):
@@ -231,7 +241,7 @@ def observed_lengths(
     rows = first + np.flatnonzero(trace.model[first:last] == m)
     drawn = []
     for source in traffic.binned:
-        bins = source.between(start_s, end_s, whole=True)
+        bins = source.bins_between(start_s, end_s, whole=True)
         count = float(np.nansum(source.requests()[bins]) * source.weights.sum())
         if source.model == m and count > 0:
             drawn.append(DrawnLengths(count, source.lengths(bins), source.cached_share))
@@ -242,14 +252,17 @@ def lengths_differ(known: LengthSample, recent: LengthSample) -> bool:
     """Return whether mean lengths have changed from ``known`` to ``recent`` requests.
 
     These are the means of input, output and uncached input tokens. One of them must change by more
-    than both the share ``DRIFT`` of the mean and ``ERRORS`` standard errors.
+    than both the share ``MIN_RELATIVE_CHANGE`` of the mean and ``MIN_STANDARD_ERRORS`` standard
+    errors.
     """
     known_columns = (*known.lengths, known.prefill)
     recent_columns = (*recent.lengths, recent.prefill)
     for earlier, later in zip(known_columns, recent_columns, strict=True):
         before, now = float(earlier.mean()), float(later.mean())
         standard_error = float(later.std()) / min(recent.requests, len(later)) ** 0.5
-        if abs(now - before) > max(DRIFT * before, ERRORS * standard_error):
+        if abs(now - before) > max(
+            MIN_RELATIVE_CHANGE * before, MIN_STANDARD_ERRORS * standard_error
+        ):
             return True
     return False
 
@@ -257,9 +270,9 @@ def lengths_differ(known: LengthSample, recent: LengthSample) -> bool:
 def arrival_patterns(traffic: Traffic, before_s: float, seed: int) -> tuple[Burstiness, ...]:
     """Return the arrival pattern of each model's interactive requests, as known at ``before_s``.
 
-    It is that of the day before. If that day has fewer than ENOUGH arrivals, it is that of all
-    earlier requests, or of all the traffic. It is Poisson if the data do not show bursts within a
-    bin. ``before_s`` is in epoch seconds.
+    It is that of the day before. If that day has fewer than MIN_ARRIVALS arrivals, it is that of
+    all earlier requests, or of all the traffic. It is Poisson if the data do not show bursts within
+    a bin. ``before_s`` is in epoch seconds.
     """
     rng = generator(seed, Stream.ARRIVALS)
     return tuple(_pattern_of_model(traffic, m, before_s, rng) for m in range(len(traffic.models)))
@@ -271,7 +284,7 @@ def _pattern_of_model(
     """Return the arrival pattern of model ``m``'s interactive requests before ``before_s``.
 
     It is that of the day before, of all requests before, or of all traffic: the first of these with
-    ENOUGH arrivals, else the longest with a pattern. It is POISSON if none has one.
+    MIN_ARRIVALS arrivals, else the longest with a pattern. It is POISSON if none has one.
     """
     if not _shows_bursts(traffic, m):
         return POISSON
@@ -285,7 +298,7 @@ def _pattern_of_model(
         if pattern_in_span is None:
             continue
         pattern = pattern_in_span
-        if len(pattern.place) >= ENOUGH:
+        if len(pattern.place) >= MIN_ARRIVALS:
             break
     return POISSON if pattern is None else pattern
 
@@ -319,9 +332,9 @@ def _arrivals(
     for source in traffic.binned:
         if source.model != m or start_s >= end_s:
             continue
-        # Draw at most about MOST_DRAWN requests: the last ones.
+        # Draw at most about MAX_DRAWN_ARRIVALS requests: the last ones.
         expected = source.expected_requests(start_s, end_s)
-        share = min(1.0, MOST_DRAWN / max(expected, 1.0))
+        share = min(1.0, MAX_DRAWN_ARRIVALS / max(expected, 1.0))
         from_s = max(start_s, end_s - (end_s - start_s) * share)
         for region, tier, arrival in source.arrivals(from_s, end_s, rng):
             if tier in interactive:

@@ -12,7 +12,7 @@ from simulation.trace import CachedTokens, Trace
 
 Lengths = tuple[Int32Array, Int32Array]  # ISL and OSL, drawn jointly
 
-SAMPLE = 20_000  # requests sampled per model
+SAMPLED_REQUESTS = 20_000  # requests sampled per model
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +55,15 @@ def mix_lengths(
 ) -> LengthSample:
     """Return a sample of lengths from the requests ``rows`` of a log and ``counted`` sources.
 
-    The sample has about ``SAMPLE`` requests. The log and each source have shares in proportion to
-    their numbers of requests. If there are no requests at all, the sample is one request with one
-    input and one output token.
+    The sample has about ``SAMPLED_REQUESTS`` requests. The log and each source have shares in
+    proportion to their numbers of requests. If there are no requests at all, the sample is one
+    request with one input and one output token.
     """
     volumes = np.array([float(len(rows)), *(source.requests for source in counted)])
     total = float(volumes.sum())
     if not total:
         return LengthSample((np.ones(1, np.int32), np.ones(1, np.int32)), 0.0)
-    log_size, *sizes = np.ceil(SAMPLE * volumes / total).astype(int).tolist()
+    log_size, *sizes = np.ceil(SAMPLED_REQUESTS * volumes / total).astype(int).tolist()
     picked = rng.choice(rows, size=log_size) if len(rows) else rows
     cached = trace.blocks.rows(picked) if isinstance(trace.blocks, CachedTokens) else None
     lengths = trace.input_tokens[picked], trace.output_tokens[picked]

@@ -29,10 +29,10 @@ NAIVE = {
 }
 NO_BETTER, WORSE = "About as good as", "Worse than"  # a naive forecast
 NEGLIGIBLE = 0.05  # share of the naive error; a smaller gain is not worth naming
-MOST_SERIES = 6  # only the largest series: they are for charts, not for figures
-MOST_ORIGINS = 48  # past moments of a chart
-MOST_STEPS = 192  # bins of a forecast in a chart
-SEEN_S = 2 * DAY_S  # history shown before the first moment
+MAX_SERIES = 6  # only the largest series: they are for charts, not for figures
+MAX_ORIGINS = 48  # past moments of a chart
+MAX_STEPS = 192  # bins of a forecast in a chart
+HISTORY_SHOWN_S = 2 * DAY_S  # history shown before the first moment
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,15 +58,15 @@ class PastForecasts:
 def largest_past_forecasts(
     groups: Sequence[Group], traffic: Traffic, window: Window, method: str, progress: Progress
 ) -> tuple[PastForecasts, ...]:
-    """Return past forecasts of the ``MOST_SERIES`` largest series, each about a day long.
+    """Return past forecasts of the ``MAX_SERIES`` largest series, each about a day long.
 
     They begin at the moments of ``origins``. Series that are too short for the method are omitted.
     """
     series = [demand for group in groups for _, demand in series_of(traffic, group)]
     series.sort(key=lambda demand: -float(np.nansum(demand.values)))
     past = []
-    for i, demand in enumerate(series[:MOST_SERIES]):
-        progress(i / min(len(series), MOST_SERIES), f"Looking back on {demand.key.model}")
+    for i, demand in enumerate(series[:MAX_SERIES]):
+        progress(i / min(len(series), MAX_SERIES), f"Looking back on {demand.key.model}")
         try:
             past.append(_forecast_from_past(demand, window, method))
         except SeriesTooShort:
@@ -77,13 +77,13 @@ def largest_past_forecasts(
 def past_forecasts_of_series(
     series: Sequence[DemandSeries], method: str, horizon_s: float
 ) -> tuple[PastForecasts, ...]:
-    """Return past forecasts of the first ``MOST_SERIES`` series of a trace, without a scenario.
+    """Return past forecasts of the first ``MAX_SERIES`` series of a trace, without a scenario.
 
-    They begin at up to ``MOST_ORIGINS`` moments before the trace's end, ``horizon_s`` apart. Series
+    They begin at up to ``MAX_ORIGINS`` moments before the trace's end, ``horizon_s`` apart. Series
     that are too short are omitted.
     """
-    shown = series[:MOST_SERIES]
-    forecasts = past_forecasts_by_series(shown, method, horizon_s, DAY_S, MOST_ORIGINS)
+    shown = series[:MAX_SERIES]
+    forecasts = past_forecasts_by_series(shown, method, horizon_s, DAY_S, MAX_ORIGINS)
     return tuple(
         _cut_to_shown_steps(demand, forecasts_of_series)
         for demand, forecasts_of_series in zip(shown, forecasts, strict=True)
@@ -92,11 +92,11 @@ def past_forecasts_of_series(
 
 
 def _cut_to_shown_steps(series: DemandSeries, forecasts: Sequence[Forecast]) -> PastForecasts:
-    """Return ``forecasts`` of a series, cut to at most ``MOST_STEPS`` bins, with its demand."""
+    """Return ``forecasts`` of a series, cut to at most ``MAX_STEPS`` bins, with its demand."""
     origins_s = np.array([forecast.start_s for forecast in forecasts])
-    steps = min(forecasts[0].steps, MOST_STEPS)
+    steps = min(forecasts[0].steps, MAX_STEPS)
     last_s = float(origins_s[-1]) + steps * series.bin_s
-    observed = series.window(float(origins_s[0]) - SEEN_S, last_s)
+    observed = series.window(float(origins_s[0]) - HISTORY_SHOWN_S, last_s)
     low_level, high_level = QUANTILES
     return PastForecasts(
         key=series.key,
@@ -112,7 +112,7 @@ def _cut_to_shown_steps(series: DemandSeries, forecasts: Sequence[Forecast]) -> 
 
 
 def origins(window: Window) -> FloatArray:
-    """Return at most ``MOST_ORIGINS`` past moments to forecast from, in epoch seconds.
+    """Return at most ``MAX_ORIGINS`` past moments to forecast from, in epoch seconds.
 
     They are decisions of the window. If it is ahead of the traffic, they are a period apart and
     lie before it.
@@ -123,7 +123,7 @@ def origins(window: Window) -> FloatArray:
         moments = np.asarray(
             window.start_s - window.period_s * np.arange(periods)[::-1], np.float64
         )
-    every = int(np.ceil(len(moments) / MOST_ORIGINS))
+    every = int(np.ceil(len(moments) / MAX_ORIGINS))
     return np.asarray(moments[::every], np.float64)
 
 
@@ -135,7 +135,7 @@ def _forecast_from_past(series: DemandSeries, window: Window, method: str) -> Pa
         raise SeriesTooShort(f"{series.key}: no traffic before the past decisions.")
     lead = round((window.start_s - window.first_decision_s) / window.bin_s)
     # As far as a decision forecasts, or a day if that is longer: errors are shown by hour ahead.
-    steps = max(lead + window.bins_per_period, min(round(DAY_S / window.bin_s), MOST_STEPS))
+    steps = max(lead + window.bins_per_period, min(round(DAY_S / window.bin_s), MAX_STEPS))
     model = forecaster(method, horizon_bins=window.bins_per_period, lead_bins=lead)
     return _cut_to_shown_steps(series, rolling_forecasts(series, model, moments.tolist(), steps))
 

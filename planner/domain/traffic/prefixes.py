@@ -25,12 +25,14 @@ def blocks_from_hash_ids(columns: RequestColumns) -> PrefixBlocks | None:
     ids, start, isl = columns.hash_ids, columns.hash_offsets, columns.input_tokens
     if ids is None or start is None or isl is None or not len(ids):
         return None
-    count = np.diff(start)
+    ids_of_prompt = np.diff(start)
     # n ids need (n - 1) * size < isl <= n * size, which bounds the size from both sides.
-    named, several = count > 0, count > 1
-    min_size = int(np.ceil(isl[named] / count[named]).max())
-    largest = (isl[several] - 1) // (count[several] - 1)
-    max_size = int(largest.min()) if several.any() else min_size
+    has_ids, has_several = ids_of_prompt > 0, ids_of_prompt > 1
+    min_size = int(np.ceil(isl[has_ids] / ids_of_prompt[has_ids]).max())
+    max_size = min_size
+    if has_several.any():
+        largest = (isl[has_several] - 1) // (ids_of_prompt[has_several] - 1)
+        max_size = int(largest.min())
     if min_size > max_size:
         return None
     size = USUAL_TOKENS if min_size <= USUAL_TOKENS <= max_size else max_size
@@ -68,7 +70,8 @@ def blocks_of_sessions(trace: Trace) -> PrefixBlocks | None:
     isl = trace.input_tokens[rows].astype(np.int64)
     blocks = -(-isl // SESSION_TOKENS)  # of each prompt, rounded up
     # In the order of the trace, where requests without a session have no blocks.
-    counts, first_ids = np.zeros((2, len(trace)), np.int64)
+    counts = np.zeros(len(trace), np.int64)
+    first_ids = np.zeros(len(trace), np.int64)
     counts[rows] = blocks
     first_ids[rows] = _first_ids(trace.session[rows], isl, blocks)
     start = np.concatenate([[0], np.cumsum(counts)])

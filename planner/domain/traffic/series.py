@@ -19,8 +19,10 @@ from planner.inputs.ingest.store import DemandColumns, bin_requests, read_whole_
 from simulation.arrays import FloatArray
 
 LABEL_ALL = "all"  # label of a series if the file does not state its model, region or tier
-IDLE_S = 86_400.0  # shortest time without demand at the end that is reported; nights are shorter
-WANTED = (REQUESTS, INPUT_TOKENS, OUTPUT_TOKENS)  # units that need capacity
+MIN_IDLE_S = (
+    86_400.0  # shortest time without demand at the end that is reported; nights are shorter
+)
+PLANNED_UNITS = (REQUESTS, INPUT_TOKENS, OUTPUT_TOKENS)  # units that need capacity
 
 
 def trace_series(trace: StoredTrace, bin_s: float) -> list[DemandSeries]:
@@ -33,7 +35,7 @@ def trace_series(trace: StoredTrace, bin_s: float) -> list[DemandSeries]:
     by_request = trace.kind == "requests"
     stored = bin_requests(trace.store, bin_s) if by_request else read_whole_demand(trace.store)[0]
     series = []
-    for unit in WANTED:
+    for unit in PLANNED_UNITS:
         for columns in stored:
             counted = _amounts(columns, unit)
             if counted is None:
@@ -88,14 +90,14 @@ def _amounts(columns: DemandColumns, unit: str) -> tuple[str, FloatArray] | None
 
 
 def idle_sentences(series: Sequence[DemandSeries]) -> tuple[str, ...]:
-    """Return a sentence for each key whose demand stops at least IDLE_S before the end."""
+    """Return a sentence for each key whose demand stops at least MIN_IDLE_S before the end."""
     sentences = {}
     for demand in series:
         used_bins = np.flatnonzero(np.nan_to_num(demand.values))
         if not used_bins.size:
             continue
         idle_s = (demand.bins - 1 - used_bins[-1]) * demand.bin_s
-        if idle_s >= IDLE_S:
+        if idle_s >= MIN_IDLE_S:
             sentences[demand.key] = (
                 f"{demand.key}: no demand in the last {idle_s / 3600:,.0f} h, which counts as "
                 "zero. If its records end there, read them as a trace of their own."
@@ -107,7 +109,7 @@ def uncounted_units_sentence(series: Sequence[DemandSeries]) -> tuple[str, ...]:
     """Return one sentence on the units that the file does not count; () if it counts all."""
     keys = dict.fromkeys(demand.key for demand in series)
     notes = []
-    for unit in WANTED:
+    for unit in PLANNED_UNITS:
         missing = len(keys) - len({demand.key for demand in series if demand.unit == unit})
         if missing:
             which = "" if missing == len(keys) else f" of {missing} of {len(keys)} series"

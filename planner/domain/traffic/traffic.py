@@ -12,7 +12,7 @@ from forecasting.holidays import Holidays, unusual_month_ends
 from planner.domain.random_streams import Stream, generator
 from planner.domain.traffic.binned_source import BinnedSource, with_shorter_bins
 from planner.domain.traffic.data_cutoff import (
-    PART,
+    MAX_MISSING_SHARE,
     MeasuredSource,
     bins_before,
     check_data_age,
@@ -54,22 +54,28 @@ MEASURED = "requests as measured"
 SYNTHESISED = "requests generated from counts per bin"
 FORECAST = "requests generated from the forecast"
 
-LAUNCHED = (
+LAUNCHED_NOTE = (
     "Traffic without a trace follows the scenario, without observations. It is drawn at random "
     "to show how much hours vary."
 )
 
-COUNTED = (
+COUNTED_NOTE = (
     "Demand files hold counts, not requests: arrivals within a bin and lengths are drawn at random "
     "with the scenario's seed."
 )
 
-GROWING = (
+GROWING_PROMPTS_NOTE = (
     "a prompt at least as long as the previous one of its session is assumed to begin with it."
 )
 DAY_S = 86_400.0
-READ = (*COLUMNS, "hash_ids", "cached_tokens", "session", "think_s")  # columns of stored requests
-MAX_VALUES = 20_000_000  # bins x models x regions x tiers: half a GB of demand
+REQUEST_COLUMNS = (
+    *COLUMNS,
+    "hash_ids",
+    "cached_tokens",
+    "session",
+    "think_s",
+)  # columns of stored requests
+MAX_DEMAND_VALUES = 20_000_000  # bins x models x regions x tiers: half a GB of demand
 AMOUNTS = ("requests", "input_tokens", "output_tokens")
 
 
@@ -351,13 +357,13 @@ def _add_log(
     is on and the log has sessions but no blocks, each prompt is assumed to begin with the session's
     earlier turns.
     """
-    settings, columns = sources.settings, read_requests(stored.store, READ)
+    settings, columns = sources.settings, read_requests(stored.store, REQUEST_COLUMNS)
     source = stated.model_copy(update={"scale": stated.scale * stored.sample})
     sampled = stored.sample > 1
     requests = measured_source(sources.template, source, columns, where, rng, sampled=sampled)
     if settings.prefix_caching and requests.blocks is None and requests.session is not None:
         requests = replace(requests, blocks=blocks_of_sessions(requests))
-        sources.note(stored, [GROWING])
+        sources.note(stored, [GROWING_PROMPTS_NOTE])
     if columns.hash_ids is not None and not isinstance(requests.blocks, PrefixBlocks):
         reason = "it is scaled" if source.scale != 1 else "its hash_ids fit no size of blocks"
         sources.note(stored, [f"its hash_ids are not used, since {reason}."])
@@ -405,11 +411,12 @@ def _draw_described(sources: _Sources, clock: str, rng: np.random.Generator) -> 
     """
     settings = sources.settings
     if sources.binned:
-        sources.notes.append(COUNTED)
+        sources.notes.append(COUNTED_NOTE)
     span_s, bin_s = None, settings.bin_s
     if sources.all:
-        span_s = sources.span_s
-        bin_s = _bin_width(settings, span_s[1] - span_s[0], sources.binned)
+        start_s, end_s = sources.span_s
+        span_s = start_s, end_s
+        bin_s = _bin_width(settings, end_s - start_s, sources.binned)
     launched = []
     for index, source in enumerate(settings.sources):
         if source.launch is not None:
@@ -418,7 +425,7 @@ def _draw_described(sources: _Sources, clock: str, rng: np.random.Generator) -> 
             launched += binned_sources(sources.template, source, [columns], where)
     if launched:
         sources.binned.extend(launched)
-        sources.notes.append(LAUNCHED)
+        sources.notes.append(LAUNCHED_NOTE)
 
 
 def empty_trace(
@@ -460,7 +467,7 @@ def _total_demand(sources: _Sources) -> Demand:
     bin_s = _bin_width(sources.settings, end_s - start_s, binned)
     edge_s = float(np.floor(start_s / bin_s) * bin_s)
     # A log may end shortly before its last bin does, so a small part of that bin may be missing.
-    may_be_missing = PART if until_s is None and not binned else 1e-9  # share of a bin
+    may_be_missing = MAX_MISSING_SHARE if until_s is None and not binned else 1e-9  # share of a bin
     bins = int((end_s - edge_s) / bin_s + may_be_missing)
     _check_bins(bins, bin_s, end_s - start_s, sources.template)
     if until_s is not None:
@@ -508,11 +515,11 @@ def _common_span(sources: _Sources) -> tuple[float, float]:
 def _check_bins(bins: int, bin_s: float, span_s: float, template: Trace) -> None:
     """Raise ScenarioError if ``span_s`` seconds of traffic have too few bins or too many."""
     values = bins * len(template.models) * len(template.regions) * len(template.tiers)
-    if values > MAX_VALUES:
+    if values > MAX_DEMAND_VALUES:
         raise ScenarioError(
             f"traffic.bin_s: {bin_s:g} s gives {bins:,} bins of {span_s:g} s of traffic. "
-            f"Over all models, regions and tiers these are {values:,}, and {MAX_VALUES:,} are "
-            "allowed. Choose a larger bin_s or a shorter trace."
+            f"Over all models, regions and tiers these are {values:,}, and {MAX_DEMAND_VALUES:,} "
+            "are allowed. Choose a larger bin_s or a shorter trace."
         )
     if bins < 2:
         raise ScenarioError(

@@ -14,9 +14,11 @@ from planner.domain.traffic.window import DAY_S, UTC_CLOCK
 from simulation.arrays import FloatArray, IntArray
 
 WEEK_S = 7 * DAY_S
-SEEN = 0.8  # smallest share of observed bins of a compared time span
-SLACK = 0.05  # largest share of a span outside the trace: a day from 00:10 on counts as a day
-LEAST_SHOWN = 0.005  # smaller shares would be shown as 0%
+MIN_OBSERVED_SHARE = 0.8  # smallest share of observed bins of a compared time span
+MAX_SHARE_OUTSIDE = (
+    0.05  # largest share of a span outside the trace: a day from 00:10 on counts as a day
+)
+MIN_SHOWN_SHARE = 0.005  # smaller shares would be shown as 0%
 ROUNDING = 1e-9  # relative tolerance: sums in another order differ by rounding
 ALL = SeriesKey("all", "all", "all")
 
@@ -64,7 +66,7 @@ def time_spans(demand: DemandSeries, duration_s: float, phase_s: float = 0.0) ->
     amount = _sums_of_windows(np.nan_to_num(values), first_bin, bins)
     spans = []
     for begin_s, observed, total in zip(begins_s.tolist(), count, amount, strict=True):
-        if observed > 0 and observed >= SEEN * bins:
+        if observed > 0 and observed >= MIN_OBSERVED_SHARE * bins:
             scaled = total * (bins / observed)  # a gap counts as the mean of the others
             spans.append(TimeSpan(begin_s, begin_s + duration_s, float(scaled)))
     return spans
@@ -72,7 +74,7 @@ def time_spans(demand: DemandSeries, duration_s: float, phase_s: float = 0.0) ->
 
 def _begins_s(demand: DemandSeries, duration_s: float, phase_s: float) -> FloatArray:
     """Return the begins of the spans of ``time_spans`` that may lie in ``demand``, in epoch s."""
-    step_s, slack_s = min(DAY_S, duration_s), SLACK * duration_s
+    step_s, slack_s = min(DAY_S, duration_s), MAX_SHARE_OUTSIDE * duration_s
     first = np.ceil((demand.start_s - slack_s - phase_s) / step_s)
     last = np.floor((demand.end_s + slack_s - duration_s - phase_s) / step_s)
     return np.asarray(phase_s + step_s * np.arange(first, last + 1), np.float64)
@@ -144,7 +146,7 @@ def _sentence(
         volume = f"{top.amount / window.amount:.2g} times the volume"
     else:
         more = top.amount / window.amount - 1
-        volume = f"{more:.0%} more" if more >= LEAST_SHOWN else "about the same volume"
+        volume = f"{more:.0%} more" if more >= MIN_SHOWN_SHARE else "about the same volume"
     busiest_words = span_words(top.start_s, top.end_s, clock)
     return (
         f"{window_words} is the {rank_words} of {all_spans}. The busiest is {busiest_words}, "

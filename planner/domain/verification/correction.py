@@ -27,16 +27,18 @@ from simulation.trace import Trace
 
 NEAR_TARGET = 0.005  # attainment this close above a tier's target needs no correction
 PRECISION = 0.02  # the search ends if the two factors differ by less than this share
-GROWTH = 1.25  # of the factor after targets were met, until one misses
+FACTOR_GROWTH = 1.25  # of the factor after targets were met, until one misses
 MAX_FACTOR = 4.0
 # Until a factor meets the targets, a miss lowers it by a multiple of the missed share.
 STEP_PER_MISS = 2.0
-LEAST_STEP, MOST_STEP = 0.03, 0.3
-BLAMED = 0.5  # stages with at least this share of the worst stage's misses are corrected
-EQUAL = 0.002  # misses up to this attainment count as met (methods.md X4: 0.2 points)
+MIN_STEP, MAX_STEP = 0.03, 0.3
+MIN_SHARE_OF_WORST = (
+    0.5  # stages with at least this share of the worst stage's misses are corrected
+)
+EQUAL_ATTAINMENT = 0.002  # misses up to this attainment count as met (methods.md X4: 0.2 points)
 PERFECT = "perfect"  # forecast method that knows the demand
-WINDOWS = 2  # a plan that is corrected on one day alone meets its targets on half of the days
-FEW = 100  # fewer requests of a tier and model say little about attainment
+MAX_WINDOWS = 2  # a plan that is corrected on one day alone meets its targets on half of the days
+MIN_REQUESTS = 100  # fewer requests of a tier and model say little about attainment
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +59,14 @@ class TierStanding:
 def tier_standings(tiers: tuple[Tier, ...], run: PolicyRun) -> dict[str, TierStanding]:
     """Return each model's attainment at its tightest interactive tier, by the name of the model.
 
-    Tiers with fewer than ``FEW`` requests of the model do not count. ``run`` must have a row for
-    each request.
+    Tiers with fewer than ``MIN_REQUESTS`` requests of the model do not count. ``run`` must have a
+    row for each request.
     """
     interactive = {tier.name: tier for tier in tiers if not tier.deferrable}
     groups = run.detail.groups.filter(
         pl.col("model") != ALL,
         pl.col("tier").is_in(list(interactive)),
-        pl.col("arrived") >= FEW,
+        pl.col("arrived") >= MIN_REQUESTS,
         region=ALL,
     )
     by_model: dict[str, TierStanding] = {}
@@ -119,7 +121,7 @@ class Bracket:
         # Attainment need not be monotone in the factor: drop a miss that this result contradicts.
         if self.smallest_missed is not None and self.smallest_missed <= self.largest_met:
             self.smallest_missed = None
-        self.factor = self._between() or min(self.factor * GROWTH, MAX_FACTOR)
+        self.factor = self._between() or min(self.factor * FACTOR_GROWTH, MAX_FACTOR)
 
     def record_missed(self, shortfall: float) -> None:
         """Record that a tier missed its target by ``shortfall``, a share; lower the factor."""
@@ -127,7 +129,7 @@ class Bracket:
         # Drop a factor that this miss contradicts, as in ``record_met``.
         if self.largest_met is not None and self.largest_met >= self.smallest_missed:
             self.largest_met = None
-        step = float(np.clip(STEP_PER_MISS * shortfall, LEAST_STEP, MOST_STEP))
+        step = float(np.clip(STEP_PER_MISS * shortfall, MIN_STEP, MAX_STEP))
         self.factor = self._between() or self.factor * (1.0 - step)
 
     def _between(self) -> float | None:
@@ -200,7 +202,7 @@ class Correction:
             missed = {BOTH: 1.0, PREFILL: standing.missed_ttft, DECODE: standing.missed_other}
             most_missed = max((missed[stage] for stage in in_search), default=0.0)
             for stage, bracket in in_search.items():
-                if missed[stage] >= BLAMED * most_missed:
+                if missed[stage] >= MIN_SHARE_OF_WORST * most_missed:
                     bracket.record_missed(-standing.margin)
         else:
             for bracket in in_search.values():
@@ -244,8 +246,8 @@ class Round:
 def misses(study: Study, run: PolicyRun) -> tuple[Miss, ...]:
     """Return the models and home regions that miss the target of a tier, the worst first.
 
-    Each model and region has only its worst interactive tier. Those with fewer than ``FEW``
-    requests are left out unless there are no others.
+    Each model and region has only its worst interactive tier. Those with fewer than
+    ``MIN_REQUESTS`` requests are left out unless there are no others.
     """
     targets = _missed_targets(study, run)
     of_pairs = (pl.col("model") != ALL) & (pl.col("region") != ALL)
@@ -253,11 +255,11 @@ def misses(study: Study, run: PolicyRun) -> tuple[Miss, ...]:
     all_misses = []
     for row in groups.iter_rows(named=True):
         target, share = targets[row["tier"]], row["attainment"]
-        if target - share > EQUAL:
+        if target - share > EQUAL_ATTAINMENT:
             names = row["model"], row["region"], row["tier"]
             all_misses.append(Miss(*names, share, target, target - share, row["arrived"]))
     all_misses.sort(key=lambda miss: -miss.short)
-    of_enough_requests = [miss for miss in all_misses if miss.arrived >= FEW]
+    of_enough_requests = [miss for miss in all_misses if miss.arrived >= MIN_REQUESTS]
     worst: dict[tuple[str, str], Miss] = {}  # by model and region
     for miss in of_enough_requests or all_misses:
         worst.setdefault((miss.model, miss.region), miss)
@@ -269,7 +271,7 @@ def _missed_targets(study: Study, run: PolicyRun) -> dict[str, float]:
     missed = {}
     for tier in study.hardware.tiers:
         share = run.summary.slo_attainment.get(tier.name)
-        if not tier.deferrable and share is not None and share < tier.attainment - EQUAL:
+        if not tier.deferrable and share is not None and share < tier.attainment - EQUAL_ATTAINMENT:
             missed[tier.name] = tier.attainment
     return missed
 
@@ -289,14 +291,14 @@ class TestWindow:
 def correction_windows(
     study: Study, planned_window: PlannedWindow, seed: int, progress: Progress
 ) -> tuple[TestWindow, ...]:
-    """Return up to ``WINDOWS`` earlier windows on which capacities are corrected.
+    """Return up to ``MAX_WINDOWS`` earlier windows on which capacities are corrected.
 
     Each has enough requests and a feasible plan, and ends before the first decision of ``study``.
     Without such a window, return the window of ``study`` with its requests drawn again (an oracle).
     """
     windows, clock = [], study.traffic.clock
-    for earlier in past_studies(study, history_s=0.0)[:WINDOWS]:
-        if len(earlier.trace) < FEW:
+    for earlier in past_studies(study, history_s=0.0)[:MAX_WINDOWS]:
+        if len(earlier.trace) < MIN_REQUESTS:
             continue
         try:
             # Else capacities would be corrected for the forecast errors of that one day.

@@ -22,7 +22,7 @@ from simulation.fleet import Fleet
 FAULTS, START_UP, ROUTING, FORECAST, SIZE = "faults", "start-up", "routing", "forecast", "size"
 ANY_SIZE = "no size"  # the rest: missed at any size
 # How each cause is removed, in words that follow "met".
-CHANGED = {
+WORDS_WITHOUT_CAUSE = {
     FAULTS: "without faults",
     START_UP: "with instant starts of replicas",
     FORECAST: "planned on a perfect forecast",
@@ -30,7 +30,7 @@ CHANGED = {
     SIZE: "with twice the replicas",
     ANY_SIZE: "by none of these",
 }
-MORE_GPUS = 4  # factor on available GPUs and limits, enough for twice the replicas
+GPU_FACTOR = 4  # factor on available GPUs and limits, enough for twice the replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,9 @@ def causes(
         before = missed[tier]
         for cause, missed_without in replays:
             after = missed_without[tier]
-            rows.append(Cause(tier, cause, CHANGED[cause], before, after, before - after))
+            rows.append(
+                Cause(tier, cause, WORDS_WITHOUT_CAUSE[cause], before, after, before - after)
+            )
             before = after
     return tuple(rows)
 
@@ -165,8 +167,8 @@ def _with_half_size(study: Study) -> Study:
     half = study.sizes.scaled(np.full((len(hardware.models), len(hardware.columns)), 0.5))
     hardware = replace(
         hardware,
-        capacity_gpus=MORE_GPUS * hardware.capacity_gpus,
-        maximum=MORE_GPUS * hardware.maximum,
+        capacity_gpus=GPU_FACTOR * hardware.capacity_gpus,
+        maximum=GPU_FACTOR * hardware.maximum,
     )
     return replace(study, hardware=hardware, sizes=half)
 

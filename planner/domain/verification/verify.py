@@ -43,8 +43,8 @@ from planner.errors import Infeasible
 from simulation.arrays import FloatArray
 
 AGREED, NEAREST, GAVE_UP, NO_PLAN = "agreed", "nearest", "gave up", "no plan"  # outcomes
-WINDOW_TRIES = 4  # most plans that are tried on the window
-ROUNDS = 8  # most replays of the earlier windows
+MAX_WINDOW_TRIES = 4  # most plans that are tried on the window
+MAX_ROUNDS = 8  # most replays of the earlier windows
 REPORTED_SHARE = 0.0005  # smallest share of a tier's requests for which a cause is reported
 OUTCOMES = {
     AGREED: "",
@@ -151,7 +151,7 @@ def verify(
     *,
     seed: int,
     progress: Progress,
-    rounds: int = ROUNDS,
+    rounds: int = MAX_ROUNDS,
 ) -> VerifiedPlan:
     """Correct replica capacities on earlier windows, and replay the corrected plan in the window.
 
@@ -261,13 +261,13 @@ def _try_on_window(
 
 
 def _best_attempts(tried: Sequence[_Attempt]) -> list[_Attempt]:
-    """Return up to ``WINDOW_TRIES`` attempts that met the SLO of every tier, cheapest first.
+    """Return up to ``MAX_WINDOW_TRIES`` attempts that met the SLO of every tier, cheapest first.
 
     If there are none, return the attempt with the smallest shortfall alone.
     """
     met = [attempt for attempt in tried if not attempt.shortfall]
     met.sort(key=lambda attempt: attempt.round.cost_usd)
-    return met[:WINDOW_TRIES] or [min(tried, key=lambda attempt: attempt.shortfall)]
+    return met[:MAX_WINDOW_TRIES] or [min(tried, key=lambda attempt: attempt.shortfall)]
 
 
 def _try_corrections(
@@ -369,10 +369,11 @@ def _round_report(
         shares = [run.summary.slo_attainment[tier] for run in runs]
         return min((share for share in shares if share is not None), default=None)
 
+    tiers = list(runs[0].summary.slo_attainment)
     return Round(
         number,
         sizes=sizes,
-        attainment={tier: lowest_attainment(tier) for tier in runs[0].summary.slo_attainment},
+        attainment={tier: lowest_attainment(tier) for tier in tiers},
         gpu_hours=sum(run.summary.gpu_hours for run in runs),
         cost_usd=sum(run.summary.cost_usd for run in runs),
         missed=tuple(miss for run in runs for miss in misses(study, run)),

@@ -21,7 +21,7 @@ from planner.domain.sizing.sizing import Sizes
 from planner.domain.traffic.groups import DEFERRABLE, INTERACTIVE
 from planner.domain.traffic.lengths import cached_part
 from planner.domain.whatif.figures import PeakGpus, PeriodPlan, SizeChange, WhatIf
-from planner.domain.whatif.gpu_shares import ROUNDS, capacities_for, share_notes
+from planner.domain.whatif.gpu_shares import MAX_PLANNING_ROUNDS, capacities_for, share_notes
 from planner.domain.whatif.plan_inputs import Basis
 from planner.domain.whatif.settings import Variation, with_variation
 from planner.domain.whatif.static_fleet import (
@@ -113,7 +113,7 @@ def answer(
     if not shares:
         return result, dict(variation)
     limits: dict[str, object] = {}
-    for _ in range(ROUNDS):
+    for _ in range(MAX_PLANNING_ROUNDS):
         # Limits change the plan, and so the peak that shares refer to: repeat until they agree.
         new_limits = capacities_for(base.scenario, shares, result.gpus)
         if result.totals is None or new_limits == limits:
@@ -283,12 +283,13 @@ def _cached_share(before: Scenario, after: Scenario) -> float | None:
     shares = [source.cached_share for source in after.traffic.sources]
     if shares == [source.cached_share for source in before.traffic.sources]:
         return None
-    if len(set(shares)) > 1 or shares[0] is None:
+    share = shares[0]
+    if share is None or len(set(shares)) > 1:
         raise ScenarioError(
             "traffic.sources: the stored plan has one cached_share for all sources. Give all the "
             "same, or simulate this change."
         )
-    return shares[0]
+    return share
 
 
 def _no_plan(why: str, sizes: tuple[SizeChange, ...], notes: Sequence[str]) -> WhatIf:

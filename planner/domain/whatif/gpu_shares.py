@@ -10,7 +10,9 @@ from typing import Any
 from planner.domain.whatif.figures import PeakGpus, WhatIf
 from planner.inputs.scenario.schema import Scenario
 
-ROUNDS = 4  # of planning: other GPUs need another number of them, which changes the limits
+MAX_PLANNING_ROUNDS = (
+    4  # of planning: other GPUs need another number of them, which changes the limits
+)
 ROUNDING = 1e-9  # a product of floats must not fall below a whole number
 
 
@@ -58,13 +60,13 @@ def share_notes(
     yield these instead.
     """
     if answer.totals is None and limits:
-        left = ", ".join(f"{address} = {count}" for address, count in limits.items())
-        yield f"The shares leave these capacities: {left}."
+        capacities = ", ".join(f"{address} = {count}" for address, count in limits.items())
+        yield f"The shares leave these capacities: {capacities}."
         return
     for gpu, share in shares.items():
         for region, rows in _by_region(answer.gpus).items():
             peak_gpus = sum(row.most for row in rows if row.gpu == gpu)  # owned and spot
-            peak_of_all_types = rows[0].of_all
+            peak_of_all_types = rows[0].of_all  # the same in all rows of a region
             if peak_of_all_types:
                 yield (
                     f"{gpu} in {region}: {peak_gpus:,} of {peak_of_all_types:,} GPUs at the peak, "

@@ -17,7 +17,7 @@ NAMES = tuple(MEASURE)  # cost, gpu-hours, energy, carbon
 TOTALS = {"cost": "usd", "gpu-hours": "gpu_hours", "energy": "kwh", "carbon": "carbon_kg"}
 # Limits on the whole window. One of the two objectives has one; the other is minimised.
 BOUNDS = {"cost": "objective.limits.usd", "carbon": "objective.limits.carbon_kg"}
-LEAST_GAP = 1e-3  # of the solver, so that a front takes seconds
+MIN_SOLVER_GAP = 1e-3  # of the solver, so that a front takes seconds
 Point = FrontPoint[tuple[WhatIf, Variation]]
 
 
@@ -69,7 +69,7 @@ class _Tradeoff:
         tie_weight = TIE * self.scale[main] / self.scale[other]
         variation: dict[str, Any] = {
             "objective.weights": {MEASURE[main]: 1.0, MEASURE[other]: tie_weight},
-            "objective.gap": max(LEAST_GAP, self.base.scenario.objective.gap),
+            "objective.gap": max(MIN_SOLVER_GAP, self.base.scenario.objective.gap),
             "objective.limited": None,  # every point serves all demand
         }
         bound = min(level, self.bound)

@@ -34,12 +34,12 @@ from simulation.sizing.trial import SharedPrompts
 from simulation.trace import CachedTokens, PrefixBlocks
 
 Arrays = dict[str, npt.NDArray[Any]]
-VERSION = 1  # of the array format; other versions are not read
-SAMPLE = 2_000  # most requests per model in the sample of lengths
+FORMAT_VERSION = 1  # of the array format; other versions are not read
+MAX_SAMPLED_REQUESTS = 2_000  # most requests per model in the sample of lengths
 FACTOR_STEPS = 33  # load factors that are tried up to 1
 
 # Fields of a basis that are stored under their own name.
-PLAIN = (
+PLAIN_FIELDS = (
     "clock", "current", "pool_tps", "sizes_at", "alone", "waiting_tps", "closed_rps",
     "mean_lengths", "load_factor", "models", "regions", "asked", "flat", "peaks_before",
     "blocks", "spare",
@@ -291,16 +291,19 @@ def request_samples(traffic: Traffic) -> list[LengthSample]:
 
 
 def _sample_of_requests(lengths: Lengths, shared: SharedPrompts | None) -> LengthSample:
-    """Return up to ``SAMPLE`` requests of a model, equally spaced in the order of prompt length.
+    """Return requests of a model, equally spaced in the order of prompt length.
 
-    They are drawn from ``shared`` if it counts cached tokens, else from ``lengths``.
+    There are at most ``MAX_SAMPLED_REQUESTS``. They are drawn from ``shared`` if it counts cached
+    tokens, else from ``lengths``.
     """
     cached = shared.blocks if shared and isinstance(shared.blocks, CachedTokens) else None
     isl, osl = (shared.isl, shared.osl) if shared and cached else lengths
     chosen = np.arange(len(isl))
-    if len(isl) > SAMPLE:
+    if len(isl) > MAX_SAMPLED_REQUESTS:
         by_length = np.argsort(isl, kind="stable")
-        chosen = by_length[np.linspace(0, len(isl) - 1, SAMPLE).round().astype(np.int64)]
+        chosen = by_length[
+            np.linspace(0, len(isl) - 1, MAX_SAMPLED_REQUESTS).round().astype(np.int64)
+        ]
     chosen_cached = None if cached is None else cached.rows(chosen)
     return LengthSample((isl[chosen], osl[chosen]), float(len(isl)), chosen_cached)
 
@@ -308,11 +311,11 @@ def _sample_of_requests(lengths: Lengths, shared: SharedPrompts | None) -> Lengt
 def as_arrays(basis: Basis) -> Arrays:
     """Return the inputs as arrays for one npz file; ``from_arrays`` reads them."""
     window, series = basis.window, basis.series
-    plain = {name: getattr(basis, name) for name in PLAIN}
+    plain = {name: getattr(basis, name) for name in PLAIN_FIELDS}
     arrays = {name: np.array(value) for name, value in plain.items() if value is not None}
     edges_s = window.start_s, window.end_s
     arrays |= {
-        "version": np.array(VERSION),
+        "version": np.array(FORMAT_VERSION),
         "window": np.array([*edges_s, window.period_s, window.lead_s, window.bin_s]),
         "ahead": np.array(window.after_traffic),
         "places": np.array([(row.model, row.region) for row in series], np.int64).reshape(-1, 2),
@@ -332,7 +335,7 @@ def as_arrays(basis: Basis) -> Arrays:
 
 def from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> Basis | None:
     """Return the inputs from their stored arrays; None if the format has another version."""
-    if "version" not in arrays or int(arrays["version"]) != VERSION:
+    if "version" not in arrays or int(arrays["version"]) != FORMAT_VERSION:
         return None
     start_s, end_s, period_s, lead_s, bin_s = arrays["window"].tolist()
     plain = _plain_fields(arrays)
@@ -347,8 +350,8 @@ def from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> Basis | None:
 
 
 def _plain_fields(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:
-    """Return the fields ``PLAIN`` of a basis from the stored arrays."""
-    plain: dict[str, Any] = {name: arrays.get(name) for name in PLAIN}
+    """Return the fields ``PLAIN_FIELDS`` of a basis from the stored arrays."""
+    plain: dict[str, Any] = {name: arrays.get(name) for name in PLAIN_FIELDS}
     plain["models"] = tuple(arrays["models"].tolist())
     plain["regions"] = tuple(arrays["regions"].tolist())
     plain["clock"], plain["load_factor"] = str(arrays["clock"]), float(arrays["load_factor"])

@@ -15,8 +15,10 @@ from planner.optimizer.objective import totals
 from planner.optimizer.pools import pool_capacity
 from simulation.arrays import FloatArray, IntArray
 
-ROUNDING = 1 - 1e-9  # factor on the needed rate: a rounding error must not add a replica
-TOO_FEW = 1 - 1e-6  # at most this share of the load could be served with one replica less
+ROUNDING_FACTOR = 1 - 1e-9  # factor on the needed rate: a rounding error must not add a replica
+MAX_SHARE_WITH_ONE_LESS = (
+    1 - 1e-6
+)  # at most this share of the load could be served with one replica less
 IN_PROPORTION = (
     "Replicas follow the peak demand and the capacity of a pool, plus the spare replicas. Simulate "
     "to confirm."
@@ -65,7 +67,9 @@ def instances_for(
     share = capacity / np.maximum(capacity.sum(axis=2, keepdims=True), 1e-300)
     # The fleet is the smallest one, so the load exceeds the capacity of one replica less.
     one_less = pool_capacity(theta_tps, pool_tps, np.maximum(0, serving - 1))
-    load = growth * np.clip(peak_tps[:, :, None] * share, one_less / TOO_FEW, capacity)
+    load = growth * np.clip(
+        peak_tps[:, :, None] * share, one_less / MAX_SHARE_WITH_ONE_LESS, capacity
+    )
     needed = np.zeros_like(counts)
     for m, r, g in np.argwhere(counts > 0).tolist():
         needed[m, r, g] = _fewest(after.pool_tps[m, g], after.theta_tps[m, g], load[m, r, g])
@@ -80,7 +84,7 @@ def _fewest(pool_tps: FloatArray, theta_tps: float, needed_tps: float) -> int:
     """
     if theta_tps <= 0:
         return -1
-    needed_tps *= ROUNDING
+    needed_tps *= ROUNDING_FACTOR
     if needed_tps <= pool_tps[-1]:
         return int(np.argmax(pool_tps >= needed_tps)) + 1  # the first pool that is enough
     return len(pool_tps) + int(np.ceil((needed_tps - pool_tps[-1]) / theta_tps))
@@ -98,7 +102,10 @@ def gpus_used(hardware: Hardware, target: IntArray) -> IntArray:
 
 
 def exceeded_limit(hardware: Hardware, counts: IntArray) -> str:
-    """Return a sentence if the fleet exceeds a limit on replicas or GPUs, else ""."""
+    """Return a sentence on the first limit on replicas or GPUs that the fleet exceeds, or "".
+
+    ``counts`` are replicas, ``[model, region, GPU column]``.
+    """
     maximum, capacity = hardware.maximum, hardware.capacity_gpus
     for m, r, g in np.argwhere(counts > maximum).tolist():
         return (
@@ -106,7 +113,7 @@ def exceeded_limit(hardware: Hardware, counts: IntArray) -> str:
             f"{hardware.regions[r].name} needs {counts[m, r, g]:,} replicas. At most "
             f"{maximum[m, r, g]:,} may run there."
         )
-    used = gpus_used(hardware, counts[None])[0]
+    (used,) = gpus_used(hardware, counts[None])  # [region, GPU type]
     for r, t in np.argwhere(used > capacity).tolist():
         return (
             f"{hardware.regions[r].name} needs {used[r, t]:,} {hardware.type_names[t]} and has "

@@ -4,7 +4,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from planner.domain.trace_statistics.volumes import LISTED
+from planner.domain.trace_statistics.volumes import MAX_LISTED_LABELS
 from planner.errors import ColumnMissing, PlannerError
 from planner.inputs.ingest import IngestOptions
 from planner.inputs.ingest.formats import OFFERED
@@ -72,20 +72,21 @@ class Command(HeadroomCommand):
         columns = [f"{field}={column}" for field, column in answer["columns"].items()]
         lines.append(f"  columns {', '.join(columns)}")
         for kind in ("models", "regions", "tiers"):
-            names = answer[kind][:LISTED]
+            names = answer[kind][:MAX_LISTED_LABELS]
             if names:
                 lines.append(f"  {kind} {', '.join(names)}")
         for reason, rows in answer["reject_reasons"].items():
             lines.append(f"  rejected {rows:,}: {reason}")
         all_series = answer["series"]
-        for series in all_series[:LISTED]:
+        for series in all_series[:MAX_LISTED_LABELS]:
             lines.append(
                 f"  series {series['name']}: {series['bins']:,} bins, "
                 f"{series['requests'] or 0:,.0f} requests"
             )
-        if len(all_series) > LISTED:
+        if len(all_series) > MAX_LISTED_LABELS:
             lines.append(
-                f"  {len(all_series):,} series; the first {LISTED} are shown. --json has all."
+                f"  {len(all_series):,} series; the first {MAX_LISTED_LABELS} are shown. "
+                "--json has all."
             )
         remarks = dict.fromkeys([*answer["assumptions"], *answer["notes"]])  # each once
         lines += [f"  {remark}" for remark in remarks]

@@ -8,7 +8,7 @@ from planner.domain.formats import compact, digits, duration, percent
 from planner.domain.report import Fact
 from planner.domain.reports.trace import trace_report
 from planner.domain.trace_statistics.figures import Burstiness, Character, Imbalance, Volume
-from planner.domain.trace_statistics.volumes import LINES, LISTED
+from planner.domain.trace_statistics.volumes import MAX_CHART_LINES, MAX_LISTED_LABELS
 from planner.domain.traffic.window import UTC_CLOCK
 from planner.inputs.ingest.formats import OFFERED
 from planner.inputs.ingest.options import AUTO
@@ -42,9 +42,9 @@ def trace_context(trace: Trace, params: Mapping[str, str]) -> TemplateContext:
     volumes = [volume for volume in character.volumes if volume.by == by]
     all_series = trace.report.get("series", ())
     series = all_series
-    if len(all_series) > LISTED:  # show the largest ones
+    if len(all_series) > MAX_LISTED_LABELS:  # show the largest ones
         by_size = sorted(all_series, key=lambda series: -(series["requests"] or 0.0))
-        series = by_size[:LISTED]
+        series = by_size[:MAX_LISTED_LABELS]
     assumptions = trace.report.get("assumptions", ())
     days = character.days.days
     return {
@@ -147,8 +147,8 @@ def _lengths(character: Character, by: str, volumes: list[Volume]) -> dict[str, 
     """Draw the length distributions of the labels, with the colours of the other charts."""
     # The rank of a label, by which charts choose its colour.
     places = {volume.label: place for place, volume in enumerate(volumes)}
-    # Other charts draw the labels beyond ``LINES`` as their sum, which has no lengths.
-    drawn_labels = len(places) if len(places) <= LINES else LINES - 1
+    # Other charts draw the labels beyond ``MAX_CHART_LINES`` as their sum, which has no lengths.
+    drawn_labels = len(places) if len(places) <= MAX_CHART_LINES else MAX_CHART_LINES - 1
     if by == "all":
         drawn_labels = max(drawn_labels, 1)
     drawn = [

@@ -11,8 +11,8 @@ from planner.domain.forecaster_backtest.equal_attainment import (
 )
 from planner.domain.forecaster_backtest.replay import (
     COVERAGE_LEVELS,
-    HIGH,
-    LOW,
+    HIGHEST_LEVEL,
+    LOWEST_LEVEL,
     forecast_level_of,
     planning_level_at,
 )
@@ -33,9 +33,11 @@ def test_a_smooth_curve_is_met_in_a_few_tries(begin: float, bend: float) -> None
         seen.append(knob)
         return figures(0.05 - 0.4 * (1 - knob) ** (1 + bend), usd=10 + knob)
 
-    match = match_attainment(run, begin, LOW, HIGH)
+    match = match_attainment(run, begin, LOWEST_LEVEL, HIGHEST_LEVEL)
     assert match is not None and match.equal and abs(match.figures.spare) <= TOLERANCE
-    assert len(seen) == match.replays <= MAX_TRIALS and all(LOW <= tried <= HIGH for tried in seen)
+    assert len(seen) == match.replays <= MAX_TRIALS and all(
+        LOWEST_LEVEL <= tried <= HIGHEST_LEVEL for tried in seen
+    )
 
 
 @pytest.mark.parametrize("instances", [3, 7])
@@ -46,7 +48,7 @@ def test_where_instances_are_whole_two_plans_share_the_time(instances: int) -> N
         held = np.floor(instances * knob)
         return figures(-0.09 + 0.17 * held / instances, usd=100 * held)
 
-    match = match_attainment(run, 0.5, LOW, HIGH)
+    match = match_attainment(run, 0.5, LOWEST_LEVEL, HIGHEST_LEVEL)
     assert match is not None and match.equal
     assert match.figures.spare == pytest.approx(0.0, abs=1e-12)
     low, high = (run(knob) for knob in match.at)
@@ -63,7 +65,7 @@ def test_where_instances_are_whole_two_plans_share_the_time(instances: int) -> N
 def test_what_always_attains_more_or_less_is_not_called_equal() -> None:
     for spare in (0.04, -0.3):
         match = match_attainment(
-            lambda knob, spare=spare: figures(spare + knob / 100), 0.4, LOW, HIGH
+            lambda knob, spare=spare: figures(spare + knob / 100), 0.4, LOWEST_LEVEL, HIGHEST_LEVEL
         )
         assert match is not None and not match.equal
 
@@ -71,7 +73,10 @@ def test_what_always_attains_more_or_less_is_not_called_equal() -> None:
 def test_what_falls_far_short_stands_in_for_nothing() -> None:
     """Two instances attain hardly anything, three all of it: three are the least that do."""
     match = match_attainment(
-        lambda knob: figures(-0.6, 200.0) if knob < 0.4 else figures(0.04, 300.0), 0.1, LOW, HIGH
+        lambda knob: figures(-0.6, 200.0) if knob < 0.4 else figures(0.04, 300.0),
+        0.1,
+        LOWEST_LEVEL,
+        HIGHEST_LEVEL,
     )
     assert match is not None and not match.equal
     assert (match.figures.spare, match.figures.cost_usd) == (0.04, 300.0)
@@ -80,10 +85,14 @@ def test_what_falls_far_short_stands_in_for_nothing() -> None:
 def test_what_has_no_plan_is_gone_round() -> None:
     """Beyond a knob of 0.6 there are not GPUs enough."""
     match = match_attainment(
-        lambda knob: None if knob > 0.6 else figures(0.2 * (knob - 0.5)), 0.95, LOW, HIGH, 12
+        lambda knob: None if knob > 0.6 else figures(0.2 * (knob - 0.5)),
+        0.95,
+        LOWEST_LEVEL,
+        HIGHEST_LEVEL,
+        12,
     )
     assert match is not None and match.equal and match.at[0] == pytest.approx(0.5, abs=0.01)
-    assert match_attainment(lambda knob: None, 0.5, LOW, HIGH) is None
+    assert match_attainment(lambda knob: None, 0.5, LOWEST_LEVEL, HIGHEST_LEVEL) is None
 
 
 def test_the_knob_rises_through_all_heights() -> None:

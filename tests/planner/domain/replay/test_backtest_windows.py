@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 
 from forecasting.demand import SeriesKey
 from planner.domain.progress import silent
-from planner.domain.replay.backtest_windows import BLIND, past_studies, past_windows, study_at
+from planner.domain.replay.backtest_windows import (
+    MAX_GAP_SHARE,
+    past_studies,
+    past_windows,
+    study_at,
+)
 from planner.domain.replay.replay import run_policy
 from planner.domain.study import Study
 from planner.domain.traffic.demand import Demand
@@ -78,7 +83,7 @@ def test_without_a_day_before_they_are_the_time_before_the_decision_and_the_busi
 
 
 def test_days_that_were_hardly_seen_are_left_out() -> None:
-    blind = tuple(range(96 * 2 + 32, 96 * 2 + 32 + int(16 * BLIND) + 1))
+    blind = tuple(range(96 * 2 + 32, 96 * 2 + 32 + int(16 * MAX_GAP_SHARE) + 1))
     morning = past_windows(window_at(96 * 3 + 32, 16), demand_of(96 * 4, blind), 0.0)
     assert [(before.start_s / BIN_S - 32) / 96 for before in morning] == [1, 0]
 

@@ -6,7 +6,7 @@ import pytest
 
 from planner.domain.planning.planning import forecast_load
 from planner.domain.progress import silent
-from planner.domain.replay.oracle_plan import REPLAYS, Oracle
+from planner.domain.replay.oracle_plan import MAX_REPLAYS, Oracle
 from planner.domain.replay.policy_context import policy_context_of
 from planner.domain.replay.replay import BRIEF, run_policy
 from planner.domain.study import PolicyRun, Study
@@ -67,4 +67,4 @@ def test_without_a_plan_that_meets_every_tier_there_is_none(toy: Study) -> None:
         return None
 
     assert Oracle(toy, load, context, "oracle", judge, silent).smallest() is None
-    assert 1 < len(tried) <= REPLAYS
+    assert 1 < len(tried) <= MAX_REPLAYS

@@ -11,7 +11,6 @@ from planner.domain.results.figures import (
     GROUPS,
     POLICIES,
     TIERS,
-    policies_table,
     tiers_table,
 )
 from simulation.engine.run import simulate
@@ -33,7 +32,7 @@ def policy():
 
 
 def test_starts_are_by_source_and_their_sum_has_a_name_of_its_own(policy):
-    row, table = POLICIES.row(policy), policies_table([policy]).row(0, named=True)
+    row, table = POLICIES.row(policy), POLICIES.table([policy]).row(0, named=True)
     assert row["starts"] == {"spot": 2, "local weights": 3}
     assert row["starts_total"] == table["starts_total"] == table["starts"] == 5
 
@@ -72,11 +71,11 @@ def test_a_signal_that_moved_and_a_policy_without_one_have_no_note(policy):
 
 
 def test_energy_of_the_gpus_is_in_both(policy):
-    row, table = POLICIES.row(policy), policies_table([policy]).row(0, named=True)
+    row, table = POLICIES.row(policy), POLICIES.table([policy]).row(0, named=True)
     assert row["gpu_energy_kwh"] == table["gpu_energy_kwh"] == 14.0
 
 
-@pytest.mark.parametrize(("columns", "make"), [(POLICIES, policies_table), (TIERS, tiers_table)])
+@pytest.mark.parametrize(("columns", "make"), [(POLICIES, POLICIES.table), (TIERS, tiers_table)])
 def test_what_a_table_holds_is_what_the_json_says(policy, columns, make):
     table = make([policy]).row(0, named=True)
     row = POLICIES.row(policy) if columns is POLICIES else POLICIES.row(policy)["tiers"]["fast"]

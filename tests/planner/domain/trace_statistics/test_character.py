@@ -13,11 +13,11 @@ from planner.domain.trace_statistics.cache import (
     stored_total,
     write_character,
 )
-from planner.domain.trace_statistics.figures import LEVELS, UNSAID, Character
+from planner.domain.trace_statistics.figures import QUANTILE_LEVELS, UNLABELLED, Character
 from planner.domain.trace_statistics.grid import base_width
 from planner.domain.trace_statistics.periodicity import autocorrelation, burstiness, rhythm
 from planner.domain.trace_statistics.statistics import characterise, length_distribution
-from planner.domain.trace_statistics.volumes import CHART_BINS
+from planner.domain.trace_statistics.volumes import MAX_CHART_INTERVALS
 from planner.inputs.ingest import IngestOptions, ingest_file, read_report
 from tests.shared_folder import TRACES, shared
 
@@ -57,7 +57,7 @@ def test_quantiles_are_those_of_the_requests_themselves(seed: int) -> None:
     lengths = length_distribution(
         "input_tokens", "all", "all", values.astype(float), count.astype(float)
     )
-    for level, quantile in zip(LEVELS, lengths.quantiles, strict=True):
+    for level, quantile in zip(QUANTILE_LEVELS, lengths.quantiles, strict=True):
         assert quantile == np.quantile(tokens, level, method="inverted_cdf")
 
 
@@ -65,8 +65,8 @@ def test_cells_are_the_largest_of_model_region_and_tier(stored: Build) -> None:
     models, regions = ["a"] * 6 + ["b"] * 2, ["east", "west"] * 4
     cells = of(stored(requests(np.arange(8.0), model=models, region=regions))).cells
     assert [(c.model, c.region, c.tier, c.amount) for c in cells[:2]] == [
-        ("a", "east", UNSAID, 3),
-        ("a", "west", UNSAID, 3),
+        ("a", "east", UNLABELLED, 3),
+        ("a", "west", UNLABELLED, 3),
     ]
     assert sum(cell.share for cell in cells) == pytest.approx(1)
 
@@ -220,7 +220,7 @@ def test_charts_hold_every_request_in_few_enough_points(stored: Build) -> None:
     labels = rates.sort("place")["label"].unique(maintain_order=True).to_list()
     assert len(labels) == 6 and labels[-1] == "4 others"
     assert rates["requests"].sum() == pytest.approx(20_000)
-    assert rates.height <= 6 * CHART_BINS
+    assert rates.height <= 6 * MAX_CHART_INTERVALS
     total = stored_rates(store, "all")
     assert total["requests"].sum() == pytest.approx(20_000)
     assert total["seconds"].sum() == stored_total(store).bins * base_width(3 * DAY)
@@ -231,7 +231,7 @@ def test_a_daily_cycle_is_the_same_on_each_day_of_a_chart(stored: Build) -> None
     store = stored(demand(np.tile(100 + 10 * hours, days), 3600))
     rates = stored_rates(store, "all")
     widths = rates["seconds"].unique().to_list()
-    assert rates.height <= CHART_BINS and all(DAY % s == 0 or s % DAY == 0 for s in widths)
+    assert rates.height <= MAX_CHART_INTERVALS and all(DAY % s == 0 or s % DAY == 0 for s in widths)
     assert np.ptp(rates["requests"].to_numpy()) == 0
 
 

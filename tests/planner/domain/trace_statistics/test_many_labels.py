@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 
 from planner.domain.trace_statistics.cache import write_character
-from planner.domain.trace_statistics.figures import LEVELS, UNSAID, Character
-from planner.domain.trace_statistics.statistics import LISTED_DAYS, characterise
-from planner.domain.trace_statistics.volumes import LISTED
+from planner.domain.trace_statistics.figures import QUANTILE_LEVELS, UNLABELLED, Character
+from planner.domain.trace_statistics.statistics import MAX_LISTED_DAYS, characterise
+from planner.domain.trace_statistics.volumes import MAX_LISTED_LABELS
 from planner.inputs.ingest import IngestOptions, ingest_file
 
 DAY = 86_400
@@ -50,7 +50,7 @@ def character(table: pl.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> 
 def grouped(table: pl.DataFrame, kind: str) -> dict[str, pl.DataFrame]:
     return {
         str(label): rows
-        for (label,), rows in table.with_columns(pl.col(kind).fill_null(UNSAID))
+        for (label,), rows in table.with_columns(pl.col(kind).fill_null(UNLABELLED))
         .partition_by(kind, as_dict=True)
         .items()
     }
@@ -62,7 +62,7 @@ def test_amounts_are_the_sums_over_each_label(
 ) -> None:
     groups = grouped(table, kind)
     listed = [volume for volume in character.volumes if volume.by == kind]
-    assert len(groups) > LISTED == len(listed)
+    assert len(groups) > MAX_LISTED_LABELS == len(listed)
     for volume in listed:
         rows = groups[volume.label]
         assert volume.requests == rows.height
@@ -73,7 +73,7 @@ def test_amounts_are_the_sums_over_each_label(
             rows.height / (character.bin_s * bins(table, character))
         )
     sizes = sorted((rows.height for rows in groups.values()), reverse=True)
-    assert [volume.requests for volume in listed] == sizes[:LISTED]
+    assert [volume.requests for volume in listed] == sizes[:MAX_LISTED_LABELS]
 
 
 def bins(table: pl.DataFrame, character: Character) -> int:
@@ -87,7 +87,7 @@ def test_lengths_are_those_of_the_labels_own_requests(
     groups = grouped(table, kind)
     for field in ("input_tokens", "output_tokens"):
         listed = [part for part in character.lengths if (part.field, part.by) == (field, kind)]
-        assert len(listed) == LISTED
+        assert len(listed) == MAX_LISTED_LABELS
         assert [part.requests for part in listed] == sorted(
             (part.requests for part in listed), reverse=True
         )
@@ -97,7 +97,10 @@ def test_lengths_are_those_of_the_labels_own_requests(
             assert part.mean == pytest.approx(tokens.mean())
             assert part.most == tokens.max()
             # The least length that the share of requests does not exceed; 0.28 x 25 is 7.
-            place = np.ceil(np.round(np.array(LEVELS) * tokens.size, 6)).clip(1).astype(int) - 1
+            place = (
+                np.ceil(np.round(np.array(QUANTILE_LEVELS) * tokens.size, 6)).clip(1).astype(int)
+                - 1
+            )
             assert part.quantiles == tuple(np.sort(tokens)[place].tolist())
 
 
@@ -121,11 +124,11 @@ def test_a_few_requests_in_54_years_have_few_days_listed(tmp_path: Path) -> None
     ingest_file(tmp_path / "t.csv", tmp_path / "store", IngestOptions())
     figures = write_character(tmp_path / "store")
     days = figures["days"]["days"]
-    assert len(days) == LISTED_DAYS
+    assert len(days) == MAX_LISTED_DAYS
     assert sum(day["requests"] for day in days) == 3
     assert [day["start_s"] for day in days] == sorted(day["start_s"] for day in days)
     assert figures["days"]["ranked"] > 19_000
-    assert any(f"{LISTED_DAYS:,} busiest" in words for words in figures["days"]["words"])
+    assert any(f"{MAX_LISTED_DAYS:,} busiest" in words for words in figures["days"]["words"])
 
 
 def test_the_rank_of_a_day_counts_the_busier_ones(tmp_path: Path) -> None:

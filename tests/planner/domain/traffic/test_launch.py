@@ -10,7 +10,7 @@ from planner.domain.planning.planning import plan_window
 from planner.domain.progress import silent
 from planner.domain.traffic.described_traffic import expected_counts
 from planner.domain.traffic.forecast_requests import requests_ahead
-from planner.domain.traffic.traffic import LAUNCHED, build_traffic
+from planner.domain.traffic.traffic import LAUNCHED_NOTE, build_traffic
 from planner.domain.traffic.window import resolve_window
 from planner.errors import ScenarioError
 from planner.inputs.catalogue.shapes import shapes
@@ -59,7 +59,7 @@ def test_hours_are_local_and_weekends_have_their_share() -> None:
 
 def test_a_plan_without_a_trace_is_for_what_is_described(tmp_path: Path) -> None:
     _, traffic, window = parts(WEEK, day="office")
-    assert window.after_traffic and window.start_s == make.EPOCH and LAUNCHED in traffic.notes
+    assert window.after_traffic and window.start_s == make.EPOCH and LAUNCHED_NOTE in traffic.notes
     assert traffic.demand.bins == 28 * 96
     drawn = traffic.demand.requests.sum() / (28 * DAY)
     assert drawn == pytest.approx(2.0, rel=0.03)

@@ -10,7 +10,7 @@ from planner.domain.results.tables import looking_back_tables
 from planner.domain.traffic.forecasts import MEAN, forecast_window
 from planner.domain.traffic.groups import groups_of
 from planner.domain.traffic.past_forecasts import (
-    MOST_ORIGINS,
+    MAX_ORIGINS,
     largest_past_forecasts,
     naive_comparison,
     origins,
@@ -51,7 +51,7 @@ def test_a_window_that_is_yet_to_come_is_looked_back_on_from_before_it(stored: S
     moments = origins(window)
     assert moments[-1] == window.start_s and len(moments) == 6
     long = replace(window, end_s=window.start_s + 100 * 3600)
-    assert len(origins(long)) <= MOST_ORIGINS
+    assert len(origins(long)) <= MAX_ORIGINS
 
 
 def test_a_forecast_worse_than_naive_says_so_first(stored: StoredTrace) -> None:

@@ -15,8 +15,8 @@ from planner.domain.traffic.demand import Demand
 from planner.domain.traffic.forecast_percentile import (
     ASSUMED,
     CHOSEN,
-    LEVELS,
     PLANNING_LEVELS,
+    QUANTILE_LEVELS,
     STATED,
     PastPeriods,
     PlannedQuantile,
@@ -92,7 +92,7 @@ def test_levels_lie_between_those_that_the_forecast_holds() -> None:
     rng = np.random.default_rng(1)
     series = DemandSeries(SeriesKey("m", "r", "t"), 0.0, 900.0, rng.uniform(1, 9, 60), "requests")
     prediction = forecaster("last-value").fit(series).predict(4)
-    for k, level in enumerate(LEVELS):
+    for k, level in enumerate(QUANTILE_LEVELS):
         np.testing.assert_allclose(
             quantiles_at_levels(prediction)[k], prediction.quantile(float(level))
         )

@@ -11,7 +11,7 @@ from planner.domain.pd.ratio_search import judge_ratios
 from planner.domain.pd.service_pools import pairs_of, strictest_split
 from planner.domain.progress import silent
 from planner.domain.sizing.sizing import size
-from planner.domain.traffic.known_lengths import LEAST, known_lengths
+from planner.domain.traffic.known_lengths import MIN_REQUESTS, known_lengths
 from planner.domain.traffic.sources import StoredTrace
 from simulation.sizing.pd_simulation import no_report
 from tests.planner.domain import builders as make
@@ -65,7 +65,7 @@ def test_few_earlier_prompts_are_not_filled_up_with_those_of_the_window(tmp_path
     shared = known.shared[0][0]
     assert shared is not None and not known.notes
     earlier = traffic.measured.before(float(window.origins_s[0]))
-    assert len(shared.isl) == earlier < LEAST
+    assert len(shared.isl) == earlier < MIN_REQUESTS
 
 
 def test_the_ratio_leaves_as_many_prefill_instances_as_caches_leave_work_for(

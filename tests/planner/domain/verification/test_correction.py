@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from planner.domain.verification.correction import (
-    GROWTH,
+    FACTOR_GROWTH,
     MAX_FACTOR,
     NEAR_TARGET,
     PRECISION,
@@ -72,8 +72,8 @@ def test_the_stage_that_missed_is_lowered_and_the_other_left() -> None:
 def test_both_stages_grow_while_there_is_something_to_spare() -> None:
     corrected = correction(1, 2)
     corrected.learn(at(0.04))
-    assert corrected.factors.tolist() == [[GROWTH, GROWTH]]
-    assert corrected.factors_by_name == {"m prefill": GROWTH, "m decode": GROWTH}
+    assert corrected.factors.tolist() == [[FACTOR_GROWTH, FACTOR_GROWTH]]
+    assert corrected.factors_by_name == {"m prefill": FACTOR_GROWTH, "m decode": FACTOR_GROWTH}
 
 
 def test_a_model_of_too_few_requests_stays_as_it_is() -> None:

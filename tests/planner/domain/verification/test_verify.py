@@ -18,9 +18,9 @@ from planner.domain.verification.correction import NEAR_TARGET, misses
 from planner.domain.verification.verify import (
     AGREED,
     GAVE_UP,
+    MAX_ROUNDS,
     NEAREST,
     NO_PLAN,
-    ROUNDS,
     VerifiedPlan,
     verify,
 )
@@ -100,7 +100,7 @@ def test_what_sizes_cannot_mend_is_said(tmp_path: Path) -> None:
     hardware = replace(wrong.hardware, capacity_gpus=plan.plan.target.sum(axis=1).max(axis=0))
     verified = verify(replace(wrong, hardware=hardware), plan, seed=1, progress=silent)
     assert verified.outcome in (NO_PLAN, GAVE_UP)
-    assert len(verified.rounds) <= ROUNDS
+    assert len(verified.rounds) <= MAX_ROUNDS
     assert "%" in verified.report.sentence and "due to sizes" in verified.report.sentence
 
 
