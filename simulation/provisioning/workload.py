@@ -275,6 +275,7 @@ def _operator_work(
     assert gpu.link_bytes_s
     seconds = count * timing(operator, iteration)
     measured_s = np.zeros((2, seconds.size))
+    _count_measured(measured_s, seconds, timing, operator, iteration)
     # Shares of the published FLOP/s and bytes/s that kernels of this kind reach
     flops_share, bytes_share = 1.0, 1.0
     if isinstance(timing, OperatorTiming):
