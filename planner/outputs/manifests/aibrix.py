@@ -55,7 +55,7 @@ def _by_schedule(export: common.Export, pool: Pool) -> common.Document:
     # A minute without a known count gets no schedule, so all schedules end before midnight.
     schedulable = counts.copy()
     schedulable[last_minutes] = UNKNOWN
-    slots = [s for s in recurring_slots(schedulable, UNKNOWN) if s.replicas != minimum]
+    slots = [slot for slot in recurring_slots(schedulable, UNKNOWN) if slot.replicas != minimum]
     schedules = [
         {
             "name": f"from-{number}",

@@ -231,9 +231,9 @@ def _pool_change(change: ReplicaChange, total: ReplicaChange) -> PoolChange:
 
 
 def _runs_like(proposal: Proposal) -> list[Run]:
-    """Return runs that could replace the proposal's run; those of its scenario come first.
+    """Return at most 30 runs that could replace the proposal's run, those of its scenario first.
 
-    Only completed plans and comparisons outside sweeps are offered.
+    Only the newest 100 completed plans and comparisons outside sweeps are offered.
     """
     kinds = (Run.Kind.PLAN, Run.Kind.COMPARE)
     rows = Run.objects.filter(kind__in=kinds, state=Run.State.COMPLETED, sweep=None)

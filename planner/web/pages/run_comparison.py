@@ -66,9 +66,9 @@ def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> TemplateCont
         start = when(compared.start, result.clock, zoned=False) if compared.start else ""
         window_texts.append(f"{start} to {when(compared.end, result.clock)}" if start else "")
     queries = []  # of this page with each run as the first one
-    for number in numbers:
-        in_order = [number, *(other for other in numbers if other != number)]
-        queries.append("&".join(f"run={other}" for other in in_order))
+    for first in numbers:
+        others = [number for number in numbers if number != first]
+        queries.append("&".join(f"run={number}" for number in [first, *others]))
     return {
         "beside": comparison,
         "common": _common_texts(runs, comparison, window_texts),

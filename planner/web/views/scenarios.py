@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 from django.contrib import messages
@@ -293,9 +294,8 @@ def duplicate(request: Request, pk: int) -> HttpResponse:
     """Copy a scenario under a free name."""
     scenario = scenario_get(str(pk))
     names = set(Scenario.objects.values_list("name", flat=True))
-    number = 1
-    while (name := f"{scenario.name[:105]} copy {number}") in names:
-        number += 1
+    copy_names = (f"{scenario.name[:105]} copy {number}" for number in count(1))
+    name = next(name for name in copy_names if name not in names)
     document = yaml.edit(scenario.document, {"name": name})
     copy = scenarios.scenario_create(owner=request.user, document=document)
     messages.success(request, f"{copy.name} is created.")

@@ -68,7 +68,7 @@ def start(request: Request, pk: int) -> HttpResponse:
 def of_scenario(request: Request, pk: int) -> HttpResponse:
     """Redirect to the what-ifs of the scenario's plan; if there is none, offer to plan.
 
-    It is the newest recommendation, else the newest plan without a simulation.
+    The plan is the newest recommendation, else the newest plan without a simulation.
     """
     scenario = scenario_get(str(pk))
     kinds = (Run.Kind.COMPARE, Run.Kind.PLAN)  # a Pareto front has several plans
