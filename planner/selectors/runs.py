@@ -1,6 +1,5 @@
 """Read runs, their results and tables, and the savings of policies."""
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +22,6 @@ from planner.storage import row_arrays
 T = TypeVar("T")
 
 RECENT = 6  # most runs of a short list
-POOLS = 3  # most pools that an answer names
 MEASURES = ("gpu_hours", "cost_usd", "energy_kwh", "carbon_kg")
 
 
@@ -41,11 +39,6 @@ def runs_with_answers() -> QuerySet[Run]:
         policy_label=KT("result__recommended__label"),
         policy_usd=KT("result__recommended__cost_usd"),
         plan_usd=KT("result__plan__totals__usd"),
-        **{
-            f"pool_{i}_{key}": KT(f"result__pools__{i}__{key}")
-            for i in range(POOLS + 1)
-            for key in ("model", "role", "max_rps", "input_tps", "pool_tps", "replicas")
-        },
         read_requests=KT("result__requests"),
     )
 
@@ -76,55 +69,10 @@ def answer_of(run: Run) -> str:
         return first_clause
     if figures["plan_usd"]:
         return f"{figure(float(figures['plan_usd']), '$')} as planned"
-    if figures["pool_0_max_rps"]:
-        return _pools_text(run)
     if run.kind == Run.Kind.INGEST and figures["read_requests"]:
         return f"{int(figures['read_requests']):,} requests"
     first_line, _, _ = run.problem.partition("\n")
     return first_line
-
-
-def _pools_text(run: Run) -> str:
-    """Return the capacity per replica of the first pools of a run, as text in req/s.
-
-    It is that in the pool that the demand needs, or that of a replica alone if this is not known.
-    The run must come from ``runs_with_answers``.
-    """
-    figures = vars(run)
-    pools: list[str] = []
-    previous_model, place = "", ""
-    for i in range(POOLS):
-        model, role, alone_rps = (
-            figures[f"pool_{i}_{key}"] for key in ("model", "role", "max_rps")
-        )
-        if not alone_rps:
-            continue
-        words = [model] if model != previous_model else []
-        if role in ("prefill", "decode"):
-            words.append(role)
-        in_pool_rps = _rps_in_pool(run, i)
-        if in_pool_rps:
-            place = " in the pool"
-        words.append(figure(in_pool_rps or float(alone_rps)))
-        pools.append(" ".join(words))
-        previous_model = model
-    more = " and others" if figures[f"pool_{POOLS}_max_rps"] else ""
-    return f"Capacity per replica{place}, req/s: {', '.join(pools)}{more}"
-
-
-def _rps_in_pool(run: Run, index: int) -> float | None:
-    """Return the req/s of each replica of a run's pool ``index``, or None if it is not known.
-
-    The pool has as many replicas as the demand needs. ``run`` is of ``runs_with_answers``.
-    """
-    keys = ("replicas", "pool_tps", "input_tps", "max_rps")
-    texts = [vars(run)[f"pool_{index}_{key}"] or "null" for key in keys]
-    # SQLite returns numbers of JSON as numbers, and PostgreSQL as text.
-    count, pool_tps, input_tps, alone_rps = (json.loads(str(text)) for text in texts)
-    if not count or not pool_tps or not input_tps or count > len(pool_tps):
-        return None
-    tokens_per_request = input_tps / alone_rps
-    return float(pool_tps[count - 1] / count / tokens_per_request)
 
 
 def run_get(run_id: int) -> Run:

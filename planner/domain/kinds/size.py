@@ -4,6 +4,7 @@ A GPU column is one way to run replicas: a GPU type, its number of GPUs and role
 queueing formulas.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -11,6 +12,7 @@ import numpy as np
 import polars as pl
 from pydantic import Field, ValidationInfo, field_validator
 
+from planner.domain.formats import counted, figure
 from planner.domain.options import RunOptions
 from planner.domain.outcome import Inputs, Outcome
 from planner.domain.progress import Progress, part
@@ -57,6 +59,7 @@ CurveRow = dict[str, str | float | None]  # of the table ``curve``: column to va
 
 MOST_TOKENS = 10_000_000  # most tokens of a prompt or an answer
 MOST_RPS = 1e6
+NAMED_POOLS = 3  # most pools in a headline
 # Loads of the latency curves, as shares of the saturation rate: denser where latencies rise.
 CURVE_LOADS = (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.94, 0.97)
 
@@ -144,6 +147,7 @@ class SizeResult:
     """The result of ``size``."""
 
     kind: str = "size"
+    headline: str = ""  # missing in results of earlier releases
     scenario: str
     pools: tuple[SizedPool, ...]
     splits: tuple[SplitSize, ...]  # splits with attention and experts on separate GPUs
@@ -181,6 +185,7 @@ def run(inputs: Inputs, options: Options, progress: Progress) -> Outcome:
     )  # fmt: skip
     return Outcome(
         SizeResult(
+            headline=headline_of(pools),
             scenario=inputs.scenario.name,
             pools=tuple(pools),
             splits=splits,
@@ -191,6 +196,57 @@ def run(inputs: Inputs, options: Options, progress: Progress) -> Outcome:
         ),
         {"curve": pl.DataFrame(curves, infer_schema_length=None)},
     )
+
+
+def name_of(pool: SizedPool) -> str:
+    """Return the model and its GPUs, with the role if the replica does only one phase."""
+    replica = pool.sized.replica
+    # The arrangement of some replicas ends with the role.
+    role = f", {replica.role}"
+    if replica.role == "mixed" or replica.arrangement.endswith(role):
+        role = ""
+    return f"{replica.model} on {replica.arrangement}{role}"
+
+
+def headline_of(pools: Sequence[SizedPool]) -> str:
+    """Return the replicas that the peak demand of each region needs, in words.
+
+    If the demand is not known, or a model has several pools to choose from, return the capacity of
+    a replica, at most of the first ``NAMED_POOLS``.
+    """
+    if all(pool.replicas for pool in pools) and not _has_alternatives(pools):
+        return f"{_replicas_for_load(pools)}, before spare replicas"
+    capacities = [
+        f"{name_of(pool)} {figure(pool.sized.max_rps, 'req/s')}" for pool in pools[:NAMED_POOLS]
+    ]
+    more = ", and others" if len(pools) > NAMED_POOLS else ""
+    return f"One replica within the SLO: {', '.join(capacities)}{more}"
+
+
+def _replicas_for_load(pools: Sequence[SizedPool]) -> str:
+    """Return the replicas for the peak of each region or, without regions, for the stated rate."""
+    by_region: Counter[str] = Counter()
+    for pool in pools:
+        by_region.update(pool.replicas_by_region)
+    if not by_region:
+        total = sum(pool.replicas or 0 for pool in pools)
+        return f"{counted(total, 'replica')} for the stated rate"
+    words = f"{counted(by_region.total(), 'replica')} for the peak of the traffic"
+    if len(by_region) == 1:
+        return words
+    regions = ", ".join(f"{n:,} in {region}" for region, n in by_region.items())
+    return f"{words} ({regions})"
+
+
+def _has_alternatives(pools: Sequence[SizedPool]) -> bool:
+    """Return whether a model has several pools to choose from.
+
+    Without alternatives, it has one pool, or one for prefill and one for decode.
+    """
+    roles: dict[str, list[str]] = {}
+    for pool in pools:
+        roles.setdefault(pool.sized.replica.model, []).append(pool.sized.replica.role)
+    return any(sorted(found) not in (["mixed"], ["decode", "prefill"]) for found in roles.values())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

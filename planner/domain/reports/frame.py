@@ -80,7 +80,7 @@ def trust_facts(frame: Frame, *, speed_tested: bool) -> Iterator[Fact]:
     if frame.assumptions:
         rows = list(_merge_similar(frame.assumptions))
         assumed = sum(row.provenance == ASSUMED for row in rows)
-        yield Fact("Assumed inputs", f"{assumed} of {len(rows)}", link="assumptions")
+        yield Fact("Assumed inputs", f"{assumed:,}", link="assumptions")
 
 
 def _pool_capacity(size: int, row: SizedReplica) -> float | None:

@@ -1,14 +1,13 @@
 """Report the capacity of replicas and of pools."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import cycle
 
 import numpy as np
 import polars as pl
 
-from planner.domain.formats import counted, figure
-from planner.domain.kinds.size import SizedPool, SizeResult
+from planner.domain.formats import figure
+from planner.domain.kinds.size import SizedPool, SizeResult, headline_of, name_of
 from planner.domain.report import (
     Axis,
     Chart,
@@ -48,7 +47,7 @@ def report(result: SizeResult, tables: Tables) -> Report:
     curve = tables("curve")
     return Report(
         title=result.scenario,
-        answer=_answer(result),
+        answer=result.headline or headline_of(result.pools),
         about=PEAK if any(pool.replicas_by_region for pool in result.pools) else "",
         facts=tuple(_capacity_fact(pool) for pool in result.pools[:MOST_FACTS]),
         sections=(
@@ -86,57 +85,6 @@ def report(result: SizeResult, tables: Tables) -> Report:
     )  # fmt: skip
 
 
-def _name(pool: SizedPool) -> str:
-    """Return the model and its GPUs, with the role if the replica does only one phase."""
-    replica = pool.sized.replica
-    # The arrangement of some replicas ends with the role.
-    role = f", {replica.role}"
-    if replica.role == "mixed" or replica.arrangement.endswith(role):
-        role = ""
-    return f"{replica.model} on {replica.arrangement}{role}"
-
-
-def _answer(result: SizeResult) -> str:
-    """Return the replicas that the peak demand of each region needs.
-
-    If the demand is not known, or a model has several pools to choose from, return the capacity of
-    a replica.
-    """
-    if all(pool.replicas for pool in result.pools) and not _has_alternatives(result):
-        return f"{_replicas_for_load(result)}, before spare replicas"
-    if len(result.pools) > 1:
-        return "Capacity of one replica within the SLO"
-    (pool,) = result.pools
-    return f"{_name(pool)}: {figure(pool.sized.max_rps, 'req/s')} per replica within the SLO"
-
-
-def _replicas_for_load(result: SizeResult) -> str:
-    """Return the replicas for the peak of each region or, without regions, for the stated rate."""
-    by_region: Counter[str] = Counter()
-    for pool in result.pools:
-        by_region.update(pool.replicas_by_region)
-    if not by_region:
-        total = sum(pool.replicas or 0 for pool in result.pools)
-        return f"{counted(total, 'replica')} for the stated rate"
-    words = f"{counted(by_region.total(), 'replica')} for the peak of the traffic"
-    if len(by_region) == 1:
-        return words
-    regions = ", ".join(f"{n:,} in {region}" for region, n in by_region.items())
-    return f"{words} ({regions})"
-
-
-def _has_alternatives(result: SizeResult) -> bool:
-    """Return whether a model has several pools to choose from.
-
-    Without alternatives, it has one pool, or one for prefill and one for decode.
-    """
-    roles_of_models: dict[str, list[str]] = {}
-    for pool in result.pools:
-        roles_of_models.setdefault(pool.sized.replica.model, []).append(pool.sized.replica.role)
-    without_choice = (["mixed"], ["decode", "prefill"])
-    return any(sorted(roles) not in without_choice for roles in roles_of_models.values())
-
-
 def _capacity_fact(pool: SizedPool) -> Fact:
     """Return the capacity of each replica in a pool that is large enough for the demand.
 
@@ -147,10 +95,10 @@ def _capacity_fact(pool: SizedPool) -> Fact:
     alone_rps, in_pool_rps = pool.sized.max_rps, _rps_per_replica(count, pool)
     if count == 1 or in_pool_rps is None:
         note = f"single replica, limited by {limit}"
-        return Fact(_name(pool), alone_rps, "req/s", note=note)
+        return Fact(name_of(pool), alone_rps, "req/s", note=note)
     alone = f"Single replica: {figure(alone_rps, 'req/s')}"
     note = f"in a pool of {count:,}, limited by {limit}. {alone}"
-    return Fact(_name(pool), in_pool_rps, "req/s", note=note)
+    return Fact(name_of(pool), in_pool_rps, "req/s", note=note)
 
 
 def _rps_per_replica(count: int | None, pool: SizedPool) -> float | None:
@@ -316,7 +264,7 @@ def _latency_chart(pool: SizedPool, curve: pl.DataFrame, name: str) -> Chart:
         rate, latency = (pool.sized.max_rps,), (simulated_ms / unit_ms,)
         series.append(Series("Capacity, simulated", rate, latency, Role.MEASURED, Shape.POINTS))
         note = _formula_note(pool.sized.max_rps, simulated_ms, curve["rate"], formula_ms)
-    title = f"{LATENCIES[name]}, {_name(pool)}"
+    title = f"{LATENCIES[name]}, {name_of(pool)}"
     x_axis, y_axis = Axis("rate of one replica", "req/s"), Axis(unit=unit, top=top)
     return Chart(title, x_axis, y_axis, tuple(series), note=note, small=True)
 
@@ -341,7 +289,7 @@ def _pool_chart(pools: Sequence[SizedPool]) -> Iterator[Chart]:
         replicas = tuple(range(1, len(pool.sized.pool_tps) + 1))
         if replicas:
             rps_per_replica = tuple(_rps_per_replica(count, pool) for count in replicas)
-            lines.append(Series(_name(pool), replicas, rps_per_replica, colour=next(colours)))
+            lines.append(Series(name_of(pool), replicas, rps_per_replica, colour=next(colours)))
             simulated += [
                 (point.instances, point.max_rps / point.instances) for point in pool.simulated_pools
             ]

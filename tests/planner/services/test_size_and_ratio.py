@@ -17,7 +17,7 @@ from planner.management.runs import load_scenario
 from planner.models import Run, Scenario, User
 from planner.outputs.render.terminal import terminal_text
 from planner.outputs.reports import run_report
-from planner.selectors.runs import typed_result
+from planner.selectors.runs import answer_of, runs_with_answers, typed_result
 from planner.services.runs import run_create
 from planner.services.scenarios import scenario_create
 from planner.services.worker import run_execute
@@ -130,6 +130,7 @@ def test_sizes_on_their_page(planner: User, folder: Path) -> None:
     assert pool["latency_bias"]["tbt"] < 0 and "46 random cases" in pool["latency_bias"]["basis"]
     shown = page(planner, run)
     assert pool["arrangement"] in text_of(shown)
+    assert answer_of(runs_with_answers().get(pk=run.pk)) == last_report().answer  # as in lists
     section = next(s for s in last_report().sections if s.sheet == "Latencies")
     drawn = json_in(shown, f"{section.anchor}-1-data")
     chart = section.blocks[0]
