@@ -37,9 +37,10 @@ class ArrivalPattern:
             # Draw a batch of blocks, one after the other, each with a random length.
             blocks = rng.integers(len(block_sizes), size=BATCH)
             counts = block_sizes[blocks]
-            lengths_s = rng.gamma(counts)
+            lengths_s = rng.gamma(counts)  # mean: counts
             ends_s = end_s + np.cumsum(lengths_s)
-            begins_s = np.repeat([end_s, *ends_s[:-1]], counts)  # of the block of each request
+            # For each request: the begin of its block, and its position in the block.
+            begins_s = np.repeat([end_s, *ends_s[:-1]], counts)
             places = np.concatenate([self.place[self.start[b] : self.start[b + 1]] for b in blocks])
             arrivals.append(begins_s + places * np.repeat(lengths_s, counts))
             drawn_count, end_s = drawn_count + int(counts.sum()), float(ends_s[-1])
@@ -55,7 +56,8 @@ def pattern_of(
     A block has requests of one stream. Blocks with fewer than ``LEAST`` requests are left out. None
     if no block remains. If there are more than ``MOST`` requests, only every n-th block is kept.
     """
-    # Requests in order of their series and time, and the position of each in its interval.
+    # An interval is ``block_s`` seconds. Sort requests by series and interval, then by time, and
+    # get the position of each in its interval, 0 to 1.
     since_start = (np.asarray(arrival_s, np.float64) - start_s) / block_s  # in blocks
     interval = np.floor(since_start).astype(np.int64)
     order = np.lexsort((since_start, interval, series))
@@ -84,13 +86,13 @@ def dispersion(arrival_s: FloatArray, scale_s: float, block_s: float) -> float:
     than two times ``scale_s``.
     """
     bins_per_block = int(block_s // scale_s)
-    blocks = int(arrival_s.max(initial=0.0) // block_s)
-    if bins_per_block < 2 or not blocks:
+    block_count = int(arrival_s.max(initial=0.0) // block_s)
+    if bins_per_block < 2 or not block_count:
         return float("nan")
-    block = np.floor(arrival_s / block_s).astype(np.int64)
-    bin_in_block = np.floor((arrival_s - block * block_s) / scale_s).astype(np.int64)
-    is_complete = (block < blocks) & (bin_in_block < bins_per_block)
-    bin_number = (block * bins_per_block + bin_in_block)[is_complete]
-    counts = np.bincount(bin_number, minlength=blocks * bins_per_block)
-    counts = counts.reshape(blocks, bins_per_block)
+    block_of_request = np.floor(arrival_s / block_s).astype(np.int64)
+    bin_in_block = np.floor((arrival_s - block_of_request * block_s) / scale_s).astype(np.int64)
+    is_complete = (block_of_request < block_count) & (bin_in_block < bins_per_block)
+    bin_number = (block_of_request * bins_per_block + bin_in_block)[is_complete]
+    counts = np.bincount(bin_number, minlength=block_count * bins_per_block)
+    counts = counts.reshape(block_count, bins_per_block)  # requests
     return float(counts.var(axis=1, ddof=1).sum() / counts.mean(axis=1).sum())

@@ -12,7 +12,7 @@ def bisect_first(
     guess of the answer, it first moves from there in doubling steps.
     """
     index, step_size = (low + high) // 2 if start is None else start, 1
-    while low < high:
+    while low < high:  # the answer is in [low, high]
         if passes(index):
             high, next_guess = index, index - step_size
         else:

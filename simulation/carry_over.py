@@ -22,11 +22,12 @@ def in_flight(before: Trace, ttft_s: FloatArray, tbt_s: FloatArray, start_s: flo
     They all arrive at ``start_s``. A request that has its first token gets a prompt of one token
     and the outputs that it still lacks. Any other request keeps all its tokens. The progress of
     requests is estimated from usual latencies in seconds, ``ttft_s [models]`` and
-    ``tbt_s [models]``.
+    ``tbt_s [models]``. Prompt blocks are dropped, since the result has other prompts.
     """
     age_s = start_s - (before.start_s + before.arrival_s)
     since_first_s = age_s - ttft_s[before.model]
     gap_s = np.maximum(tbt_s[before.model], 1e-9)
+    # The first token, and one more after each gap.
     tokens_done = np.where(since_first_s > 0, 1 + np.floor(since_first_s / gap_s), 0)
     remaining = before.output_tokens - np.minimum(tokens_done, before.output_tokens)
     blocks = None

@@ -86,6 +86,7 @@ def simulate_cell(
     carried_count = 0 if carried is None else len(carried)
     if watch is not None:
         watch.expect(count_by_tier(trace, fleet), carried_count)
+    # Three ways to replay: with a log of requests, as a stream, or counting requests only.
     replay: Callable[..., Replayed] = simulate
     if is_stream:
         replay = simulate_long_trace
@@ -101,6 +102,7 @@ def simulate_cell(
         progress=progress,
         watch=watch,
     )
+    # A result of counts has left out the carried requests already, except in work after the window.
     if carried is not None and isinstance(result, SimulationResult):
         result = without_carried(result, carried)
     elif carried is not None:

@@ -62,7 +62,7 @@ class LateCounter:
     def __call__(self, now: float, requests: Array) -> None:
         """Check the targets at ``now``; ``requests`` are engine records in order of arrival.
 
-        Does nothing if the next check is not due. Raises ``TargetMissed``.
+        Does nothing unless a check is due. Counts each due request once. Raises ``TargetMissed``.
         """
         if not self._is_check_due(now):
             return

@@ -63,12 +63,14 @@ def pool_energy(result: Replay, p: int) -> PoolEnergy:
     running_s, busy_s = _instance_seconds(result, p, interval_s)
     busy_watts = _busy_watts(result, p, busy_s)
     kwh_per_watt = pool.gpus_per_instance * region.pue / KWH_J  # and instance-second
-    # [intervals + 1]: the last value is for the time after the window.
+    # By interval; the last value is for the time after the window. GPUs draw idle or busy power.
     gpu_kwh = kwh_per_watt * ((running_s - busy_s) * pool.gpu.idle_w + busy_s * busy_watts)
     host_kwh = kwh_per_watt * running_s * pool.host_w
-    before_gpu_kwh = kwh_per_watt * float(result.totals.before_s[p]) * pool.gpu.idle_w
-    before_host_kwh = kwh_per_watt * float(result.totals.before_s[p]) * pool.host_w
+    before_s = float(result.totals.before_s[p])  # of starts before the window
+    before_gpu_kwh = kwh_per_watt * before_s * pool.gpu.idle_w
+    before_host_kwh = kwh_per_watt * before_s * pool.host_w
     window_kwh, window_busy_s = (gpu_kwh + host_kwh)[:-1], float(busy_s[:-1].sum())
+    # In the window (by interval), before it, and after it.
     kwh_by_time = window_kwh, before_gpu_kwh + before_host_kwh, float(gpu_kwh[-1] + host_kwh[-1])
     return PoolEnergy(
         busy_w=float(busy_watts[:-1] @ busy_s[:-1]) / window_busy_s if window_busy_s else 0.0,
@@ -136,8 +138,8 @@ def hours_of(intervals: int, start_s: float, interval_s: float) -> IntArray:
 def _busy_watts(result: Replay, p: int, busy_s: FloatArray) -> FloatArray:
     """Return the power in watts per GPU while an iteration runs, ``[intervals + 1]``.
 
-    ``busy_s [intervals + 1]`` are busy seconds. In both arrays, the last value is for the time
-    after the window.
+    ``busy_s [intervals + 1]`` are busy seconds. In all arrays by interval, the last value is for
+    the time after the window. Without a power model or iterations, the power is constant.
     """
     window_w, after_w = _constant_watts(result, p)
     watts = np.append(np.full(len(busy_s) - 1, window_w), after_w)
@@ -152,6 +154,7 @@ def _busy_watts(result: Replay, p: int, busy_s: FloatArray) -> FloatArray:
     # An iteration counts in the interval in which it ends, its time in those that it spans. So the
     # seconds of an iteration may be too high in an interval in which an iteration begins, and too
     # low in the next one. Intervals without an end of an iteration get the mean power.
+    # The mean iteration of each interval that has one: seconds, decodes and prompt tokens.
     iterations = iterations[has_iterations]
     iteration_seconds = busy_s[has_iterations] / iterations
     output_tokens = np.append(result.series.output_tokens[p], result.after.output_tokens[p])

@@ -169,7 +169,7 @@ def fault_events(
     instances of each pool: each of them may crash. Raises ``SimulationError`` if more than
     MAX_CRASHES crashes of a pool are expected.
     """
-    rows: list[EventRow] = []
+    rows: list[EventRow] = []  # time, kind, pool or region, slot_or_rank, until, factor
     for i, fault in enumerate(faults):
         if isinstance(fault, Crash):
             rows.append((fault.at_s, CRASH, fault.pool, -1 - fault.instance, 0.0, 1.0))

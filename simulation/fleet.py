@@ -241,6 +241,7 @@ class Fleet:
     retries: int = 1
 
     def __post_init__(self) -> None:
+        """Raise ``SimulationError`` for an invalid fleet, and make the latency read-only."""
         regions = tuple(region.name for region in self.regions)
         for pool in self.pools:
             if pool.region not in regions:

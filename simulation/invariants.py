@@ -156,7 +156,8 @@ def _check_hours(result: Replay, last_s: float) -> None:
     _require(_nearly_equal(series.lent @ width_s, totals.donated_s), "donated hours differ")
     _require(series.busy <= serving + TOLERANCE, "more busy than there are")
     _require(series.utilisation <= 1.0 + TOLERANCE, "more KV in use than there is")
-    # Work after the window and its pay must agree with the time of the last token.
+    # After the window, an instance with work is paid (``kept_s``) to the end of its last iteration,
+    # and no other is. There must be such work if a token came after the window.
     after = result.after
     work_s = after.prefill_s + after.decode_s
     paid_s = after.kept_s + TOLERANCE * (1 + after.kept_s)

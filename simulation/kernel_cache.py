@@ -106,7 +106,10 @@ def kernel_key(entry: Any) -> str:
 
 
 def _dependencies(kernel: Any, seen: set[FunctionType]) -> Iterator[object]:
-    """Yield everything that the machine code of a kernel depends on."""
+    """Yield what the machine code of a kernel depends on: options, byte code and all that it reads.
+
+    ``seen`` has the functions that were yielded before.
+    """
     function = kernel.py_func
     if function in seen:
         # Its contents are already part of the key.

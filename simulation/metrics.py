@@ -237,11 +237,11 @@ def summarise(result: SimulationResult, *, brief: bool = False) -> Summary:
     if not brief:
         # A group for each model and region, numbered by model, then by region.
         regions = len(trace.regions)
-        group = trace.model.astype(np.int64) * regions + trace.region
-        groups = requests.by_group(group, len(trace.models) * regions)
-        for number, name in enumerate(trace.models):
-            of_model = groups[number * regions : (number + 1) * regions]
-            models[name] = dict(zip(trace.regions, of_model, strict=True))
+        group_of_request = trace.model.astype(np.int64) * regions + trace.region
+        groups = requests.by_group(group_of_request, len(trace.models) * regions)
+        for model, name in enumerate(trace.models):
+            by_region = groups[model * regions : (model + 1) * regions]
+            models[name] = dict(zip(trace.regions, by_region, strict=True))
     tokens_in_time = sum(
         int(tokens[within_limits].sum(dtype=np.int64))
         for tokens in (trace.input_tokens, trace.output_tokens)
@@ -392,6 +392,7 @@ def pool_summary(result: Replay, p: int, energy: PoolEnergy) -> PoolSummary:
     busy_s = float(totals.prefill_s[p] + totals.decode_s[p]) + worked_s
     gpu_hours = pool.gpu_hours(starting_s + idle_s + busy_s)
     before_gpu_hours, after_gpu_hours = pool.gpu_hours(before_s), pool.gpu_hours(kept_s)
+    # With a lend share, hours lent out as spot cost the full price and earn that share of it.
     donated_hours = pool.gpu_hours(float(totals.donated_s[p]))
     donated_usd = 0.0 if pool.lend_share is None else donated_hours * pool.usd_per_gpu_hour
     earned_usd = donated_usd * (pool.lend_share or 0.0)

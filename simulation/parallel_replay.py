@@ -140,7 +140,7 @@ class _PartSync:
 
         ``answer_all`` maps the messages of all parts to their answers, in the thread of part 0.
         """
-        if part:
+        if part:  # any part but the first sends its message to the first
             self.messages.put((part, message))
             answer = self._answers[part].get()
             if isinstance(answer, _FirstPartEnded):

@@ -17,14 +17,14 @@ def percentiles(values: FloatArray, shares: Sequence[float]) -> list[float]:
     ``shares`` are 0 to 100 and must rise. ``values`` must be finite and not empty.
     """
     results = []
-    remaining, dropped = values, 0  # the largest values, and the number of smaller ones
+    largest, first_rank = values, 0  # the values of this rank and above, unordered
     for share in shares:
         position = (len(values) - 1) * (share / 100)
         rank = int(position)
         # Order the remaining values so that the one of this rank comes first.
-        remaining, dropped = np.partition(remaining, rank - dropped)[rank - dropped :], rank
-        low = float(remaining[0])
-        high = float(remaining[1:].min()) if len(remaining) > 1 else low  # value of the next rank
+        largest, first_rank = np.partition(largest, rank - first_rank)[rank - first_rank :], rank
+        low = float(largest[0])
+        high = float(largest[1:].min()) if len(largest) > 1 else low  # value of the next rank
         fraction, step = position - rank, high - low
         # Interpolate as numpy does, from the nearer end, for equal rounding.
         results.append(low + step * fraction if fraction < 0.5 else high - step * (1 - fraction))

@@ -41,7 +41,8 @@ def _kv_token_seconds(instance: Any, t: float) -> float:
     elif instance.iteration_s > 0.0:
         ended = min(np.floor(elapsed_s / instance.iteration_s), float(instance.run_iterations - 1))
     # From the end of each iteration on, each decode has one more token. Sum the seconds from those
-    # ends to ``t``, at first as if all iterations were as long as the first.
+    # ends to ``t``, at first as if all iterations were as long as the first: iteration j ended
+    # (ended - j) iterations and ``since_last_s`` ago.
     iteration_pairs = ended * (ended - 1.0) / 2.0
     since_last_s = elapsed_s - ended * instance.iteration_s
     decode_token_s = instance.iteration_s * ended * (ended - 1.0) / 2.0 + ended * since_last_s
@@ -73,7 +74,8 @@ def _settle_after(state: Any, slot: int, start_s: float, t: float) -> None:
 def settle(state: Any, slot: int, t: float) -> None:
     """Count the seconds of an instance by status and work, from the last call up to ``t``.
 
-    After the end of the window, only time up to the end of the last iteration counts.
+    Seconds in the window go to the totals of the pool and to the series. After the window, only
+    time up to the end of the last iteration counts, and goes to the totals of ``AfterWindow``.
     """
     instance, clock = state.instances[slot], state.clock[0]
     start_s = instance.counted_until_s
@@ -152,7 +154,7 @@ def count_tokens(state: Any, slot: int, t: float, decoded: int, first_tokens: in
 
     They are added to the pool's totals and to the series. ``decoded`` are output tokens of decodes,
     ``first_tokens`` those of finished prompts. Prefill tokens count at ``t``, output tokens at the
-    end of each iteration.
+    end of each iteration. ``tokens_counted`` of them are in the pool's totals already.
     """
     instance, clock = state.instances[slot], state.clock[0]
     pool = state.pools[instance.pool]
@@ -171,7 +173,7 @@ def count_tokens(state: Any, slot: int, t: float, decoded: int, first_tokens: in
         return
     # Fused decode iterations never carry prefills, so several iterations have no first tokens.
     add_tokens(state, S_OUTPUT, instance.pool, t, first_tokens)
-    first_left = 1
+    first_left = 1  # number of the first iteration that is not added yet
     # Add all iterations that end in the same interval at once.
     while first_left <= instance.run_iterations:
         end_s = iteration_end(instance, first_left)

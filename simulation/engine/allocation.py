@@ -61,9 +61,9 @@ def allocate(
     """Return the state before time 0, without instances.
 
     Requests that no pool can serve are rejected here. ``duration_s`` is the length of the window,
-    ``interval_s`` that of an interval of the series. ``limits`` is given if ``trace`` is only the
-    first part of a stream. Raises ``SimulationError`` if the batches of all possible instances do
-    not fit in memory.
+    ``interval_s`` that of an interval of the series. ``limits`` has the most requests and tokens of
+    a stream, if ``trace`` is only its first part. Raises ``SimulationError`` if the batches of all
+    possible instances do not fit in memory.
     """
     pools_by_service = services(fleet)
     requests, accepted, largest = request_records(trace, fleet, pools_by_service)
@@ -86,7 +86,8 @@ def allocate(
     clock["registration_groups"] = pools["registration_group"].max(initial=-1) + 1
     intervals = int(np.ceil(duration_s / interval_s - 1e-9))
     all_fcfs = all(pool.scheduler == "fcfs" for pool in fleet.pools)
-    queues = 2 if all_fcfs else 2 * len(fleet.tiers) + 1  # of an instance
+    # Of an instance: one (FCFS) or two per tier, and one for requests that wait behind all others.
+    queues = 2 if all_fcfs else 2 * len(fleet.tiers) + 1
     return State(
         clock=clock,
         requests=requests,
@@ -251,9 +252,13 @@ def _tier_sets(fleet: Fleet, model: str) -> list[tuple[str, ...]]:
 def _service_tables(
     fleet: Fleet, pools: Array, pools_by_service: dict[Service, tuple[int, ...]]
 ) -> dict[str, Array]:
-    """Return the tables of ``State`` by service, and fill their columns of ``pools``."""
+    """Return the tables of ``State`` by service, and fill their columns of ``pools``.
+
+    An endpoint is the pools of a service in one region. Endpoints are numbered by service, then by
+    region. Lists of different lengths are stored one behind the other, with the start of each.
+    """
     count, regions, tiers = len(pools_by_service), len(fleet.regions), len(fleet.tiers)
-    endpoints = [  # their pools, by service, then by region
+    endpoints = [  # pools of each
         [p for p in service_pools if pools["region"][p] == region]
         for service_pools in pools_by_service.values()
         for region in range(regions)
@@ -325,12 +330,12 @@ def request_records(
     check_count(len(trace))
     longest, context = _service_limits(fleet, pools_by_service)
     tables = ServiceTables(
-        _first_services(trace, pools_by_service),
-        _indices(trace.regions, [region.name for region in fleet.regions]),
-        _indices(trace.tiers, [tier.name for tier in fleet.tiers]),
-        np.array([name in fleet.models for name in trace.models], np.bool_),
-        context,
-        longest,
+        first=_first_services(trace, pools_by_service),
+        homes=_indices(trace.regions, [region.name for region in fleet.regions]),
+        tiers=_indices(trace.tiers, [tier.name for tier in fleet.tiers]),
+        has_pools=np.array([name in fleet.models for name in trace.models], np.bool_),
+        context=context,
+        longest=longest,
     )
     requests, empty_words = np.empty(len(trace), REQUEST), _empty_record().view(np.uint64)
     # Compiled code copies the empty record in words of 8 bytes.
@@ -431,9 +436,9 @@ def _pool_records(fleet: Fleet) -> tuple[Array, Array]:
     pools = np.zeros(len(fleet.pools), POOL)
     curves: dict[bytes, Array] = {}
     for record, pool in zip(pools, fleet.pools, strict=True):
-        values = pool.profile.curve.values
-        curves.setdefault(values.tobytes(), values)
-        record["curve"] = list(curves).index(values.tobytes())
+        curve = pool.profile.curve.values
+        curves.setdefault(curve.tobytes(), curve)
+        record["curve"] = list(curves).index(curve.tobytes())
         _set_profile(record, pool)
         router = fleet.routing.decode if pool.role == "decode" else fleet.routing.instance
         record["router"], record["start_s"] = ROUTERS.index(router), _start_s(fleet, pool)
@@ -447,7 +452,7 @@ def _pool_records(fleet: Fleet) -> tuple[Array, Array]:
     architectures = [pool.architecture for pool in fleet.pools]
     hardware = [(p.region, p.gpu.name, p.spot, p.gpus_per_instance) for p in fleet.pools]
     pools["model"] = [models.index(model) for model in models]
-    pools["hardware"] = [hardware.index(each) for each in hardware]
+    pools["hardware"] = [hardware.index(pool_hardware) for pool_hardware in hardware]
     pools["architecture"] = [architectures.index(name) if name else -1 for name in architectures]
     _set_groups(pools, fleet)
     # A power of two, at least the maximum of instances. A binary tree takes two entries per leaf.
@@ -472,6 +477,7 @@ def _set_profile(record: Any, pool: Pool) -> None:
     record["tau_n"], record["tau_p"] = pool.tau_n_s, pool.tau_p_s
     record["max_request_tokens"] = _longest_request(pool)
     record["watermark_tokens"] = int(WATERMARK * profile.kv_capacity_tokens)
+    # Seconds per token of a large prefill iteration. Tokens attend to half of the chunk on average.
     chunk_tokens = min(profile.max_batch_tokens, COMPUTE_TOKENS)
     record["token_s"] = iteration_s(profile, 0, 0, chunk_tokens, chunk_tokens**2 / 2) / chunk_tokens
     if pool.role == "prefill" and pool.link is not None:

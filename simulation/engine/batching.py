@@ -65,7 +65,9 @@ def _return_first_token(state: Any, p: int, r: int, t: float) -> None:
 def finish_run(state: Any, slot: int, t: float) -> int:
     """End an instance's current run of iterations at ``t``; return how many requests left it.
 
-    They completed, or move to a decode instance.
+    They completed, or move to a decode instance. ``remaining_tokens`` of an instance are prompt and
+    output tokens to compute, ``pending_tokens`` the prompt tokens among them and one per request.
+    ``context_tokens`` are those that its decodes attend to.
     """
     settle(state, slot, t)
     instance = state.instances[slot]

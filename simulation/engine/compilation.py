@@ -22,7 +22,7 @@ def warm_up() -> float:
     The first policy uses every action. The second repeats its decisions (``Hold``), which has an
     entry point of its own. The third has a compiled guard.
     """
-    source = Provenance("assumed", "warm-up only")
+    source = Provenance("assumed", "warm-up only")  # any valid numbers will do
     profile = LinearProfile("m", "g", 1, 0.01, 0.0, 0.01, 0.0, 4, 64, 1024, source)
     gpu = GpuSpec("g", 1e9, 1.0, 1.0, 1.0, source)
     fleet = Fleet(

@@ -39,7 +39,8 @@ class Reading(NamedTuple):
 def read_observation(state: Any, t: float, reading: Any) -> None:
     """Fill ``reading`` with the observation of every pool at ``t``.
 
-    Amounts cover the time since the last decision; their counters restart at 0.
+    Amounts cover the time since the last decision; their counters restart at 0. A deferred request
+    counts in each pool that may serve it. One at a router counts in one pool (``router_pools``).
     """
     since_s, reading.observed_s[0] = t - reading.observed_s[0], t
     counts, amounts, requested_tokens = reading.counts, reading.amounts, reading.requested_tokens
@@ -86,7 +87,7 @@ def read_observation(state: Any, t: float, reading: Any) -> None:
 def _read_instances(state: Any, p: int, t: float, amounts: Any) -> None:
     """Fill column ``p`` of ``amounts`` with what a policy sees of pool ``p`` at ``t``.
 
-    Only ready instances count. Without any, all amounts are 0.
+    Only ready instances count. Without any, all amounts are 0. For the amounts see ``Observation``.
     """
     pool = state.pools[p]
     for row in (UTILISATION, LOAD, _BACKLOG, _FULLEST, _LONGEST, _SATURATION):

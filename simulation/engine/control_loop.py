@@ -22,6 +22,7 @@ class Observer:
     """
 
     def __init__(self, state: State, policy: ScalingPolicy) -> None:
+        """Allocate the arrays that compiled code fills, and turn signals on or off."""
         self._state = state
         self._wants_signals = bool(getattr(policy, "wants_signals", False))
         state.clock["counts_signals"] = self._wants_signals
@@ -44,18 +45,20 @@ class Observer:
         """
         if not read:
             entry_points.observe(self._state.handle, now, self.reading)
-        counts, amounts, measured = self.reading[-3:]
+        reading = self.reading
         # An observation keeps its arrays, so the next one needs others.
         self.reading = self.reading._replace(**self._buffers())
         measured_signals = None
         if self._wants_signals:
-            # The last two signals are whole counts.
-            rows: list[Array] = [*measured[:-2], *measured[-2:].astype(np.int64)]
+            # In the order of ``Signals``. The last two are whole counts.
+            rows: list[Array] = [*reading.measured[:-2], *reading.measured[-2:].astype(np.int64)]
             measured_signals = Signals(*rows)
             latencies = self._state.latency_counts.copy()
             self._state.latency_counts[:] = 0
-        ready, starting, draining, spare, waiting, deferred = counts
-        utilisation, load, input_tps, asked_tps, backlog, fullest, longest, saturation = amounts
+        ready, starting, draining, spare, waiting, deferred = reading.counts
+        utilisation, load, input_tps, asked_tps, backlog, fullest, longest, saturation = (
+            reading.amounts
+        )
         return Observation(
             time_s=now,
             ready=ready,

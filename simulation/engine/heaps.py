@@ -203,7 +203,10 @@ def delivery_push(state: Any, time: float, r: int) -> None:
 
 @kernel
 def delivery_pop(state: Any) -> int:
-    """Remove the next delivery and return its request."""
+    """Remove the earliest delivery from the heap and return its request; the lower request first.
+
+    The last entry replaces it and moves down to its position.
+    """
     top = state.delivery_request[0]
     state.clock[0].deliveries -= 1
     size = state.clock[0].deliveries

@@ -77,7 +77,8 @@ def hold_decision(
 ) -> bool:
     """Advance to ``until`` while every decision keeps the ready and starting instances.
 
-    The targets of a decision are ``planned [pool]``, or those of ``guard`` if it has any pools.
+    The targets of a decision are ``planned [pool]``, or those of ``guard`` if it has any pools. The
+    decision is applied without lending or a soft scale-in.
     Return True after the observation of a decision with other targets, or with a pool's utilization
     outside ``limits [2, pool]`` (``Hold.limits``). Return False if the next decision, or the next
     end of an interval, is at ``until`` or later.
@@ -118,7 +119,8 @@ def hold_decision(
 def _guard_inputs(reading: Any, planned: Any) -> Any:
     """Return what the guard observes, ``[OBSERVED, pool]``, as ``guarded_plan._guard_inputs``.
 
-    ``planned [pool]`` are the planned instances. Without signals, their rows are NaN.
+    ``planned [pool]`` are the planned instances. Row 7 is the share of late first tokens plus that
+    of late completions. Without signals, rows 4 to 7 are NaN.
     """
     rows = np.full((len(OBSERVED), len(planned)), np.nan)
     rows[0] = planned

@@ -77,7 +77,7 @@ def _count_completion(state: Any, p: int, r: int, e2e_s: float) -> None:
         tbt_s = (request.last_token_s - request.first_token_s) / (request.osl - 1)
         pool.tbt_sum += tbt_s
         pool.tbt_n += 1
-        count_latency(state, TENFOLD_TBT, p, 10 * tbt_s)
+        count_latency(state, TENFOLD_TBT, p, 10 * tbt_s)  # tenfold, to use the buckets of TTFT
     pool.completed += 1
     if tbt_s > state.tbt_limit_s[request.tier] or e2e_s > state.e2e_limit_s[request.tier]:
         pool.late_completed += 1
@@ -116,7 +116,7 @@ def _preempt_newest(state: Any, slot: int, t: float) -> None:
     r = instance.newest_request
     request = state.requests[r]
     _leave_batch(state, slot, r)
-    if r == instance.partial_prompt:
+    if r == instance.partial_prompt:  # its prompt is not complete yet
         computed_tokens = request.isl + request.generated_tokens - instance.partial_tokens_left
         if pool.max_cache_blocks > 0:
             cache_blocks(state, slot, r, computed_tokens)
@@ -124,7 +124,7 @@ def _preempt_newest(state: Any, slot: int, t: float) -> None:
         instance.remaining_tokens += computed_tokens
         instance.pending_tokens += request.cached_tokens
         instance.partial_prompt = -1
-    else:
+    else:  # it decodes
         tokens_left = batch_finish(state, slot, r) - instance.iterations_ended
         request.generated_tokens = request.osl - tokens_left
         # The KV cache is lost with the memory, so the prompt is computed again here.
@@ -156,7 +156,7 @@ def take_back(state: Any, slot: int, q: int) -> int:
     instance.waiting -= 1
     pool.waiting -= 1
     instance.queued_kv_tokens -= prompt_tokens
-    instance.pending_tokens -= 1  # ``pending`` counts one for each request, besides its prompt
+    instance.pending_tokens -= 1  # they count one for each request, besides its prompt
     instance.remaining_tokens -= 1 if pool.hands_over else request.osl - request.generated_tokens
     if not request.kv_transferred:  # else its prompt is computed already
         instance.pending_tokens -= prompt_tokens
@@ -179,7 +179,8 @@ def reject(state: Any, r: int, reason: int, t: float) -> None:
 def make_room(state: Any, slot: int, t: float) -> None:
     """Free memory of an instance: preempt the request admitted last.
 
-    If the pool does not preempt (``when_full``), reject it instead.
+    If the pool does not preempt (``when_full``), reject it instead: take it out of the queue that
+    the preemption put it into.
     """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
@@ -217,7 +218,7 @@ def hand_over(state: Any, slot: int, r: int, t: float) -> None:
     pool = state.pools[instance.pool]
     _leave_batch(state, slot, r)
     tokens = request.isl + request.generated_tokens
-    instance.kv_tokens -= 1
+    instance.kv_tokens -= 1  # reserved for an output token, which has no KV cache here
     instance.pending_tokens -= 1
     instance.kv_transfers += 1
     request.sending_slot = slot
@@ -241,6 +242,7 @@ def free_after_transfer(state: Any, r: int, t: float) -> None:
     request.sending_slot = -1
     instance = state.instances[slot]
     settle(state, slot, t)
+    # The token generated at the hand-over has no KV cache here.
     free_request(state, slot, r, request.isl + request.generated_tokens - 1)
     instance.kv_transfers -= 1
     # The freed memory may let a waiting request start on an idle instance.
@@ -265,7 +267,8 @@ def stated_cached_tokens(state: Any, r: int) -> int:
 def _count_hit(state: Any, slot: int, r: int, t: float) -> None:
     """Subtract the cached tokens of the admitted request ``r`` from the instance's work.
 
-    They are also counted as cache hits.
+    They are also counted as cache hits: in the pool's totals, in its sums since the last decision
+    (``hits`` and ``lookups``), and in the series.
     """
     instance, request = state.instances[slot], state.requests[r]
     pool = state.pools[instance.pool]
@@ -285,7 +288,8 @@ def admit(state: Any, slot: int, q: int, cached_blocks: int, t: float) -> None:
     """Move the first request of queue ``q`` of an instance into its batch, at time ``t``.
 
     ``cached_blocks`` is the number of blocks of its prompt in the prefix cache. Its prompt is
-    computed next, or it decodes at once if a prefill instance computed the prompt.
+    computed next, or it decodes at once if a prefill instance computed the prompt. Memory is
+    reserved for the prompt and one output token.
     """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
@@ -302,7 +306,6 @@ def admit(state: Any, slot: int, q: int, cached_blocks: int, t: float) -> None:
         state.requests[instance.newest_request].next_admitted = r
     instance.newest_request = r
     instance.running += 1
-    # Its prompt was computed on a prefill instance, so it decodes at once.
     if request.kv_transferred:
         last_iteration = instance.iterations_ended + request.osl - request.generated_tokens
         batch_push(state, slot, last_iteration, r)

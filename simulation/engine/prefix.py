@@ -28,9 +28,10 @@ MAX_BLOCKS = 200_000_000  # most blocks over all instances, 28 bytes each
 def allocate_caches(pools: Array, slots: int, block_tokens: int) -> tuple[Array, Array, Array]:
     """Return the tables (caches, nodes, buckets) of the prefix caches of all possible instances.
 
-    There is a cache for each of the ``slots``. The number of buckets and the start of the ranges of
-    nodes and buckets are written to ``pools``, from its ``max_cache_blocks`` per instance. A
-    block has ``block_tokens``. Raises ``SimulationError`` if there are too many blocks.
+    There is a cache for each of the ``slots``, with one node per block, and buckets to find blocks
+    by their id. The columns of ``pools`` for them are filled here: the buckets of an instance, and
+    the first node and bucket of the pool. A block has ``block_tokens``. Raises ``SimulationError``
+    if there are too many blocks.
     """
     blocks = pools["max_cache_blocks"]
     pools["block_tokens"] = block_tokens
@@ -109,7 +110,8 @@ def hold_blocks(state: Any, slot: int, r: int, blocks: int) -> None:
 def cache_blocks(state: Any, slot: int, r: int, tokens: int) -> None:
     """Add the whole blocks of the first ``tokens`` of a prompt to the instance's prefix cache.
 
-    They were just computed. The request ``r`` holds them until it ends.
+    They were just computed. The request ``r`` holds them until it ends. A new block takes a free
+    node and becomes the first of its bucket's chain.
     """
     request, instance, cache = state.requests[r], state.instances[slot], state.caches[slot]
     block_tokens = state.pools[instance.pool].block_tokens
@@ -175,7 +177,7 @@ def _find(state: Any, slot: int, block_id: int) -> int:
 def _add_holder(state: Any, slot: int, node: int) -> int:
     """Add a holder (a running request) to a cached block; return how many it had before."""
     block, cache = state.nodes[node], state.caches[slot]
-    if block.users == 0:  # it leaves the list of blocks without holders
+    if block.users == 0:  # it leaves the list of idle blocks
         if block.older_idle >= 0:
             state.nodes[block.older_idle].newer_idle = block.newer_idle
         else:
@@ -193,8 +195,8 @@ def _add_holder(state: Any, slot: int, node: int) -> int:
 def _free_own_tokens(state: Any, slot: int, r: int, tokens: int) -> None:
     """Free the ``tokens`` KV tokens of request ``r``, including cached blocks that it holds.
 
-    Blocks that no other request holds stay cached. They count as idle and no longer as KV tokens in
-    use, so that they may be evicted.
+    Blocks that no other request holds stay cached as idle blocks. They no longer count as KV tokens
+    in use, and may be evicted.
     """
     request, instance, cache = state.requests[r], state.instances[slot], state.caches[slot]
     block_tokens = state.pools[instance.pool].block_tokens
@@ -208,7 +210,7 @@ def _free_own_tokens(state: Any, slot: int, r: int, tokens: int) -> None:
         if block.users == 0:
             instance.kv_tokens -= block_tokens
             cache.idle_blocks += 1
-            # Append it to the list of blocks without holders.
+            # Append it to the list of idle blocks.
             block.older_idle, block.newer_idle = cache.newest_idle, -1
             if cache.newest_idle >= 0:
                 state.nodes[cache.newest_idle].newer_idle = node
@@ -220,12 +222,12 @@ def _free_own_tokens(state: Any, slot: int, r: int, tokens: int) -> None:
 
 @kernel
 def _evict_oldest(state: Any, slot: int, kv_tokens: int) -> None:
-    """Evict an instance's least recently used blocks until the rest fits with ``kv_tokens``."""
+    """Evict an instance's oldest idle blocks until the others fit with ``kv_tokens`` in use."""
     pool, cache = state.pools[state.instances[slot].pool], state.caches[slot]
     free_tokens = pool.usable_kv_tokens - kv_tokens
     while cache.idle_blocks > 0 and cache.idle_blocks * pool.block_tokens > free_tokens:
         oldest = cache.oldest_idle
-        _add_holder(state, slot, oldest)  # removes it from the list of blocks without holders
+        _add_holder(state, slot, oldest)  # which takes it off the list of idle blocks
         # Remove it from the chain of its bucket, so that it is no longer found.
         bucket = _bucket(state, slot, state.nodes[oldest].block_id)
         if state.buckets[bucket] == oldest:

@@ -42,7 +42,9 @@ def scheduling_class(
     """Return (class, value), by which a scheduler orders waiting requests.
 
     The lower class goes first, then the lower value, then the stricter tier. ``left_s`` are the
-    seconds to the TTFT limit, ``tau_n`` and ``tau_p`` the thresholds of DPA (module docstring).
+    seconds to the TTFT limit, negative after it. Under DPA the classes are 0: expired for more than
+    ``tau_n`` seconds, 1: at most ``tau_p`` seconds left, 2: more left, 3: just expired. EDF has one
+    class by ``left_s``. Other schedulers have one class without an order.
     """
     if scheduler == EDF:
         return 0, left_s
@@ -149,12 +151,12 @@ def next_queue(state: Any, slot: int, t: float) -> int:
 def _next_queue(state: Any, slot: int, t: float) -> int:
     """Return the queue of an instance whose first request is admitted next, under EDF, PF or DPA.
 
-    A preempted request comes first, then the lowest scheduling class, then the lowest value in it.
-    Under DPA, each tier has two queues, 2 k and 2 k + 1. Requests whose deadline has passed move
-    from the second to the first.
+    A preempted request comes first, then the lowest scheduling class, then the lowest value in it,
+    then the lowest queue. Tier k has the queues 2 k and 2 k + 1. Under DPA, requests of the second
+    move to the first when their TTFT limit has passed. The last queue waits behind all others.
     """
     pool = state.pools[state.instances[slot].pool]
-    last = state.queues.shape[1] - 1  # of requests that wait behind all others
+    last = state.queues.shape[1] - 1
     if pool.scheduler == DPA:
         for q in range(1, last, 2):
             r = state.queues[slot, q, HEAD]
@@ -193,8 +195,7 @@ def _order_changes(state: Any, slot: int, t: float) -> float:
             if state.requests[r].preempted:
                 return np.inf
             left_s = _seconds_to_ttft_limit(state, r, t)
-            # It has expired, but is still in the queue of unexpired requests, which is the odd one.
-            # So it moves at the next choice.
+            # An expired request that is still in an odd queue (unexpired) moves at the next choice.
             moves_now = q & 1 and left_s < 0.0
             next_s = 0.0 if moves_now else next_change(left_s, pool.tau_n, pool.tau_p)
             earliest = min(earliest, next_s)
@@ -233,7 +234,8 @@ def enqueue(state: Any, slot: int, r: int, t: float) -> None:
     pool = state.pools[instance.pool]
     q = _queue_of(state, slot, r, t)
     append(state, slot, r, q)
-    # Under DPA its effect on the order may appear later in the run, so interrupt in any case.
+    # Interrupt the run if the request would be admitted next. Under DPA it may be so only later in
+    # the run, so interrupt in any case.
     is_next = state.queues[slot, q, HEAD] == r and next_queue(state, slot, t) == q
     may_join = pool.scheduler == DPA or is_next
     instance.waiting += 1

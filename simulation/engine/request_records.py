@@ -220,11 +220,11 @@ def count_requests(
     """Add requests from index ``first`` on to ``tally``; return whether all of them are possible.
 
     A request is not possible if its outcome and times contradict each other, which is a bug. Its
-    group in the tally is its model, home region and tier.
+    group in the tally is its model, home region and tier, numbered in this order.
     ``trace`` are ``TraceColumns``, ``rules`` are ``Rules``. ``until_s`` is the end of the
     simulation. If it is infinite, the simulation goes on, and unfinished requests are left out.
     """
-    # Compiled code counts the references to an array at each access to a field.
+    # Local names, since compiled code counts the references to an array at each access to a field.
     arrival_s, models, regions, tier_codes = trace.arrival_s, trace.model, trace.region, trace.tier
     away, limits, served, asked = rules.away, rules.limits, tally.served, tally.asked
     outcomes, tokens, hours, reasons = tally.outcomes, tally.tokens, tally.hours, tally.reasons

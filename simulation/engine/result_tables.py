@@ -68,6 +68,7 @@ def pool_series(
     width = np.minimum(starts + interval_s, duration_s) - starts
     capacity = series[S_READY] * state.pools["kv_capacity_tokens"][:, None]
     serving = series[S_READY] + series[S_DRAINING]
+    # Seconds that the tokens would take at the rate of a full prefill iteration (SM activity).
     computing_s = (series[S_INPUT] + series[S_OUTPUT]) * state.pools["token_s"][:, None]
     looked_up = series[S_LOOKED_UP]
     return PoolSeries(

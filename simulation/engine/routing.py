@@ -98,8 +98,9 @@ def _best_by_prefix(state: Any, endpoint: int, t: float, r: int) -> int:
     """Return the instance that computes the fewest prompt tokens before the first token of ``r``.
 
     -1: no instance of the endpoint can serve it. Ties go to the fewest remaining tokens, then to
-    the lowest slot. The tree of pending tokens (``routing_order``) excludes instances that could
-    not win even with the whole prompt cached.
+    the lowest slot. The tree of a pool has lower bounds of pending tokens (``routing_order``). Its
+    root is node 1, the children of node i are 2 i and 2 i + 1, and leaves are instances. A subtree
+    is skipped if its instances could not win even with the whole prompt cached.
     """
     request = state.requests[r]
     best_slot, fewest_pending, fewest_remaining = -1, 0, 0
@@ -110,7 +111,7 @@ def _best_by_prefix(state: Any, endpoint: int, t: float, r: int) -> int:
         max_saved = request.isl if pool.max_cache_blocks > 0 else 0  # tokens, by the cache
         node = 1
         while True:
-            # Depth-first search; a subtree is skipped if its bound cannot win.
+            # Depth-first search.
             bound = state.ranking[pool.tree_start + node].bound
             if bound != NEVER and (best_slot < 0 or bound - max_saved <= fewest_pending):
                 if node < pool.tree_leaves:
@@ -130,7 +131,7 @@ def _best_by_prefix(state: Any, endpoint: int, t: float, r: int) -> int:
                 wins_tie = pending == fewest_pending and remaining < fewest_remaining
                 if best_slot < 0 or pending < fewest_pending or wins_tie:
                     best_slot, fewest_pending, fewest_remaining = slot, pending, remaining
-            # On to the next subtree on the right.
+            # On to the next subtree on the right: climb from right children, then take the sibling.
             while node > 1 and node & 1:
                 node >>= 1
             if node == 1:
@@ -175,7 +176,7 @@ def _prompt_seconds(state: Any, slot: int, r: int) -> float:
     chunk_tokens = min(pool.prompt_limit_tokens, pool.token_budget - instance.decodes)
     if chunk_tokens < 1:
         return np.inf
-    # ``pending`` counts one more for each request than its tokens.
+    # ``pending_tokens`` counts one more for each request than its tokens.
     tokens_ahead = instance.pending_tokens - instance.running - instance.waiting
     decodes, tokens = float(instance.decodes), float(chunk_tokens)
     context = float(instance.context_tokens) if instance.decodes > 0 else 0.0

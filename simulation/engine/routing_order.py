@@ -51,8 +51,8 @@ def _key(router: int, instance: Any, run_tokens: int) -> int:
 def rank(state: Any, slot: int) -> None:
     """Update the router's data of an instance, after any change except the passing of time.
 
-    They are the bound of its key in the tree, and the limits of its and its pool's KV tokens in
-    use.
+    The data are the lower bound of the instance's key in the tree, and the lowest and highest
+    numbers of KV tokens in use during its run, which are also summed over the pool.
     """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
@@ -110,7 +110,10 @@ def _best_of_few(state: Any, pool: Any, t: float) -> tuple[int, int]:
 
 @kernel
 def _store_bound(state: Any, pool: Any, slot: int, bound: int, until: float) -> None:
-    """Store the bound of an instance's key in the tree of its pool, valid until ``until``."""
+    """Store the bound of an instance's key in the tree of its pool, valid until ``until``.
+
+    Each node above has the least bound and the earliest end of its two children.
+    """
     node = pool.tree_leaves + slot - pool.first_slot
     leaf = state.ranking[pool.tree_start + node]
     leaf.bound, leaf.valid_until_s = bound, until
@@ -132,15 +135,15 @@ def _raise_bound(
     """Store a lower bound of an instance's routing key, above ``old_bound``, and its end time.
 
     ``key`` is the key after ``iterations`` iterations of the present run. Each further iteration
-    lowers it by the number of decodes, until it is below the bound. A lower bound therefore holds
-    for longer. It is chosen if the instance is unlikely to be next: its key is far above the last
-    one that won in the pool.
+    lowers it by the number of decodes, so a lower bound holds for longer. The new bound lies
+    half-way between ``key`` and the last key that won in the pool. If that is not above
+    ``old_bound``, it is ``key`` itself.
     """
     instance = state.instances[slot]
     if pool.router != LEAST_REMAINING:  # only this key falls within a run
         _store_bound(state, pool, slot, key, np.inf)
         return
-    # Further iterations for which the bound holds: half-way to the last lowest key.
+    # Further iterations for which the bound holds.
     further = max(key - pool.last_key, 0) // (2 * max(instance.decodes, 1))
     further = min(further, instance.run_iterations - 1 - iterations)
     if key - further * instance.decodes <= old_bound:
@@ -172,7 +175,8 @@ def _renew_bounds(state: Any, pool: Any, t: float) -> None:
 def best_of_pool(state: Any, p: int, t: float) -> tuple[int, int]:
     """Return the ready instance of pool ``p`` with the least routing key at ``t``, and that key.
 
-    The lowest slot wins a tie. The instance is -1 if none is ready.
+    The lowest slot wins a tie. The instance is -1 if none is ready. The tree has lower bounds of
+    keys. While the lowest bound is below the present key of its instance, it is raised.
     """
     pool = state.pools[p]
     if not pool.has_tree:
@@ -271,8 +275,9 @@ def least_utilised_instance(
 
     (-1, -1): no instance is ready. Only pools that can ever serve a request of ``request_tokens``
     tokens count. ``region_order`` lists the regions, and ends with -1; the earlier one wins a tie.
-    The endpoint in region r is number ``first_endpoint + r``. Instances are examined only if the
-    limits of the pools do not decide.
+    The endpoint in region r is number ``first_endpoint + r``. The first pass finds the ceiling, the
+    lowest upper limit of utilization. The second compares the regions whose lower limit is not
+    above it, and computes utilization only if several are left.
     """
     best_region, best_slot, ceiling = -1, -1, np.inf
     for i in range(region_order.shape[0]):

@@ -49,13 +49,14 @@ class TimeAdvance:
         progress: Callable[[float], None] | None,
         feed: RequestFeed,
     ) -> None:
+        """Begin at time 0 with ``faults`` by time, for a window of ``duration_s`` seconds."""
         self._state = state
         self._faults = faults
         self._duration_s = duration_s
         self._progress = progress
         self._feed = feed
-        self._next = 0
-        self._reported = 0.0
+        self._next = 0  # index of the next fault
+        self._reported = 0.0  # fraction done
         self._reported_at = time.monotonic()
         self._unguarded = inactive_guard(len(state.pools))
         self._unlimited = np.outer([-np.inf, np.inf], np.ones(len(state.pools)))
@@ -88,8 +89,8 @@ class TimeAdvance:
         """
         faults = self._faults[self._next :]
         fault_s = float(faults[0]["time"]) if len(faults) else np.inf
-        max_s = now + MAX_HOLD_SHARE * self._duration_s
-        until = min(hold.until_s, max_s, fault_s, self._feed.next_s, self._duration_s)
+        longest_s = now + MAX_HOLD_SHARE * self._duration_s
+        until = min(hold.until_s, longest_s, fault_s, self._feed.next_s, self._duration_s)
         guard = self._unguarded if hold.guard is None else hold.guard
         limits = self._unlimited if hold.limits is None else hold.limits
         targets = np.ascontiguousarray(hold.targets, np.int64)
@@ -292,8 +293,9 @@ def run_window(
     They count the requests that wait at the end of each interval: first at the pool's instances,
     then at the router or in the NIW queue (deferred requests) for the pool. Normally, the policy is
     called at each scaling decision. If it returns a ``Hold``, its decision stays the same for a
-    known time, which compiled code simulates without calling it. ``watch`` gets the records of
-    requests at the end of each interval.
+    known time, which compiled code simulates without calling it. Compiled code then stops at a
+    decision that may differ, and has read its observation. ``watch`` gets the records of requests
+    at the end of each interval.
     """
     intervals = state.series.shape[2] - 1
     waiting, at_router = np.zeros((2, len(fleet.pools), intervals))
@@ -304,12 +306,12 @@ def run_window(
     now, hold = 0.0, None
     while now < duration_s:
         interval_before = int(timing.indices[INTERVAL])
-        # True: compiled code stopped at a decision and has read its observation.
         was_observed = hold is not None and time_advance.hold(now, hold, timing, reading)
         is_decision = was_observed
         if was_observed:
             now = float(reading.observed_s[0])
         else:
+            # Advance to the next decision or end of an interval, or to both at once.
             decision_s, interval_end_s = next_times(timing)
             now = min(decision_s, interval_end_s)
             time_advance.advance(now)

@@ -140,6 +140,7 @@ def apply_targets(
         target = _subtract_lost_instances(
             state, p, min(max(targets[p], pool.minimum), pool.maximum)
         )
+        # Instances that drain to switch away still take up room in this pool.
         target = min(target, pool.maximum - pool.switching_out)
         while pool.ready + pool.starting + pool.switching_in < target:
             if pool.draining > pool.switching_out:
@@ -213,7 +214,7 @@ def place_all(state: Any, targets: Any) -> None:
         pool = state.pools[p]
         count = _subtract_lost_instances(state, p, min(max(targets[p], pool.minimum), pool.maximum))
         first_counts[p] = count
-        running_before = (
+        running_before = (  # -1: all of them
             count if pool.running_before_start < 0 else min(pool.running_before_start, count)
         )
         for _ in range(running_before):

@@ -111,8 +111,9 @@ def start(state: Any, p: int, t: float) -> tuple[int, float]:
     """Start one instance of pool ``p`` and return its slot and the seconds that the start takes.
 
     An instance that the pool has lent out is called back first. Else it is one that another pool
-    has lent out: of the same model, then of the same architecture, then of any model. Else it is a
-    new one, with the weights on its host if possible.
+    has lent out: of the same model (closeness 2 of ``_lending_pool``), then of the same
+    architecture (1), then of any model (0). Else it is a new one, on a host with the weights if
+    possible.
     """
     pool = state.pools[p]
     if pool.lent > 0:
@@ -284,8 +285,8 @@ def _registration_counts(
     """Return how many waiting (prefill, decode) instances register.
 
     ``ready`` and ``waiting`` are such pairs too: instances that serve, and loaded ones that wait.
-    As many register as keep the ready prefill instances per ready decode instance between ``low``
-    and ``high``. If no numbers do, the role that is short registers enough to reach the ratio, or
+    As many register as possible with a ratio of ready prefill to ready decode instances of ``low``
+    to ``high``. If no numbers do, the role that is short registers enough to reach the ratio, or
     all it has. Once no instance is ``loading``, all register.
     """
     if loading == 0:

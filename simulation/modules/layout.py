@@ -135,35 +135,38 @@ class Layout:
     ) -> float:
         """Return the speed of a placement relative to everything at home on own devices.
 
-        ``batch`` is the number of sequences. For ``busy`` see ``device_speeds``. The slowest copy
-        of a layer limits the layer. Each run of copies costs one scatter and one gather. So does
-        each layer, feed-forward part or KV cache on another device than the module that it works
-        with. Weights on the host cross to the GPU in every pass. A pass may ignore copies, so
-        copies never slow the instance.
+        A pass takes the time of its layers, of its crossings between devices, and of weights on the
+        host, which cross to the GPU in every pass. A crossing is one scatter and one gather. A run
+        of copies costs one. So does each layer, feed-forward part or KV cache on another device
+        than the module that it works with. The slowest copy of a layer limits the layer. A pass may
+        ignore copies, so copies never slow the instance.
+
+        ``batch`` is the number of sequences. For ``busy`` see ``device_speeds``.
         """
-        pass_time_s = self.pass_s(profile, batch)
-        home_layer_s = pass_time_s / self.home.size
-        crossing_s = self.gamma(profile, batch) * pass_time_s / self.home.size
-        # Crossings between devices beyond the placement at home, whose crossings ``pass_s`` has
+        home_pass_s = self.pass_s(profile, batch)
+        home_layer_s = home_pass_s / self.home.size
+        crossing_s = self.gamma(profile, batch) * home_pass_s / self.home.size
+        offloaded_s = state.offloaded_bytes / HOST_BYTES_S
+        # Crossings beyond those of the placement at home, which ``pass_s`` includes.
         parts_away = (state.kv_home != state.home).sum() + (state.ffn_home != state.home).sum()
         borders = (np.diff(state.home) != 0).sum() - (np.diff(self.home) != 0).sum()
         crossings = float(parts_away + borders)
+        # Without copies. [n]: time of a layer on its devices over that on an idle own device.
         speeds = self.device_speeds(busy)
         attention = self._attention_time_share(batch)
-        # [n] time of a layer on its devices over that on an idle own device
         slowdown = attention / speeds[state.home] + (1.0 - attention) / speeds[state.ffn_home]
-        offloaded_s = state.offloaded_bytes / HOST_BYTES_S
         layers_s = float((home_layer_s * slowdown).sum())
         without_copies_s = layers_s + crossing_s * crossings + offloaded_s
         if not state.replicated.any():
-            return pass_time_s / without_copies_s
+            return home_pass_s / without_copies_s
+        # With copies: each layer's batch is divided over its copies.
         layer_s = self._layer_s(profile, batch, 1 + state.replicated.sum(axis=1))
         slowest_copy = np.where(state.replicated, 1.0 / speeds, 0.0).max(axis=1)
         layers_s = float((layer_s * np.maximum(slowest_copy, slowdown)).sum())
         crossings += runs(state.replicated)
         with_copies_s = layers_s + crossing_s * crossings + offloaded_s
         # Copies are optional in each pass, so the faster way counts.
-        return pass_time_s / min(with_copies_s, without_copies_s)
+        return home_pass_s / min(with_copies_s, without_copies_s)
 
     def problem(
         self,
@@ -179,9 +182,11 @@ class Layout:
         is the number of sequences. ``busy`` is the share of time that other instances compute on a
         device.
         """
-        caches = np.bincount(state.kv_home, minlength=self.room_bytes.size)
-        originals = self.weight_bytes_on(replace(state, replicated=np.zeros_like(state.replicated)))
-        free = self.room_bytes - originals - caches * self.kv_layer_token_bytes * reserve
+        # Bytes on each device, [D]: original weights, KV caches of its layers, and the free rest.
+        without_copies = replace(state, replicated=np.zeros_like(state.replicated))
+        originals = self.weight_bytes_on(without_copies)
+        layers = np.bincount(state.kv_home, minlength=self.room_bytes.size)  # with their KV cache
+        free = self.room_bytes - originals - layers * self.kv_layer_token_bytes * reserve
         return ModuleProblem(
             home=state.home,
             layer_bytes=self.layer_bytes,

@@ -44,6 +44,7 @@ def modules_of(shape: ModelShape, precision: str = "bf16", tokens: int = 256) ->
     the causal mask does not halve them.
     """
     parts, n = parameters(shape), shape.layers
+    # Weights of one layer: of each part, and of the feed-forward part that one token uses.
     attention, feed_forward = parts.attention / n, (parts.feed_forward + parts.experts) / n
     active = parts.feed_forward / n
     if shape.experts:
@@ -52,12 +53,14 @@ def modules_of(shape: ModelShape, precision: str = "bf16", tokens: int = 256) ->
     size = BYTES[precision]  # bytes per weight
     matrices_in = 3 if shape.gated else 2  # of the feed-forward part
     projection = shape.hidden * shape.heads * shape.head_dim
-    gate_or_up = active / matrices_in if not shape.experts else 0.0
+    gate_or_up = 0.0 if shape.experts else active / matrices_in  # only dense models list it
     rows = [Module("self_attn.q_proj", projection * size, 2.0 * projection * tokens)]
     rows.append(Module("self_attn", attention * size, 2.0 * attention * tokens + scores))
     if gate_or_up:
         rows.append(
-            Module("ffn.up_proj", gate_or_up * size, 2.0 * gate_or_up * tokens, matrices_in)
+            Module(
+                "ffn.up_proj", gate_or_up * size, 2.0 * gate_or_up * tokens, per_layer=matrices_in
+            )
         )
     layer = attention + feed_forward
     rows += [

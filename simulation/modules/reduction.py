@@ -94,7 +94,7 @@ def reduce(
     sizes: LayerBytes,
     speed: FloatArray | None = None,
 ) -> Reduction:
-    """Change placement ``state`` until ``assess`` finds no violation, or no step helps.
+    """Migrate, evict, then shrink the batch until ``assess`` finds no violation, or no step helps.
 
     ``sizes`` are the bytes of a layer. ``speed [D]`` are the relative speeds of the devices; None:
     all equal. A migration or eviction counts only if it improves the assessment
@@ -152,15 +152,17 @@ def _migrate(
     free_bytes = -assessment.over_bytes
     free_bytes[source] = -np.inf
     emptiest = int(free_bytes.argmax())
+    # A whole layer, to the device with the most free memory.
     complete = (state.home == source) & (state.ffn_home == source) & (state.kv_home == source)
     if complete.any() and free_bytes[emptiest] >= sizes.weights + sizes.cache:
         return _move_layer(state, complete, emptiest, "layer")
+    # A part of a layer, to the faster device with the most free memory.
     free_on_faster = np.where(speed > speed[source], free_bytes, -np.inf)
     moved = _migrate_projections(state, source, int(free_on_faster.argmax()), free_on_faster, sizes)
     if moved is not None:
         return moved
     if not assessment.over_bytes[source] > 0:
-        return None
+        return None  # a slower device helps only if memory is short
     caches = state.kv_home == source
     if caches.any() and free_bytes[emptiest] >= sizes.cache:
         return _move_layer(state, caches, emptiest, "KV cache")
@@ -220,9 +222,10 @@ def _evict(
     if assessment.over_bytes[device] <= 0 or not copied.size:
         return None
     copies = state.replicated.sum(axis=1)
-    # Whether both neighbours are copied to the device too; layers outside the model are not.
-    on_device = np.pad(state.replicated[:, device], 1)
-    within_run = on_device[copied] & on_device[copied + 2]
+    # Whether both neighbours are copied to the device too. With one more entry at either end, layer
+    # i is entry i + 1. Its neighbours are entries i and i + 2.
+    padded = np.pad(state.replicated[:, device], 1)
+    within_run = padded[copied] & padded[copied + 2]
     # Ends of runs first, then layers with most copies, then the last layer.
     order = np.lexsort((-copied, -copies[copied], within_run))
     layer = int(copied[order[0]])

@@ -75,10 +75,10 @@ def algorithm1(problem: ModuleProblem, *, vacancy_threshold: float = 0.0) -> Rep
     """Return the copies that the greedy Algorithm 1 chooses.
 
     Devices are tried in order of falling free share, if it is at least ``vacancy_threshold``, and
-    layers in the order of ``_by_continuity``. A copy stays only if it raises the speed-up S. The
-    first layer of a run of consecutive layers pays gamma, the cost of a scatter and a gather,
-    alone. If gamma exceeds the saving of one layer, the result is therefore empty, although a long
-    run might pay. ``optimum`` finds such runs.
+    layers in the order of ``_by_continuity``. A copy stays only if it raises ``speedup``. The first
+    layer of a run of consecutive layers pays for the run's scatter and gather alone. If they cost
+    more than one layer saves, the result is therefore empty, although a long run might pay.
+    ``optimum`` finds such runs.
     """
     n, devices = problem.home.size, problem.free_bytes.size
     replicated = np.zeros((n, devices), np.bool_)
@@ -105,7 +105,7 @@ def _by_continuity(problem: ModuleProblem, replicated: BoolArray, d: int) -> lis
     copies = replicated.sum(axis=1)
     order: list[tuple[int, int, int]] = []  # copies, length of the run (negative), layer
     allowed = (problem.home != d) & ~replicated[:, d]
-    start = 0
+    start = 0  # of the run: consecutive layers, all or none allowed, with equal numbers of copies
     for end in range(1, allowed.size + 1):
         run_ends = end == allowed.size
         if run_ends or allowed[end] != allowed[start] or copies[end] != copies[start]:
@@ -118,12 +118,10 @@ def _by_continuity(problem: ModuleProblem, replicated: BoolArray, d: int) -> lis
 def optimum(problem: ModuleProblem, *, time_limit_s: float = 10.0) -> Replication:
     """Return the copies with the largest speed-up by an integer program, and its bound.
 
-    It minimizes the sum of 1 / p_i over the layers plus gamma delta (see the module docstring). 1 /
-    p_i is convex in p_i. So with one variable per further copy of a layer, worth 1 / (k - 1) - 1 /
-    k, the solver uses them in the right order. A run begins at a layer that is copied to a device
-    while the layer before it is not. If the time limit ends the search early, the better of its
-    plan and that of ``algorithm1`` is returned. Raises ``SimulationError`` if the devices have
-    different speeds.
+    It minimizes the time of a pass, in times of one layer at home: 1 / p for a layer with p copies,
+    and ``gamma`` for each run of consecutive copied layers. If the time limit ends the search
+    early, the better of its plan and that of ``algorithm1`` is returned. Raises ``SimulationError``
+    if the devices have different speeds.
     """
     if np.ptp(problem.speed) > 0:
         raise SimulationError("The exact replication plan needs devices of equal speed.")
@@ -137,6 +135,7 @@ def optimum(problem: ModuleProblem, *, time_limit_s: float = 10.0) -> Replicatio
         options={"time_limit": time_limit_s, "mip_rel_gap": 0.0},
     )
     greedy = algorithm1(problem)
+    # The objective is the change of the time of a pass, which is n without copies.
     bound = None if result.mip_dual_bound is None else n / (n + result.mip_dual_bound)
     if result.x is None:
         return Replication("algorithm 1", greedy.replicated, greedy.speedup, bound)
@@ -154,7 +153,9 @@ def _integer_program(
     """Return the cost of each variable, the constraints, and the upper bound of each variable.
 
     There are three blocks of variables: layer i is copied to device d, a run begins there, and
-    layer i has a further copy k. Variables of a block are in order of layers, then d or k.
+    layer i has a further copy k. Variables of a block are in order of layers, then d or k. A run
+    costs ``gamma``. Copy k saves 1 / (k + 1) - 1 / (k + 2). That falls with k, so the solver uses a
+    layer's further copies in their order.
     """
     n, devices = problem.home.size, problem.free_bytes.size
     saved = np.array([1.0 / (k + 1) - 1.0 / (k + 2) for k in range(devices - 1)])
@@ -168,18 +169,22 @@ def _integer_program(
 
 
 def _constraint_matrix(n: int, devices: int) -> "scipy.sparse.csr_array":
-    """Return the rows of the constraints for ``n`` layers, over the variables of the program."""
+    """Return the constraints for ``n`` layers as a matrix, over the variables of the program.
+
+    Its three columns of blocks are the three blocks of variables of ``_integer_program``: copies,
+    begins of runs, and further copies.
+    """
     eye, kron = scipy.sparse.eye_array, scipy.sparse.kron
     all_copies = eye(n * devices)
     copy_of_layer_before = kron(eye(n, k=-1), eye(devices))
     copies_of_layer = kron(eye(n), np.ones((1, devices)))
-    further_of_layer = kron(eye(n), np.ones((1, devices - 1)))
+    further_copies_of_layer = kron(eye(n), np.ones((1, devices - 1)))
     rows = [
         # The copies on a device fit into its memory.
         [kron(np.ones((1, n)), eye(devices)), None, None],
         # A run begins if the layer is copied and the one before it is not.
         [copy_of_layer_before - all_copies, all_copies, None],
         # A layer has as many further copies as devices with one.
-        [copies_of_layer, None, -further_of_layer],
+        [copies_of_layer, None, -further_copies_of_layer],
     ]
     return scipy.sparse.block_array(rows, format="csr")

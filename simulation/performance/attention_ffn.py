@@ -169,7 +169,7 @@ def kv_tokens(
     usable_bytes = gpu.memory_bytes * MEMORY_SHARE
     cache_bytes = max(usable_bytes - reserved_bytes - attention_bytes, 0.0)  # on an attention GPU
     token_bytes = gpu_kv_bytes(shape, context, attention_gpus) / context
-    tokens = attention_gpus.attention_dp * int(cache_bytes // token_bytes)
+    tokens = attention_gpus.attention_dp * int(cache_bytes // token_bytes)  # 0 if none fits
     for name, weight_bytes in (("attention", attention_bytes), ("ffn", ffn_bytes)):
         if usable_bytes - reserved_bytes - weight_bytes < 0 or not tokens:
             raise SimulationError(
@@ -185,13 +185,13 @@ def side_bytes(
 ) -> tuple[float, float]:
     """Return the bytes of weights on each attention GPU, and on each feed-forward GPU."""
     attention_gpus, ffn_gpus = _arrangements_of_sides(arrangement, split)
-    moe, dense = feed_forward_layers(shape)
+    moe_layers, dense_layers = feed_forward_layers(shape)
     matrices = 3 if shape.gated else 2  # gate, up and down
     bytes_per_expert_weight, bytes_per_other = bytes_per_weight(shape, attention_gpus.weights)
-    shared_width = dense * shape.intermediate + moe * shape.shared_intermediate
+    shared_width = dense_layers * shape.intermediate + moe_layers * shape.shared_intermediate
     shared_bytes = matrices * shape.hidden * shared_width * bytes_per_other
     experts_bytes = parameters(shape).experts * bytes_per_expert_weight
-    # An ordinary instance with the same shares, minus its feed-forward part.
+    # On an attention GPU: all weights of an ordinary instance, minus its feed-forward part.
     whole_gpu_bytes = gpu_weight_bytes(shape, attention_gpus)
     attention_bytes = (
         whole_gpu_bytes
@@ -284,30 +284,31 @@ def _transfer(
     A token goes once to each FFN GPU that has one of its experts, with the input of the shared
     experts. Each of these GPUs returns 16 bits per element.
     """
-    # Expected number of FFN GPUs with at least one of a token's experts
-    ranks = split.ffn * (1.0 - (1.0 - 1.0 / split.ffn) ** shape.experts_per_token)
-    sent = min(ACTIVATION_OF[arrangement.weights], ACTIVATION)  # bytes per element to the experts
-    width = ranks * (shape.expert_hidden or shape.hidden)  # elements of a token
+    # Expected number of FFN GPUs with at least one of a token's experts, which are chosen at random
+    ffn_gpus_reached = split.ffn * (1.0 - (1.0 - 1.0 / split.ffn) ** shape.experts_per_token)
+    sent_bytes = min(ACTIVATION_OF[arrangement.weights], ACTIVATION)  # per element
+    elements = ffn_gpus_reached * (shape.expert_hidden or shape.hidden)  # of a token
     if shape.shared_intermediate and shape.expert_hidden:
-        width += shape.hidden
+        elements += shape.hidden
     factors = efficiencies.find("all_to_all", gpu.family, "bf16")
-    rate, share = split.bytes_s, 1.0
-    if rate is None and split.gpus <= gpu.gpus_per_node:  # in one server
-        rate, share = gpu.link_bytes_s, min(factors.share_of_link(split.gpus), 1.0)
-    elif rate is None:
-        rate, share = gpu.network_bytes_s or gpu.link_bytes_s, min(factors.bandwidth, 1.0)
-    if not rate:
+    link_bytes_s, reached_share = split.bytes_s, 1.0
+    if link_bytes_s is None and split.gpus <= gpu.gpus_per_node:  # in one server
+        link_bytes_s, reached_share = gpu.link_bytes_s, min(factors.share_of_link(split.gpus), 1.0)
+    elif link_bytes_s is None:
+        link_bytes_s = gpu.network_bytes_s or gpu.link_bytes_s
+        reached_share = min(factors.bandwidth, 1.0)
+    if not link_bytes_s:
         raise SimulationError(
             f"{gpu.name} has no published link speed, which attention_ffn needs. Give gb_s."
         )
-    latency = split.latency_s
-    if latency is None:
-        latency = factors.floor_s + factors.per_unit_s * (split.gpus - 1)
+    latency_s = split.latency_s
+    if latency_s is None:
+        latency_s = factors.floor_s + factors.per_unit_s * (split.gpus - 1)
     return _Transfer(
-        latency_s=latency,
-        bytes_s=rate * share * min(split.attention, split.ffn),
-        experts=(width * sent, width * ACTIVATION),
-        dense=(shape.hidden * sent, shape.hidden * ACTIVATION),
+        latency_s=latency_s,
+        bytes_s=link_bytes_s * reached_share * min(split.attention, split.ffn),
+        experts=(elements * sent_bytes, elements * ACTIVATION),
+        dense=(shape.hidden * sent_bytes, shape.hidden * ACTIVATION),
     )
 
 
@@ -346,13 +347,14 @@ class _Stations:
         """
         sizes = (getattr(batch, size.name) / parts for size in fields(Iteration))
         micro_batch = Iteration(*sizes)
-        moe, dense = feed_forward_layers(self.shape)
+        moe_layers, dense_layers = feed_forward_layers(self.shape)
         attention_s = self._total(self.attention, micro_batch, END_OPERATORS, named=False)
-        attention_per_layer = attention_s / max(self.shape.layers, moe + dense)
+        attention_per_layer = attention_s / max(self.shape.layers, moe_layers + dense_layers)
         tokens = micro_batch.decodes + micro_batch.prefill_tokens
-        without_ffn = max(self.shape.layers - moe - dense, 0)
-        seconds = np.asarray(parts * without_ffn * attention_per_layer, np.float64)
-        for count, routed in ((moe, True), (dense, False)):
+        layers_without_ffn = max(self.shape.layers - moe_layers - dense_layers, 0)
+        seconds = np.asarray(parts * layers_without_ffn * attention_per_layer, np.float64)
+        # ``named``: whether to add up only the operators with these names, or only the others.
+        for count, routed in ((moe_layers, True), (dense_layers, False)):
             if not count:
                 continue
             ffn_s = self._total(self.ffn, micro_batch, DENSE_OPERATORS, named=not routed)

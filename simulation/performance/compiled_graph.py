@@ -59,19 +59,21 @@ def compile_graph(
     """Return the graph's iteration times as a curve: parts for all tokens, decodes and prompts.
 
     ``timing`` gives the seconds of an operator. ``mixed`` gives those of the operators of decodes
-    in iterations that also compute prompts; None: the same. ``overhead_s`` is the time of every
-    iteration outside its operators. ``is_measured`` tells which calls of an operator were measured,
-    for the measured range of the curve; None: all.
+    in iterations that also compute prompts, for the part ``beside``; None: the same. ``overhead_s``
+    is the time of every iteration outside its operators. ``is_measured`` tells which calls of an
+    operator were measured, for the measured range of the curve; None: all.
     """
     groups = graph.arrangement.attention_dp * graph.arrangement.pp  # divide sequences and tokens
     tokens = np.unique(np.concatenate([TOKENS, TOKENS * groups]))
     keys = keys_knots(graph.shape.max_context)
     sequences = np.unique(np.concatenate([[1.0], SEQUENCES * groups]))
-    prompt = np.unique(np.concatenate([[1.0], CHUNKS * groups]))  # tokens
+    prompt_tokens = np.unique(np.concatenate([[1.0], CHUNKS * groups]))
     # Iterations at all pairs of knots, ``[knots, keys]``
     all_tokens = iteration(decodes=tokens[:, None])
     decodes = iteration(decodes=sequences[:, None], decode_context=sequences[:, None] * keys)
-    chunks = iteration(prefill_tokens=prompt[:, None], prefill_pairs=prompt[:, None] * keys)
+    chunks = iteration(
+        prefill_tokens=prompt_tokens[:, None], prefill_pairs=prompt_tokens[:, None] * keys
+    )
     # The output head is part of decodes and of prompts. In a mixed iteration it reads its weights
     # once, but both parts count it.
     on_tokens = [operator for operator in graph.operators if operator.axis == "tokens"]
@@ -80,13 +82,13 @@ def compile_graph(
     output_heads = [operator for operator in graph.operators if operator.axis == "logits"]
     seconds = total_s(on_tokens, all_tokens, timing) + overhead_s
     dense = _part(tokens, np.zeros(1), seconds, _all_measured(on_tokens, all_tokens, is_measured))
-    measured = _all_measured(on_decodes, decodes, is_measured)
-    decode = _part(sequences, keys, total_s(on_decodes, decodes, timing), measured)
+    decodes_measured = _all_measured(on_decodes, decodes, is_measured)
+    decode = _part(sequences, keys, total_s(on_decodes, decodes, timing), decodes_measured)
     beside = None
     if mixed:
-        beside = _part(sequences, keys, total_s(on_decodes, decodes, mixed), measured)
-    measured = _all_measured(on_prompts, chunks, is_measured)
-    prefill = _part(prompt, keys, total_s(on_prompts, chunks, timing), measured)
+        beside = _part(sequences, keys, total_s(on_decodes, decodes, mixed), decodes_measured)
+    chunks_measured = _all_measured(on_prompts, chunks, is_measured)
+    prefill = _part(prompt_tokens, keys, total_s(on_prompts, chunks, timing), chunks_measured)
     overlap_s = total_s(output_heads, iteration(prefill_tokens=1.0), timing)
     return grid(
         dense=dense, decode=decode, beside=beside, prefill=prefill, overlap_s=float(overlap_s)

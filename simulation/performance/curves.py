@@ -132,7 +132,7 @@ def grid(
 
     ``beside`` replaces ``decode`` in mixed iterations, which also prefill. ``overlap_s`` is
     subtracted from them; it must not exceed the time of the cheapest one. ``mixed`` > 0: they take
-    this factor times the prefill of all their tokens.
+    this factor times the prefill of all their tokens. The header has each part's offset and sizes.
     """
     header = np.zeros(HEADER)
     header[:3] = GRID, overlap_s, mixed
@@ -207,6 +207,10 @@ def iteration_seconds(
 
     The iteration has ``decodes`` sequences with ``context`` tokens in all, and ``prompt`` tokens of
     prompts. ``pairs`` is the number of token pairs in the attention of these prompts.
+
+    The seconds are a sum of parts: DENSE for all tokens, DECODE (or BESIDE, if the iteration also
+    has prompts and the curve has that part) and PREFILL. With a factor MIXED, an iteration of both
+    takes that factor times a prefill of all its tokens.
     """
     if values[KIND] == LINEAR:
         base = values[ALPHA] if decodes > 0 else 0.0
@@ -248,7 +252,8 @@ def decode_growth(values: Any, decodes: float, total_context: float) -> tuple[fl
 
     All iterations decode the same ``decodes`` sequences, so their mean context grows by one token
     each. At the first they have ``total_context`` tokens in all. The growth is constant until the
-    curve changes its slope, or until a border of the measured range.
+    curve changes its slope, or until a border of the measured range. It is 0 before the first knot
+    of context, and that of the last segment beyond the last knot.
     """
     if values[KIND] == LINEAR:
         return 0.0, FOREVER
@@ -267,7 +272,7 @@ def decode_growth(values: Any, decodes: float, total_context: float) -> tuple[fl
             at_low = dense + _part_seconds(values, DECODE, decodes, low)
             at_high = dense + _part_seconds(values, DECODE, decodes, high)
             growth = (at_high - at_low) / (high - low)
-            if context < end:
+            if context < end:  # else the last slope goes on
                 iterations = np.floor(high - context) + 1.0
             if min(at_low, at_high) <= 0.0 or (context >= end and growth < 0.0):
                 # The line is not valid here: time is clamped at 0, or would fall without end.

@@ -139,6 +139,7 @@ class Efficiencies:
         others. For families of other vendors, the factors are slowed by the ratio of shares in
         REACHED_PEAK_SHARE. Raises SimulationError if the kind has no factors at all.
         """
+        # Share of the peak that kernels of the family reach: measured, or else of another vendor.
         families = (family, *NEAREST[""])
         reached_share = REACHED_PEAK_SHARE.get(family, min(REACHED_PEAK_SHARE.values()))
         if family in NEAREST:
@@ -300,7 +301,11 @@ def bandwidth_of(gpu: GpuSpec) -> float:
 
 
 def features(operator: Operator, iteration: Iteration) -> tuple[FloatArray, FloatArray]:
-    """Return the units and the elements of one call, as the module's docstring defines them."""
+    """Return the units of one call, each with a fixed cost, and the elements that it copies.
+
+    Units are the depth of a product, the KV heads of all sequences in a decode, the experts that
+    are read, or the other GPUs of a collective. Only experts copy elements, between their steps.
+    """
     rows = operator.rows(iteration)
     zeros = np.zeros_like(rows)
     if isinstance(operator, Gemm):
@@ -308,6 +313,7 @@ def features(operator: Operator, iteration: Iteration) -> tuple[FloatArray, Floa
     if isinstance(operator, Attention) and operator.axis == "decodes":
         return rows * operator.kv_heads, zeros
     if isinstance(operator, Experts):
+        # Pairs of a token and one of its experts, on one GPU.
         pairs = rows * operator.top_k / (operator.ep if operator.dispatched else 1)
         elements_per_pair = 2 * operator.hidden + 3 * operator.intermediate
         return operator.distinct(iteration), pairs * elements_per_pair

@@ -216,7 +216,8 @@ class _Builder(AttentionBuilder):
             )
         # With one copy of attention every GPU has all tokens, and partial sums are reduced. With
         # several copies, tokens are sent to the experts and back. They go to the ranks with one of
-        # their experts (expert parallel), or to all ranks (tensor parallel).
+        # their experts (expert parallel), or to all ranks (tensor parallel). Operators that an
+        # arrangement does not need have a count of 0 and are removed later.
         spread = arrangement.attention_dp > 1
         sparse = spread and arrangement.moe_ep > 1
         width = shape.expert_hidden or shape.hidden
@@ -334,7 +335,7 @@ def _encoder(encoder: ModelShape, hidden: int, arrangement: Arrangement) -> list
         name, after = f"encoder_{operator.name}", tuple(f"encoder_{a}" for a in operator.after)
         operators.append(replace(operator, name=name, after=after, axis="encoder"))
     merged = 4 * encoder.hidden  # 2 x 2 patches become one token of the language model
-    builder.share /= 4
+    builder.share /= 4  # the projection runs once for 2 x 2 patches
     last = "encoder_down_projection encoder_feed_forward_all_reduce"
     return [
         *operators,

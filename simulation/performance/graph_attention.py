@@ -37,6 +37,7 @@ class AttentionBuilder:
     """Builds single operators of a model on one arrangement, and those of its attention."""
 
     def __init__(self, shape: ModelShape, arrangement: Arrangement) -> None:
+        """Derive the heads of one GPU, and the numbers of layers of each kind."""
         self.shape, self.arrangement = shape, arrangement
         # One GPU computes 1/dp of the requests, and 1/pp of the layers.
         self.share = 1.0 / (arrangement.attention_dp * arrangement.pp)
@@ -136,8 +137,8 @@ class AttentionBuilder:
     ) -> list[Operator]:
         """Return two attention kernels of ``axis``, prefill or decodes: over all keys, in a window.
 
-        ``layers`` are the numbers of layers of either kernel. ``widths`` are those of a query head
-        and of a value head. ``token_bytes`` are the bytes of a token in the KV cache of a layer.
+        ``layers`` are the numbers of layers (full, window). ``widths`` are those of (a query or key
+        head, a value head). ``token_bytes`` are the bytes of a token in the KV cache of a layer.
         With ``latent``, keys and values are one compressed vector.
         """
         full_layers, window_layers = layers
@@ -190,15 +191,16 @@ class AttentionBuilder:
     ) -> list[Operator]:
         """Return the projections and attention kernels of layers with the same heads.
 
-        ``dim`` is the width of a head. ``prefix`` starts the names of the projections.
+        ``dim`` is the width of a query or key head. ``prefix`` starts the names of the projections.
         """
         shape, kv_heads = self.shape, per_gpu(kv_heads, self.arrangement.tp)
-        v, count = shape.v_head_dim or dim, full_layers + window_layers
+        v_dim, count = shape.v_head_dim or dim, full_layers + window_layers
+        # Elements of a token on one GPU. A gate doubles the projected queries.
+        keys_values = kv_heads * (dim + v_dim)
         queries = self.heads * dim * (2 if shape.attention_gate else 1)
-        token_bytes = kv_heads * (dim + v) * BYTES[self.arrangement.kv_cache]
-        rotated = self.heads * dim + kv_heads * (dim + v)
+        width, rotated = queries + keys_values, self.heads * dim + keys_values
+        token_bytes = keys_values * BYTES[self.arrangement.kv_cache]
         projection, rope = f"{prefix}qkv_projection", f"{prefix}rope"
-        width = queries + kv_heads * (dim + v)
         operators: list[Operator] = [
             self.gemm(projection, "input_norm", width, shape.hidden, count),
             self.elementwise(
@@ -208,23 +210,25 @@ class AttentionBuilder:
         ]
         axes: tuple[Axis, ...] = ("prefill", "decodes")
         before = f"{rope} indexer indexer_prefill"
-        layers = (full_layers, window_layers)
+        layers, widths = (full_layers, window_layers), (dim, v_dim)
         for axis in axes:
-            kernels = self.attention_kernels(axis, before, layers, kv_heads, (dim, v), token_bytes)
+            kernels = self.attention_kernels(axis, before, layers, kv_heads, widths, token_bytes)
             operators += [kernel for kernel in kernels if kernel.count]
         names = " ".join(operator.name for operator in operators if "attention" in operator.name)
-        output = self.gemm(f"{prefix}output_projection", names, shape.hidden, self.heads * v, count)
+        attended = self.heads * v_dim
+        output = self.gemm(f"{prefix}output_projection", names, shape.hidden, attended, count)
         return [*operators, output]
 
     def latent_attention(self) -> list[Operator]:
         """Return the operators of latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1.2).
 
         Prefill projects latent vectors up to keys and values. Decode absorbs the projections into
-        queries and outputs.
+        queries and outputs, so its kernels have one KV head: the latent vector of a token.
         """
         shape, heads, count = self.shape, self.heads, self.softmax_layers
-        rope, latent = shape.rope_head_dim, shape.kv_lora_rank
-        nope = shape.nope_head_dim or shape.head_dim - rope  # key elements that are not rotated
+        # Elements of the latent vector, and of a head: rotated and other elements of a key, a value
+        latent, rope = shape.kv_lora_rank, shape.rope_head_dim
+        nope = shape.nope_head_dim or shape.head_dim - rope
         v = shape.v_head_dim or nope
         qk = nope + rope
         token_bytes = (latent + rope) * BYTES[self.arrangement.kv_cache]
@@ -241,6 +245,7 @@ class AttentionBuilder:
                 self.gemm("query_up", "input_norm", heads * qk, shape.hidden, count),
                 self.gemm("kv_down", "input_norm", latent + rope, shape.hidden, count),
             ]
+        # Names of the operators before others, then elements of a token over all heads
         projected = "query_up kv_down"
         expanded = heads * (nope + v)  # a key without its rotated part, and a value, of every head
         rotated = heads * rope

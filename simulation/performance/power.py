@@ -132,12 +132,13 @@ def load(
     zero = np.zeros_like(time)
     experts = [operator for operator in graph.operators if isinstance(operator, Experts)]
     expert_bytes, balance = zero, zero + 1.0
-    for operator in experts:
+    for operator in experts:  # of one kind, so the balance of the last one holds for all
         expert_bytes = expert_bytes + operator.count * operator.work(decode).weight_bytes
         balance = _balance(operator, operator.distinct(decode))
     stages = graph.arrangement.pp  # the graph counts all stages, a GPU runs one
     if block_scaled is None:
         block_scaled = _is_block_scaled(graph, gpu)
+    # Adding ``zero`` gives every field the shape of the iterations.
     return Load(
         seconds=time,
         weight_bytes=(graph.total("weight_bytes", decode) - expert_bytes) / stages,
@@ -170,7 +171,9 @@ def _is_block_scaled(graph: OperatorGraph, gpu: GpuSpec) -> bool:
 def share_of_tdp(model: PowerModel, load: Load) -> FloatArray:
     """Return the power per GPU over its TDP, if the iterations of ``load`` run without pause.
 
-    In the module's formula, ``prefill_share`` is phi and ``weight_traffic`` is W.
+    It is a mean over the share of the time that prompts take, and the rest. Power in the rest rises
+    with traffic and FLOP/s as shares of the peaks, up to the cap of ``model``. The module docstring
+    has the formula (``prefill_share`` is phi, the traffic W and K, ``computing`` F).
     """
     prefill_s = load.prefill_flops / (load.peak_flops * model.prefill_efficiency)
     prefill_share = np.minimum(prefill_s / load.seconds, LONGEST_PREFILL)

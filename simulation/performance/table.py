@@ -66,7 +66,11 @@ def table_curve(rows: BenchmarkRows) -> Curve:
 
 
 def _prefill(rows: BenchmarkRows) -> Part:
-    """Return the prefill part of the curve: seconds by tokens, and by keys per token."""
+    """Return the prefill part of the curve: seconds by tokens, and by keys per token.
+
+    A family is the single prompts, or the batches of prompts of one length. Each gives a line of
+    seconds over tokens. Between the lines, seconds are interpolated over the keys.
+    """
     if not rows.rows:
         raise SimulationError(
             "A table needs rows with batch, isl and the prefill time of that batch; there are none."
@@ -75,13 +79,13 @@ def _prefill(rows: BenchmarkRows) -> Part:
     families = _share_points(_families(points, seconds, weights))
     knots = finer(np.unique(np.concatenate([family.tokens for family in families])), ADDED_KNOTS)
     keys = np.unique(np.concatenate([family.keys for family in families]))
-    is_used = _reaches(families, knots)
+    is_used = _reaches(families, knots)  # [families, knots], as the next two
     seconds_at = np.array(
         [family.at(np.clip(knots, family.tokens[0], family.tokens[-1])) for family in families]
     )
     keys_at = np.array([np.interp(knots, family.tokens, family.keys) for family in families])
 
-    # At each knot, interpolate over the keys of its families.
+    # At each knot, interpolate over the keys of the families that reach it.
     table = np.empty((knots.size, keys.size))
     low, high = np.empty(knots.size), np.empty(knots.size)
     for i in range(knots.size):
@@ -194,11 +198,12 @@ def _decode(rows: BenchmarkRows) -> Part:
         )
     contexts = _knots(rows.context)
     distance = np.abs(np.log(rows.context)[:, None] - np.log(contexts))
-    points, seconds, counts = _sizes(rows.batch, distance.argmin(axis=1), seconds=rows.tbt_s)
-    batches, row = np.unique(points[:, 0], return_inverse=True)
-    cells = row, points[:, 1].astype(int)  # measured ones of arrays [batches, contexts]
+    nearest_context = distance.argmin(axis=1)  # index into contexts, of each row
+    points, seconds, counts = _sizes(rows.batch, nearest_context, seconds=rows.tbt_s)
+    batches, batch_index = np.unique(points[:, 0], return_inverse=True)
+    cells = batch_index, points[:, 1].astype(int)  # measured ones of a table [batches, contexts]
 
-    # Fill the other cells, then refine the batches.
+    # Fill the other cells, then refine the batches: tables [batches, contexts], [knots, contexts].
     by_batch = _fill_cells((batches.size, contexts.size), cells, seconds, counts)
     knots = finer(batches, ADDED_KNOTS)
     by_knot = np.column_stack([interpolate(batches, column, knots) for column in by_batch.T])

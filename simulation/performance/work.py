@@ -209,6 +209,7 @@ class Attention(Operator):
         return np.minimum(keys, self.window) if self.window else keys
 
     def work(self, iteration: Iteration) -> Work:
+        """Return the FLOPs and bytes of one call in each iteration."""
         rows, keys = self.rows(iteration), self.keys(iteration)
         # Each decode reads all its keys. A chunk of ``rows`` prompt tokens after ``past`` tokens
         # has keys = past + rows / 2 per query, and reads past + rows tokens. Several chunks read

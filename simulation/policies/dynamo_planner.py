@@ -101,8 +101,8 @@ def _prompt_s(
         return iteration_s(profile, decodes, context, size, pairs)  # type: ignore[arg-type]
 
     full, tail = np.divmod(tokens, budget)
-    out: FloatArray = full * chunk_s(budget) + np.where(tail > 0, chunk_s(tail), 0.0)
-    return out
+    seconds: FloatArray = full * chunk_s(budget) + np.where(tail > 0, chunk_s(tail), 0.0)
+    return seconds
 
 
 class Kalman:

@@ -97,7 +97,6 @@ def quantile(counts: IntArray, bounds_s: FloatArray) -> FloatArray:
     cumulative = counts.cumsum(axis=1)
     total = cumulative[:, -1]
     rank = PERCENTILE * total  # number of values up to the quantile
-    # The bucket of the quantile in each pool: the first one up to whose end there are that many.
     # The first bucket up to whose upper bound there are that many values; argmax finds the first.
     bucket = np.argmax(cumulative >= rank[:, None] - ROUNDING, axis=1)
     bucket_of_pool = np.arange(len(counts)), bucket

@@ -67,8 +67,9 @@ def demands(
 ) -> Demands:
     """Return the seconds and counts that ``DEMANDS`` defines, for one GPU in each iteration.
 
-    ``routed`` are the iterations that the experts compute; None: ``iteration``. They differ if
-    only some attention ranks have a prompt.
+    Seconds of an operator count as "busy", "scaled" or "unpacked". ``routed`` are the iterations
+    that the experts compute; None: ``iteration``. They differ if only some attention ranks have a
+    prompt.
     """
     totals = {name: np.zeros(iteration.decodes.shape) for name in DEMANDS}
     is_foreign = gpu.family not in NEAREST  # of a vendor without measured kernels
@@ -163,8 +164,12 @@ class _Iterations(NamedTuple):
 
 
 def _iterations(loop: ClosedLoop, calibration: Calibration) -> _Iterations:
-    """Return the seconds of iterations with decodes only, and of those with prompts only."""
-    decode_s = iteration_s(loop, loop.decode, calibration)
+    """Return the seconds of iterations with decodes only, and of those with prompts only.
+
+    A decode iteration is the kernels on the GPU, overlapped with the host's work, and the drafting
+    before it. Drafting a token costs time on the host, and on the GPU that of one more layer.
+    """
+    decode_s = iteration_s(loop, loop.decode, calibration)  # without the host and drafting
     kernels_s = decode_s + calibration.persistent_s * loop.layers * loop.persistent
     kernels_s = kernels_s * np.where(loop.disaggregated, calibration.split_decode, 1.0)
     # SGLang's host prepares each sequence twice, to draft and to verify. TensorRT-LLM drafts within
@@ -179,7 +184,7 @@ def _iterations(loop: ClosedLoop, calibration: Calibration) -> _Iterations:
     # than the GPU. Waiting prompts are computed together, up to the tokens of an iteration.
     launch_s = calibration.eager_s * loop.prefill["kernels"]
     joint_prompts_s = iteration_s(loop, loop.joint_prompts, calibration) - calibration.iteration_s
-    joint_prompts = loop.prompts_per_rank * loop.prefill_ranks
+    prompt_count = loop.prompts_per_rank * loop.prefill_ranks
     return _Iterations(
         kernels_s,
         host_s,
@@ -189,7 +194,7 @@ def _iterations(loop: ClosedLoop, calibration: Calibration) -> _Iterations:
         lone_prompt_s=iteration_s(loop, loop.lone_prompt, calibration),
         launch_s=launch_s,
         joint_prompts_s=joint_prompts_s,
-        joint_prompt_s=np.maximum(joint_prompts_s, launch_s) / joint_prompts,
+        joint_prompt_s=np.maximum(joint_prompts_s, launch_s) / prompt_count,
     )
 
 
@@ -208,27 +213,29 @@ def _added_to_decode(
 ) -> FloatArray:
     """Return the mean seconds that prompts of other users add to a decode iteration, ``[n]``.
 
-    ``mix`` is the share of those prompts that the engine computes between a request's tokens.
+    ``mix`` is the share of those prompts that the engine computes between a request's tokens, in a
+    benchmark of ROUNDS requests per user.
     """
     in_step = _are_in_step(loop)
-    # The common start keeps some prompts out of decoding, and counts less with more rounds. In
-    # steady traffic every prompt falls between tokens of the others.
-    mix = np.maximum(1.0 - (1.0 - mix) * ROUNDS / loop.rounds, 0.0)
-    mix = np.where(in_step, 1.0 - SHARE_AHEAD_IN_STEP, mix)
-    prompts = mix * loop.batch / loop.osl  # in an iteration
-    # The weights that the first prompt needs are read for the decodes anyway.
+    # Prompts in an iteration. The common start keeps some prompts out of decoding, and counts less
+    # with more rounds. In steady traffic every prompt falls between tokens of the others.
+    mix_of_rounds = np.maximum(1.0 - (1.0 - mix) * ROUNDS / loop.rounds, 0.0)
+    share_between_tokens = np.where(in_step, 1.0 - SHARE_AHEAD_IN_STEP, mix_of_rounds)
+    prompts = share_between_tokens * loop.batch / loop.osl
+    # The first prompt adds less: the weights that it needs are read for the decodes anyway.
     mixed_s = iteration_s(loop, loop.mixed, calibration)
-    first_s = np.maximum(mixed_s - iteration_s(loop, loop.decode, calibration), 0.0)
-    first_s = np.where(in_step, times.joint_prompt_s, first_s / loop.prefill_ranks)
-    joint_prompts = loop.prompts_per_rank * loop.prefill_ranks
-    further_s = np.maximum(prompts - 1.0, 0.0) * times.joint_prompts_s / joint_prompts
+    first_prompts_s = np.maximum(mixed_s - iteration_s(loop, loop.decode, calibration), 0.0)
+    first_s = np.where(in_step, times.joint_prompt_s, first_prompts_s / loop.prefill_ranks)
+    further_prompts = np.maximum(prompts - 1.0, 0.0)
+    joint_prompt_count = loop.prompts_per_rank * loop.prefill_ranks
+    further_s = further_prompts * times.joint_prompts_s / joint_prompt_count
+    # The whole iteration. Decodes in an iteration with prompts also lose the captured graph, except
+    # on vLLM, which captures pieces of such iterations.
     kernels_s = times.kernels_s + first_s + further_s
     with_prompts_s = overlapped_seconds(kernels_s, times.host_s) + times.drafting_s
-    # Decodes in an iteration with prompts also lose the captured graph, except on vLLM, which
-    # captures pieces of such iterations.
     launch_s = np.where((loop.engine == VLLM) | in_step, 0.0, times.launch_s)
     added_s = overlapped_seconds(with_prompts_s, launch_s) - times.decode_s
-    return np.asarray(np.minimum(prompts, 1.0) * added_s)
+    return np.asarray(np.minimum(prompts, 1.0) * added_s)  # at most every iteration has prompts
 
 
 def _prompt_s(loop: ClosedLoop, times: _Iterations, per_s: FloatArray) -> FloatArray:
@@ -250,25 +257,28 @@ def _ttft_without_queue(
     loop: ClosedLoop,
     calibration: Calibration,
     times: _Iterations,
-    start: FloatArray,
+    *,
+    start_s: FloatArray,
+    prompt_s: FloatArray,
     others: FloatArray,
-    prompt: FloatArray,
 ) -> FloatArray:
     """Return the TTFT in seconds of a request that waits for no prompt of the first round.
 
-    ``start`` is the engine's time before the first iteration. ``others`` is the number of other
-    requests at the same prefill worker. ``prompt`` is the time of the prompt's iteration.
+    ``start_s`` is the engine's time before the first iteration, ``prompt_s`` the time of the
+    prompt's iteration. ``others`` is the number of other requests at the same prefill worker.
     """
-    start = start * np.where(loop.disaggregated, calibration.split_start, 1.0)
+    # Start, the running iteration (disaggregated prefill has no decodes), and the prompt's own.
+    started_s = start_s * np.where(loop.disaggregated, calibration.split_start, 1.0)
     running_s = np.where(loop.disaggregated, 0.0, times.decode_s)
-    ttft_s = start + overlapped_seconds(prompt, times.launch_s) + running_s
+    ttft_s = started_s + overlapped_seconds(prompt_s, times.launch_s) + running_s
     # Decode iterations before the prompt's own. TensorRT-LLM delays a prompt for those of other
     # attention ranks, and SGLang polls for requests only now and then.
     gathers = (loop.engine == TRTLLM) & (loop.decode_ranks > 1.0)
     delay_iterations = np.where(gathers, calibration.gather, 0.0)
     delay_iterations = delay_iterations + calibration.polls * loop.recv_interval
     ttft_s = ttft_s + np.where(loop.disaggregated, 0.0, delay_iterations * times.decode_s)
-    # Requests of equal lengths keep their order of start, so each meets the prompts before it.
+    # Requests of equal lengths keep their order of start, so each waits for ``calibration.train``
+    # prompts before it.
     keeps_order = loop.equal_lengths & ~loop.disaggregated & ~_are_in_step(loop)
     prompts_before = np.where(keeps_order, np.minimum(calibration.train, others), 0.0)
     rank_prompt_s = np.maximum(times.prompt_s - calibration.iteration_s, times.launch_s)
@@ -284,40 +294,46 @@ def steady_state(loop: ClosedLoop, calibration: Calibration) -> SteadyState:
     """
     # By engine: the share of others' prompts that falls between a request's tokens, the seconds
     # before its first iteration, and the share of the others whose prompts it waits for.
-    mix, start, share_ahead = (
+    mix, start_s, share_ahead = (
         np.array([calibration.of(constant, engine) for engine in ENGINES])[loop.engine]
         for constant in PER_ENGINE
     )
     times = _iterations(loop, calibration)
-    tbt = _tbt_s(loop, calibration, times, mix)
+    tbt_s = _tbt_s(loop, calibration, times, mix)
 
     # Prefill workers and their load. Each user with a place in the batch sends a prompt every osl
     # tokens. Unless stated, there are as many workers as compute these prompts.
-    in_service = np.minimum(loop.users, loop.batch * loop.decode_workers)
-    enough_workers = np.maximum(in_service * times.joint_prompt_s / (loop.osl * tbt), 1.0)
+    users_in_batch = np.minimum(loop.users, loop.batch * loop.decode_workers)
+    enough_workers = np.maximum(users_in_batch * times.joint_prompt_s / (loop.osl * tbt_s), 1.0)
     workers = np.where(np.isnan(loop.prefill_workers), enough_workers, loop.prefill_workers)
-    queued = np.where(loop.disaggregated, in_service / workers, loop.batch)
-    others = np.maximum(queued, 1.0) - 1.0
+    users_per_worker = np.where(loop.disaggregated, users_in_batch / workers, loop.batch)
+    others = np.maximum(users_per_worker, 1.0) - 1.0
     prompt_workers = np.where(loop.disaggregated, workers, loop.decode_workers)
-    prompts_per_s = in_service / prompt_workers / (loop.osl * tbt)  # of each worker
+    prompts_per_s = users_in_batch / prompt_workers / (loop.osl * tbt_s)  # of each worker
 
-    # TTFT, and the wait for the prompts of other users.
-    prompt = _prompt_s(loop, times, prompts_per_s)
-    ttft = _ttft_without_queue(loop, calibration, times, start, others, prompt)
+    # TTFT alone, and then with the wait for the prompts of other users: those of the first round,
+    # which all start together, and those in the queue of a prefill worker.
+    prompt_s = _prompt_s(loop, times, prompts_per_s)
+    ttft_alone_s = _ttft_without_queue(
+        loop, calibration, times, start_s=start_s, prompt_s=prompt_s, others=others
+    )
     share_before = _share_before(loop, calibration, share_ahead)
-    first_wait = share_before * others * times.joint_prompt_s
-    decoding = (loop.osl - 1.0) * tbt  # seconds between two prompts of a user
+    first_wait_s = share_before * others * times.joint_prompt_s
+    decoding_s = (loop.osl - 1.0) * tbt_s  # between two prompts of a user
     # A user's TTFT and decoding last at least as long as the prompts of all users of the worker.
-    least_ttft = queued * times.joint_prompt_s - decoding
-    queue = _prefill_queue_s(least_ttft, times.joint_prompt_s, decoding)
-    split_ttft = ttft + overlapped_seconds(queue, first_wait)
-    ttft = np.where(loop.disaggregated, split_ttft, np.maximum(ttft + first_wait, least_ttft))
+    least_ttft_s = users_per_worker * times.joint_prompt_s - decoding_s
+    queue_s = _prefill_queue_s(least_ttft_s, times.joint_prompt_s, decoding_s)
+    split_ttft_s = ttft_alone_s + overlapped_seconds(queue_s, first_wait_s)
+    joint_ttft_s = np.maximum(ttft_alone_s + first_wait_s, least_ttft_s)
+    ttft_s = np.where(loop.disaggregated, split_ttft_s, joint_ttft_s)
 
     # Users that exceed the batch wait for a place (Little's law).
-    stay = ttft + decoding
-    wait = stay * (loop.users / in_service - 1.0)
-    tokens_per_s = loop.osl * in_service / stay
-    return SteadyState(ttft + wait, tbt, tokens_per_s, times.decode_s, times.prompt_s, workers)
+    stay_s = ttft_s + decoding_s
+    wait_s = stay_s * (loop.users / users_in_batch - 1.0)
+    tokens_per_s = loop.osl * users_in_batch / stay_s
+    return SteadyState(
+        ttft_s + wait_s, tbt_s, tokens_per_s, times.decode_s, times.prompt_s, workers
+    )
 
 
 def _share_before(loop: ClosedLoop, calibration: Calibration, ahead: FloatArray) -> FloatArray:

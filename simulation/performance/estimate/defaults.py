@@ -80,6 +80,7 @@ class Deployment:
     median_ttft: bool = False  # TTFT is the median of requests, not their mean
 
     def __post_init__(self) -> None:
+        """Raise ``SimulationError`` for numbers out of range or an unknown engine."""
         for name, (minimum, maximum) in LIMITS.items():
             value = getattr(self, name)
             if value is not None and not minimum <= value <= maximum:
@@ -241,7 +242,7 @@ def _inconsistent_settings(deployment: Deployment, filled: ArrangedDeployment) -
 def _with_defaults(deployment: Deployment) -> ArrangedDeployment:
     """Return the workers and their arrangements, with a note for each default that is filled in."""
     notes, workers = list(deployment.notes), deployment.decode_workers or 1.0
-    if deployment.prefill is None:
+    if deployment.prefill is None:  # aggregated, unless the GPUs of all workers were counted as tp
         arrangement = _aggregated_arrangement(deployment, notes)
         if arrangement.tp > MAX_TENSOR_PARALLEL and deployment.decode_workers is None:
             return _split_total_tp(deployment, notes)
@@ -251,6 +252,7 @@ def _with_defaults(deployment: Deployment) -> ArrangedDeployment:
         )  # fmt: skip
     decode, prefill = deployment.decode, deployment.prefill
     if deployment.decode_workers is None:
+        # At high concurrency, one decode worker spreads over all GPUs of the decode side.
         spread = deployment.concurrency > SPREAD_ABOVE[deployment.engine]
         workers = 1.0 if spread else DECODE_WORKERS[deployment.engine]
         notes.append(f"decode workers not given: {workers:g} taken")
@@ -258,7 +260,9 @@ def _with_defaults(deployment: Deployment) -> ArrangedDeployment:
     decode = _avoid_divided_experts(decode, notes)
     prefill = _avoid_divided_experts(prefill, notes)
     prefill_workers = deployment.prefill_workers or math.nan
-    return ArrangedDeployment(decode, prefill, workers, prefill_workers, True, tuple(notes))
+    return ArrangedDeployment(
+        decode, prefill, workers, prefill_workers, split=True, assumptions=tuple(notes)
+    )
 
 
 def _spread_sides(
@@ -267,7 +271,9 @@ def _spread_sides(
 ) -> tuple[Arrangement, Arrangement]:  # fmt: skip
     """Return the arrangements of decode and prefill workers whose number is not given.
 
-    If ``spread``, decode has one worker with all of its GPUs. Assumptions are added to ``notes``.
+    If ``spread``, decode has one worker with all of its GPUs. Three defaults apply in turn: no
+    worker of a mixture of experts has one GPU, a ``tp`` too large for a worker counts the GPUs of
+    all workers, and attention of such models is data parallel. Each applied one adds to ``notes``.
     """
     node_gpus = deployment.gpu.gpus_per_node
     if decode.gpus == 1 and deployment.shape.experts and node_gpus > 1:
@@ -291,10 +297,10 @@ def _spread_sides(
 def _split_total_tp(deployment: Deployment, notes: list[str]) -> ArrangedDeployment:
     """Return a deployment whose ``tp`` counts the GPUs of all workers, divided into workers.
 
-    Decode workers have WORKER_GPUS GPUs each. The remainder computes prompts, or one worker if
-    there is no remainder. Assumptions are added to ``notes``.
+    Decode workers have WORKER_GPUS GPUs each, or one worker has them all at high concurrency. The
+    remainder (or WORKER_GPUS, if it is 0) computes prompts. Assumptions are added to ``notes``.
     """
-    total = deployment.decode.tp
+    total = deployment.decode.tp  # GPUs
     prefill = total % WORKER_GPUS or WORKER_GPUS
     spread = (
         deployment.concurrency > SPREAD_ABOVE[deployment.engine] and deployment.shape.experts > 0
@@ -304,6 +310,7 @@ def _split_total_tp(deployment: Deployment, notes: list[str]) -> ArrangedDeploym
         f"tp {total} counted over all workers of a deployment with prefill ({prefill} "
         f"GPUs a worker) and decode ({total - prefill} GPUs) on separate GPUs"
     )
+    # (tp, dp) of a worker: mixtures of experts have data parallel attention, except small decodes.
     decode_tp_dp = (1, total - prefill) if spread else (WORKER_GPUS, 1)
     prefill_tp_dp = (1, prefill) if deployment.shape.experts else (prefill, 1)
     return ArrangedDeployment(
@@ -325,7 +332,7 @@ def _avoid_divided_experts(arrangement: Arrangement, notes: list[str]) -> Arrang
 
 
 def _aggregated_arrangement(deployment: Deployment, notes: list[str]) -> Arrangement:
-    """Return arrangement and workers of an aggregated deployment, with GPUs counted once.
+    """Return the arrangement of an aggregated deployment, with GPUs counted once.
 
     Published rows often multiply tensor and expert parallelism of the same GPUs: 8 GPUs become 64.
     This is assumed if the GPUs are a square number over several nodes, and their root fits in one.

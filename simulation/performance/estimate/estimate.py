@@ -138,14 +138,14 @@ def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
     gpu, ranks = deployment.gpu, arranged.decode.attention_dp
     shape = replace(deployment.shape, encoder=None)
     weight_bytes = gpu_weight_bytes(shape, arranged.decode)
-    # Cache of a sequence at half of its output, and at its end.
-    half, whole = deployment.isl + 0.5 * deployment.osl, deployment.isl + deployment.osl
-    mean_cache_bytes = gpu_kv_bytes(shape, round(half), arranged.decode)
+    # Engines admit by the mean cache of a sequence, that at half of its output. TensorRT-LLM starts
+    # a request only if its whole cache fits (GUARANTEED_NO_EVICT, the default).
+    mean_tokens, end_tokens = deployment.isl + 0.5 * deployment.osl, deployment.isl + deployment.osl
+    mean_cache_bytes = gpu_kv_bytes(shape, round(mean_tokens), arranged.decode)
     cache_bytes = mean_cache_bytes
-    # TensorRT-LLM starts a request only if its whole cache fits (GUARANTEED_NO_EVICT, the default).
     if deployment.engine == "trtllm":
-        cache_bytes = gpu_kv_bytes(shape, round(whole), arranged.decode)
-    per_worker = deployment.concurrency / arranged.decode_workers
+        cache_bytes = gpu_kv_bytes(shape, round(end_tokens), arranged.decode)
+    per_worker = deployment.concurrency / arranged.decode_workers  # requests
     sequences_per_rank = min(np.ceil(per_worker / ranks), deployment.max_num_seqs)
     free_bytes = gpu.memory_bytes * MEMORY_SHARE - OVERHEAD_BYTES - weight_bytes
     notes: tuple[str, ...] = ()
@@ -197,7 +197,8 @@ def loop_of(placed: Sequence[PlacedDeployment], efficiencies: Efficiencies) -> C
     prefill_side = [deployment.prefill for deployment in arranged]
     isl, osl = _column(deployments, "isl"), _column(deployments, "osl")
     batch, ranks = _column(placed, "batch"), _column(prefill_side, "attention_dp")
-    # Of a prompt: tokens to compute, and their pairs with earlier tokens.
+    # Of one prompt: tokens to compute, and the pairs of each with itself or an earlier token. All
+    # tokens have isl ** 2 / 2 pairs, and those in the prefix cache (hit_rate * isl) ** 2 / 2.
     hit_rate = _column(deployments, "prefix_hit_rate")
     tokens, pairs = (1.0 - hit_rate) * isl, (1.0 - hit_rate**2) * isl * isl / 2.0
     most_per_rank = np.maximum(batch / ranks - 1.0, 1.0)
@@ -314,7 +315,7 @@ def starts_s(
 ) -> list[float]:
     """Return, for each engine, the seconds of a lone request's TTFT outside its prompt's iteration.
 
-    Memory is not checked.
+    Memory is not checked: a deployment counts as placed with a batch of one request.
     """
     prompt = min(PROMPT, float(shape.max_context - 1))
     answer = min(ANSWER, shape.max_context - prompt)
@@ -324,7 +325,10 @@ def starts_s(
         for engine in engines
     ]  # fmt: skip
     placed = [
-        PlacedDeployment(deployment, arrange(deployment), 1.0, 0.0, 0.0, ()) for deployment in lone
+        PlacedDeployment(
+            deployment, arrange(deployment), batch=1.0, weight_bytes=0.0, cache_bytes=0.0, notes=()
+        )
+        for deployment in lone
     ]
     steady = steady_state(loop_of(placed, efficiencies), calibration)
     seconds: list[float] = (steady.ttft_s - steady.prompt_s).tolist()

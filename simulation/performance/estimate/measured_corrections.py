@@ -291,31 +291,32 @@ class LearnedCorrections:
         return Shift(*(np.concatenate([getattr(s, name) for s in shifts]) for name in names))
 
     def _at(self, traits: Traits) -> Shift:
-        """Return the corrections of one block of estimates, see ``at``."""
-        before = self.likeness.variance(traits)
+        """Return the corrections of one block of ``n`` estimates, see ``at``."""
+        # 1. The shift of each estimate. The share of a row that applies is 1, except for rows that
+        # cannot be judged: they apply to their own arrangement, less at a distant load.
         pairs = compare_traits(traits, self.rows)
-        covariance = self.likeness.covariance(pairs)
+        covariance = self.likeness.covariance(pairs)  # [n, rows], as the next five
         nearness = np.exp(-np.linalg.norm(pairs.load_distances, axis=2) / self.likeness.reach)
-        applies = np.where(self.alone, pairs.same_arrangement * nearness, 1.0)
-        # Weights of rows that apply wholly, then of rows as far as they apply, [n, rows]
-        full_weights = covariance @ self.inverse
-        weights = applies * full_weights
-        shift = weights @ (self.weight * self.log_errors)
+        share = np.where(self.alone, pairs.same_arrangement * nearness, 1.0)
+        full_weights = covariance @ self.inverse  # of rows that apply wholly
+        weights = share * full_weights
+        shift = weights @ (self.weight * self.log_errors)  # [n]
 
-        # Variance that all rows explain: the diagonal of weights times covariance
-        explaining = self.belief * applies * (2.0 - applies) * full_weights
+        # 2. The variance that all rows explain, the diagonal of weights times covariance, and the
+        # variance that they explain without the most helpful row, in closed form.
+        explaining = self.belief * share * (2.0 - share) * full_weights
         explained = np.einsum("ij,ij->i", explaining, covariance)
-        # By how much it falls without each row, in closed form
         by_row = explaining * full_weights / np.diag(self.inverse)
         by_others = explained - by_row.max(axis=1, initial=0.0)
         if self.sound.size < 2:  # a row with a defect does not narrow an error either
             by_others = np.zeros(traits.size)
 
-        # Never below the noise of a row, nor above the variance without rows.
-        noise = self.likeness.noise_of(traits)
-        removed = np.stack([explained, by_others])
-        doubt = self._doubt(weights, shift)
-        variances = np.minimum(np.maximum(before - removed, noise) + doubt, before)
+        # 3. The variances that remain, [2, n]: never below the noise of a row, nor above the
+        # variance without rows. Rows that contradict each other leave it unchanged.
+        before = self.likeness.variance(traits)
+        noise, doubt = self.likeness.noise_of(traits), self._doubt(weights, shift)
+        explained_by = np.stack([explained, by_others])
+        variances = np.minimum(np.maximum(before - explained_by, noise) + doubt, before)
         contradicted = np.isin(traits.labels["deployment"], self.contradicted)
         after, stated = np.sqrt(np.where(contradicted, before, variances))
         return Shift(shift, np.sqrt(before), after, stated, self._residual(traits, shift))
@@ -356,6 +357,9 @@ def learn_corrections(
     trust: FloatArray | None = None,
 ) -> LearnedCorrections:
     """Return corrections from ``rows``; ``log_errors [rows]`` are ln(measured / estimated).
+
+    ``likeness`` states how far the errors of two deployments agree. The belief in a row is the
+    probability that the correction helps its deployment. Rows with a ``trust`` of 1 are sound.
 
     The variance of a row's noise is divided by ``trust [rows]``, above 0 and at most 1; default 1.
     If not ``judged``, no row is checked and the whole correction is applied. Use that to plan
@@ -422,15 +426,19 @@ def contradictions(
     contradict = too_far & compare_traits(rows, rows).same_load
     names, pairs = rows.labels["deployment"], []
     for name in np.unique(names[contradict.any(axis=1)]):
-        of_name = np.where(contradict & (names == name), difference, 0.0)
-        pairs.append(divmod(int(of_name.argmax()), rows.size))
+        of_name = np.where(contradict & (names == name), difference, 0.0)  # [rows, rows]
+        pairs.append(divmod(int(of_name.argmax()), rows.size))  # the flat index as (row, column)
     return pairs
 
 
 def _inverse(
     likeness: ErrorCovariance, rows: Traits, log_errors: FloatArray, trust: FloatArray
 ) -> FloatArray:
-    """Return the inverse of the rows' covariance, with noise that is larger for outliers."""
+    """Return the inverse of the rows' covariance, with more noise for outliers, ``[rows, rows]``.
+
+    The noise has a t distribution. It is fitted in rounds: each row's noise variance is divided by
+    its weight, and the weight falls with the residual that the last round left (EM algorithm).
+    """
     covariance = likeness.covariance(compare_traits(rows, rows))
     noise = likeness.noise_of(rows) / trust
     weight = np.ones(rows.size)

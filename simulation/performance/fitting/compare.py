@@ -208,8 +208,9 @@ def telling_check(checks: Sequence[Check]) -> Check | None:
         by_quantity.setdefault(candidate.quantity, []).append(candidate)
     if len(by_quantity) > 1:
         by_quantity.pop(SERVED_TTFT, None)
-    worst = []
+    worst = []  # check of each quantity
     for of_quantity in by_quantity.values():
+        # Both filters apply in turn, each only if enough rows remain.
         for preference in (UNSEEN, INSIDE):
             preferred = [candidate for candidate in of_quantity if preference in candidate.against]
             if sum(candidate.rows for candidate in preferred) >= MIN_ROWS:
@@ -263,21 +264,22 @@ def _prompt_residuals(
 
 def _tbt_residuals(profile: Profile, rows: BenchmarkRows, *, served: bool) -> Residuals:
     """Return the residuals of the TBT of served rows, or of batch rows if not ``served``."""
-    load: tuple[npt.ArrayLike, ...]
+    mean_iteration: tuple[npt.ArrayLike, ...]  # decodes, context, prompt tokens, token pairs
     if served:
         quantity, selected = SERVED_TBT, rows.served_rows_with("tbt_s")
-        part = rows.take(selected)
-        decodes = part.decoding
-        load = _mean_iteration(part, decodes)
+        selected_rows = rows.take(selected)
+        decodes = selected_rows.decoding
+        mean_iteration = _mean_iteration(selected_rows, decodes)
     else:
         quantity = TBT
         selected = rows.has_numbers_in("tbt_s", "batch") & rows.ran_as_one_batch
-        part = rows.take(selected)
-        decodes = part.batch
+        selected_rows = rows.take(selected)
+        decodes = selected_rows.batch
         # Rows in the WVA's format have no lengths. The linear profile does not need them, so use 0.
-        load = (decodes, decodes * np.nan_to_num(part.context), 0.0, 0.0)
-    predicted, inside = iteration_s(profile, *load), measured_range(profile, *load)
-    return Residuals.at(selected, quantity, decodes, part.tbt_s, predicted, inside)
+        mean_iteration = (decodes, decodes * np.nan_to_num(selected_rows.context), 0.0, 0.0)
+    predicted = iteration_s(profile, *mean_iteration)
+    inside = measured_range(profile, *mean_iteration)
+    return Residuals.at(selected, quantity, decodes, selected_rows.tbt_s, predicted, inside)
 
 
 def _mean_iteration(rows: BenchmarkRows, decodes: FloatArray) -> tuple[FloatArray, ...]:

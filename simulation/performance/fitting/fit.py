@@ -138,7 +138,7 @@ class Fitter:
                     "its peaks."
                 )
             fitted = sweep_fit(rows, base, budget, self.waiting)
-            # Measured TTFT, in the proportions of gamma and delta that ``base`` has.
+            # TTFT gives the size of gamma and delta, ``base`` their proportion.
             tied = f"TTFT of {self.provenance.source}, in the proportions of a {base.kind} profile"
             prefill_origin = Provenance("modelled", f"{tied} (modelled)")
             phases = Phase(prefill_origin), Phase(self.provenance)
@@ -171,10 +171,10 @@ class Fitter:
         Default limits are the largest measured batch and the longest single prompt.
         """
         model, gpu, tp = rows.single_arrangement()
-        whole = rows.take(rows.ran_as_one_batch)
-        longest = np.nanmax(whole.isl[whole.batch == 1], initial=0.0)
+        used_rows = rows.take(rows.ran_as_one_batch)
+        longest_prompt = np.nanmax(used_rows.isl[used_rows.batch == 1], initial=0.0)
         note = (
-            f"{rows.rows - whole.rows} of {rows.rows} rows excluded: their batch took over 1.5 "
+            f"{rows.rows - used_rows.rows} of {rows.rows} rows excluded: their batch took over 1.5 "
             "times its prefill and decode, so it exceeded the memory."
         )
         profile = AdjustedProfile(
@@ -183,12 +183,12 @@ class Fitter:
             gpu=gpu,
             tp=tp,
             curve=table_curve(rows),
-            max_batch=self.max_batch or int(np.nanmax(whole.batch)),
-            max_batch_tokens=self.max_batch_tokens or max(1, int(longest)),
+            max_batch=self.max_batch or int(np.nanmax(used_rows.batch)),
+            max_batch_tokens=self.max_batch_tokens or max(1, int(longest_prompt)),
             kv_capacity_tokens=self.kv_capacity_tokens,
             provenance=self.provenance,
         )
-        return profile, (), (note,) if whole.rows < rows.rows else ()
+        return profile, (), (note,) if used_rows.rows < rows.rows else ()
 
     def calibrate(self, rows: BenchmarkRows, base: Profile) -> Fit:
         """Return ``base`` with prefill and decode scaled by their medians of measured / predicted.
@@ -200,9 +200,11 @@ class Fitter:
         residuals = compare_with(base, rows)
         of_decode = residuals.take(np.isin(residuals.quantity, (TBT, SERVED_TBT)))
         of_prefill = residuals.take(np.isin(residuals.quantity, (PREFILL, TTFT)))
-        decode = of_decode.factors
-        prefill, start_s, prefill_notes = self._prefill_factors(rows, base, of_prefill.factors)
-        measured = {"prefill": prefill.size > 0, "decode": decode.size > 0}
+        tbt_ratios = of_decode.factors
+        prefill_ratios, start_s, prefill_notes = self._prefill_factors(
+            rows, base, of_prefill.factors
+        )
+        measured = {"prefill": prefill_ratios.size > 0, "decode": tbt_ratios.size > 0}
         if not any(measured.values()):
             raise SimulationError(
                 "No row can be compared with the profile. Each needs a prefill time, or the time "
@@ -215,15 +217,16 @@ class Fitter:
             *prefill_notes,
             *(f"No {phase} was measured; it stays as modelled." for phase in unmeasured_phases),
         )
-        prefill = prefill if prefill.size else np.ones(1)
-        decode = decode if decode.size else np.ones(1)
-        prefill_factor = float(np.median(prefill))
+        prefill_ratios = prefill_ratios if prefill_ratios.size else np.ones(1)
+        tbt_ratios = tbt_ratios if tbt_ratios.size else np.ones(1)
+        prefill_factor = float(np.median(prefill_ratios))
         # Largest measured size of decode (sequences) and of prefill (tokens)
         sequences = float(of_decode.size.max()) if of_decode.size.any() else 1.0
         tokens = float(of_prefill.size.max()) if of_prefill.size.any() else PROMPT
         largest = sequences, tokens
         if (residuals.quantity == SERVED_TBT).any():
-            decode = decode_factors(base, rows, prefill_factor, decode, largest)
+            tbt_ratios = decode_factors(base, rows, prefill_factor, tbt_ratios, largest)
+        decode_factor = float(np.median(tbt_ratios))
         sizes, modelled = {"prefill": tokens, "decode": sequences}, provenance_without_rows(base)
         phases = tuple(
             Phase(self.provenance, sizes[phase]) if measured[phase] else Phase(modelled)
@@ -235,11 +238,11 @@ class Fitter:
             provenance=combined_provenance(phases),
             phases=phases,
             kind=self.kind,
-            curve=scaled_by_phase(base.curve, float(np.median(decode)), prefill_factor, *largest),
+            curve=scaled_by_phase(base.curve, decode_factor, prefill_factor, *largest),
             start_s=start_s,
             checks=(),
         )
-        parameters = _factor("decode factor", decode), _factor("prefill factor", prefill)
+        parameters = _factor("decode factor", tbt_ratios), _factor("prefill factor", prefill_ratios)
         return profile, parameters, notes
 
     def _prefill_factors(
@@ -309,8 +312,9 @@ def decode_factors(
 
     The TBT of a served row includes prompts of other users. So the prediction depends on both
     factors, and that of decode is found by fixed-point iteration from the first factors ``decode``.
-    It ends when a step changes the factor by less than a thousandth, or after STEPS steps.
-    ``largest`` are the most sequences and prompt tokens measured, for ``scaled_by_phase``.
+    Each step multiplies the factor by the median ratio of measured to predicted TBT. It ends when
+    that changes the factor by less than a thousandth, or after STEPS steps. ``largest`` are the
+    most sequences and prompt tokens measured, for ``scaled_by_phase``.
     """
     factor = float(np.median(decode))
     ratio = decode / factor

@@ -132,19 +132,19 @@ def linear_fit(
     no row has a TBT with a batch or a concurrency, or if the rows do not differ enough.
     """
     rows = rows.take(rows.ran_as_one_batch)
-    long = np.fmax(rows.isl, rows.osl) > CONTEXT
-    decode = rows.take(rows.has_numbers_in("tbt_s", "batch") & ~long)
-    if not decode.rows:
+    is_long = np.fmax(rows.isl, rows.osl) > CONTEXT
+    tbt_rows = rows.take(rows.has_numbers_in("tbt_s", "batch") & ~is_long)
+    if not tbt_rows.rows:
         return _from_served(served_rows(rows))
-    saturated_at = saturation(decode)
+    saturated_at = saturation(tbt_rows)
     notes: tuple[str, ...] = ()
     if saturated_at is not None:
-        decode = decode.take(decode.batch <= saturated_at)
+        tbt_rows = tbt_rows.take(tbt_rows.batch <= saturated_at)
         notes = (
             f"Throughput rises up to a batch of {saturated_at:,.0f} and falls beyond it. That is "
             "the largest batch. Rows beyond it are excluded (measured).",
         )
-    tbt = least_squares(line_through(decode.batch), decode.tbt_s, configurations(decode))
+    tbt = least_squares(line_through(tbt_rows.batch), tbt_rows.tbt_s, configurations(tbt_rows))
     prefill_s, tokens, usable = prefills(rows, max_batch_tokens)
     if usable.any():
         prefill = _parameters(
@@ -153,15 +153,15 @@ def linear_fit(
             ),
             ("gamma", "delta"),
         )
-        longest = float(tokens[usable].max())
+        longest_prefill = float(tokens[usable].max())
     else:
         prefill, note = _unmeasured_prefill(tbt, max_batch_tokens, base)
-        notes, longest = (*notes, note), np.inf
+        notes, longest_prefill = (*notes, note), np.inf
     return LinearFit(
         (*_parameters(tbt, ("alpha", "beta")), *prefill),
-        decodes=float(decode.batch.max()),
-        prefill_tokens=longest,
-        context=longest_context(decode),
+        decodes=float(tbt_rows.batch.max()),
+        prefill_tokens=longest_prefill,
+        context=longest_context(tbt_rows),
         notes=notes,
         tied=not usable.any(),
         saturation=saturated_at,

@@ -111,7 +111,7 @@ def sweep_fit(
     notes = _sweep_notes(prefill, prompt, base)
     gamma, delta = _limited_prefill(prefill, alpha, slope / prompts_per_decode, notes)
     beta = max(slope - delta * prompts_per_decode, 0.0)
-    # Beta is the rest of the slope, so its lowest value belongs to the highest delta.
+    # 95% intervals. Beta is the rest of the slope, so its lowest value has the highest delta.
     low_delta, high_delta = prefill.low * prefill.delta, prefill.high * prefill.delta
     low_beta = max(float(fitted.low[1]) - high_delta * prompts_per_decode, 0.0)
     high_beta = max(float(fitted.high[1]) - low_delta * prompts_per_decode, beta)
@@ -172,8 +172,9 @@ def _scaled_prefill(
 ) -> _ScaledPrefill:
     """Return the prefill of ``base``, and the factor on it from ``prompt`` or else from TBT.
 
-    The interval of the factor goes from TTFT without the modelled waiting to TTFT. It is widened by
-    the error of ``base``. ``budget`` is the most prompt tokens of an iteration.
+    The factor is measured over modelled seconds. Its interval goes from the lowest factor of TTFT
+    without the modelled waiting to the highest of TTFT, both widened by the error of ``base``.
+    ``budget`` is the most prompt tokens of an iteration.
     """
     gamma, delta = prefill_line(base, budget)
     if prompt is None:
@@ -203,8 +204,9 @@ def _limited_prefill(
 ) -> tuple[float, float]:
     """Return gamma and delta of ``prefill``, limited by the measured time of mixed iterations.
 
-    Gamma is at most ``alpha``. Delta is at most ``largest_delta``, at which beta is 0. Each limit
-    that applies adds a sentence to ``notes``.
+    Gamma is at most ``alpha``. Delta is at most ``largest_delta``, at which beta is 0. If one of
+    them is limited, the other takes the rest of the measured prompt's time, ``prefill.prompt_s``.
+    Each limit that applies adds a sentence to ``notes``.
     """
     gamma, delta = prefill.factor * prefill.gamma, prefill.factor * prefill.delta
     if gamma > alpha:

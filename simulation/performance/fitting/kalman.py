@@ -54,6 +54,7 @@ class Observations:
     prefills: FloatArray | None = None
 
     def __post_init__(self) -> None:
+        """Raise ``SimulationError`` for arrays of different lengths or impossible values."""
         arrays = [getattr(self, name) for name in self.__slots__]
         arrays = [array for array in arrays if array is not None]
         if len({a.shape for a in arrays}) != 1 or arrays[0].ndim != 1:
@@ -167,7 +168,7 @@ class _Filter:
         # Limit a step to a factor of e: the slope is only valid near the current state.
         self.logs = self.logs + np.clip(gain * error, -1.0, 1.0)
         retained = np.eye(4) - np.outer(gain, slope)
-        # Joseph: stays symmetric.
+        # In Joseph's form the covariance stays symmetric.
         self.covariance = retained @ self.covariance @ retained.T + np.outer(gain, gain) * noise
         return True
 
