@@ -71,19 +71,22 @@ def _import_entry(
     fields: Document,
     present: PresentRows,
 ) -> OwnGpu | OwnModel:
-    """Store the GPU or model at ``path``, such as ``gpus[0]``, in place of a row in ``present``."""
+    """Store the GPU or model at ``path``, such as ``gpus[0]``, in place of a row in ``present``.
+
+    ``present`` has the stored rows by section ("gpus" or "models") and name.
+    """
     location = f"{file_name}: {path}"
     section, _, _ = path.partition("[")
-    common: dict[str, Any] = {"user": user, "source": file_name}
-    common |= {key: str(fields[key]) for key in COMMON_KEYS if fields.get(key) is not None}
-    if "name" not in common:
+    common_fields: dict[str, Any] = {"user": user, "source": file_name}
+    common_fields |= {key: str(fields[key]) for key in COMMON_KEYS if fields.get(key) is not None}
+    if "name" not in common_fields:
         raise CatalogueError(f"{location} has no name. Give one.")
-    name = common["name"]
+    name = common_fields["name"]
     facts = {str(key): value for key, value in fields.items() if key not in COMMON_KEYS}
     row = present[section].get(name)
     if section == "gpus":
-        return gpu_save(facts=facts, row=row, **common)
-    return model_save(facts=_model_facts(name, facts, location), row=row, **common)
+        return gpu_save(facts=facts, row=row, **common_fields)
+    return model_save(facts=_model_facts(name, facts, location), row=row, **common_fields)
 
 
 def _model_facts(name: str, facts: Document, location: str) -> Document | ModelSpec:

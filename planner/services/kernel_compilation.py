@@ -17,7 +17,10 @@ from django.conf import settings
 
 
 def compile_ahead() -> None:
-    """Compile the simulator; meanwhile write the count of compiled functions once a second."""
+    """Compile the simulator; meanwhile write how far it is into the lock file.
+
+    The file has text such as "12 of 80": the compiled functions and all functions of the simulator.
+    """
     from numba.core.dispatcher import Dispatcher
 
     from simulation.engine.compilation import warm_up

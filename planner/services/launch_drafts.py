@@ -57,7 +57,7 @@ class LaunchDescription:
 def launch_draft(described: LaunchDescription) -> str:
     """Return the YAML of a scenario for the described launch.
 
-    Raises ScenarioError if the model does not fit on the GPU type, or if that has no price.
+    Raises ScenarioError if the model does not fit on the GPU type, or if the GPU type has no price.
     """
     gpu = catalogue.gpu_name(described.gpu)
     region = _priced_region(described.region, gpu)
@@ -74,7 +74,8 @@ def launch_draft(described: LaunchDescription) -> str:
         "test_days": [dict(day) for day in DRAFT_DAYS if day["kind"] != "past"],
         "horizon": {"start": "end", "duration_s": described.horizon.replayed_s},
     }
-    # The size of the region follows from the draft itself: its profile and its traffic.
+    # The size of the region replaces CAPACITY_GPUS. It follows from the profile of the draft and
+    # from the traffic of its busiest hour.
     hardware = build_hardware(parse(dump_mapping(data)), own_hardware())
     (profile,) = hardware.profiles.values()
     replica_rps, _ = largest_rate(profile, described.input_tokens, described.output_tokens)

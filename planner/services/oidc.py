@@ -121,7 +121,7 @@ def sign_in_finish(
             raise ProviderFailed(
                 "The identity provider named another person than the one who signed in."
             )
-        claims = document | claims
+        claims = document | claims  # those of the signed token win
     verified_at = claims.get("auth_time")
     verified_s = float(verified_at) if isinstance(verified_at, int | float) else 0.0
     return _account(idp, claims), verified_s

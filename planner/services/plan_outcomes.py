@@ -108,7 +108,7 @@ def active_periods(plan: ActivePlan, now: datetime) -> Iterator[Period]:
     if plan.repeat == "once" and plan.ends <= plan.since:
         yield Period(plan.begins, plan.ends)
         return
-    until = min(plan.until or now, now)
+    until = min(plan.until or now, now)  # of the time in which it was active so far
     if plan.repeat == "once":
         begins = max(plan.begins, _start_of_hour(plan.since))
         ends = min(plan.ends, _start_of_hour(until))
@@ -242,6 +242,7 @@ def speeds_judge(*, source_id: int) -> list[JudgedSpeed]:
             for speed in plan_speeds:
                 was_notified = speed.key in stored and stored[speed.key].told
                 judged[speed.key] = _notified_speed(speed, source, was_notified)
+        # Comparisons that failed now keep their earlier result.
         active_scenarios = {plan.scenario for plan in plans}
         speeds = [
             speed for speed in (stored | judged).values() if speed.scenario in active_scenarios
@@ -339,17 +340,20 @@ def observed_speeds(
     Sources are those whose trace the scenario of ``run`` names, or ``only_source`` among them.
     """
     by_source: dict[tuple[str, str, str], ServedSpeed] = {}
-    for entry in text.outline(run.document)["traffic"]["sources"]:
-        name = live_trace_name(entry.get("trace") or "")
+    for traffic_source in text.outline(run.document)["traffic"]["sources"]:
+        name = live_trace_name(traffic_source.get("trace") or "")
         source = Source.objects.filter(trace__name=name).first()
         if source is None or only_source not in (None, source):
             continue
         bins = source_series(source).bins(ends.timestamp(), begins.timestamp())
-        if entry.get("series"):
-            bins = bins.filter(pl.col("model") == entry["series"])
-        regions = list(entry.get("regions") or ())
+        if traffic_source.get("series"):
+            bins = bins.filter(pl.col("model") == traffic_source["series"])
+        regions = list(traffic_source.get("regions") or ())
         for served in served_speeds(bins, source.bin_s):
             region = served.region or (regions[0] if len(regions) == 1 else "")
-            named = replace(served, model=entry.get("model") or served.model, region=region)
+            # The first entry of the traffic that names a measured model gives it its name.
+            named = replace(
+                served, model=traffic_source.get("model") or served.model, region=region
+            )
             by_source.setdefault((source.name, served.model, region), named)
     return list(by_source.values())

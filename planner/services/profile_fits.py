@@ -73,8 +73,9 @@ def profile_fit(
 ) -> ProfileVersion:
     """Fit a profile to benchmark rows; store it with its errors as the next version of its name.
 
-    ``spec`` selects the rows of ``calibration``. The same ``idempotency_key`` of the same user
-    returns the first result. Raises CatalogueError for wrong input.
+    ``spec`` selects the rows of ``calibration``. A COMPUTED kind is computed first, as the
+    base of the fit. The same ``idempotency_key`` of the same user returns the first result.
+    Raises CatalogueError for wrong input.
     """
     check_may_plan(user)
     key = request_key(idempotency_key, ["fit", calibration.pk, asdict(spec)])

@@ -51,12 +51,12 @@ def profile_save(
     check_may_plan(user)
     key = key or Key()
     row = _named_row(user, check_name("profile", name, {}), profile, arrangement)
-    for _ in range(TRIES):
+    for _ in range(TRIES):  # again if another process took the number of the version
         version = _next_version(user, row, profile, fit_record, key)
         try:
             with transaction.atomic():
                 version.save()
-        except IntegrityError:  # the number was taken, or the same request came twice at once
+        except IntegrityError:  # that, or the same request came twice at once
             if earlier := key.earlier_row(ProfileVersion.objects.filter(created_by=user)):
                 return earlier
             continue

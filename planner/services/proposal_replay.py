@@ -72,20 +72,21 @@ def proposed_replay_start(plan: ActivePlan, run: Run, by: User | None) -> Run | 
 def _replay(plan: ActivePlan, run: Run, name: str, by: User | None) -> Run | None:
     """Start and return a run called ``name`` that replays a plan in the scenario of ``run``.
 
-    None if no exact replay is possible.
+    None if no exact replay is possible: the window is over a week, the plan has too many steps, or
+    a pool cannot be told by its model, region, GPU type and role.
     """
     try:
         scenario = text.parse(run.document, run.name)
         window = stored_result(run).window
         assert window is not None  # runs with a plan have one
         schedule = list(periodic_rows(plan, window.start, window.end))
-        # The policy names a pool by model, region, GPU type and role. Spot GPUs have equal ones.
+        # A spot pool has the same model, region, GPU type and role as one on demand.
         pools = [(pool.model, pool.region, pool.gpu, pool.role) for pool in pools_of(plan)]
         profiles = [(profile.model, profile.gpu, profile.role) for profile in scenario.profiles]
         has_spot = any(region.spot for region in scenario.regions)
         has_duplicates = len(set(pools)) < len(pools) or len(set(profiles)) < len(profiles)
         has_unique_pools = bool(pools or profiles) and not has_spot and not has_duplicates
-        if not (has_unique_pools and 0 < len(schedule) <= MOST_STEPS):
+        if not has_unique_pools or not 0 < len(schedule) <= MOST_STEPS:
             return None
         policies = stored_result(plan.run).policies if plan.run else {}
         has_guard = plan.policy in policies and bool(guards_of(policies[plan.policy].settings))
@@ -125,7 +126,7 @@ def periodic_rows(plan: ActivePlan, begins: datetime, ends: datetime) -> Iterato
     minutes = int((ends - begins) / timedelta(minutes=1))
     if minutes > MINUTES_PER_WEEK:
         return
-    # None first: the default of pools that the plan does not have
+    # None first: a row of 0 replicas, the default of pools that the plan does not have.
     for pool in (None, *pools_of(plan)):
         counts = np.zeros(1, np.int64)
         names: dict[str, str] = {}

@@ -245,10 +245,13 @@ def approve(
 def _set_subject(proposal: Proposal, run: Run, base_run: Run | None, by: User | None) -> None:
     """Set the run of a proposal, what it is compared with, and start the replays of both plans.
 
-    ``base_run`` None: the run of the active plan.
+    It is compared with ``base``, the active plan that it would replace, by the figures of
+    ``base_run``; None: the run of that plan. ``outcome`` becomes the replay of the proposed plan,
+    ``replay`` that of the active plan on the traffic of ``run``, if
+    ``base_run`` is None and the plan is of another run.
     """
     plan = activatable_plan(run, options_of(ExportOptions, dict(proposal.options)), timezone.now())
-    current = next(iter(plans_replaced_by(plan, run)), None)
+    active = next(iter(plans_replaced_by(plan, run)), None)
     proposal.run, proposal.scenario = run, run.scenario
     proposal.policy = plan.policy
     proposal.usd_30d = cost_usd_30d(run, plan.policy)
@@ -256,14 +259,14 @@ def _set_subject(proposal: Proposal, run: Run, base_run: Run | None, by: User | 
     if run.scenario_id:
         versions = ScenarioVersion.objects.filter(scenario=run.scenario, document=run.document)
         proposal.version = versions.first()
-    proposal.base = current
-    proposal.base_run = base_run or (current.run if current else None)
+    proposal.base = active
+    proposal.base_run = base_run or (active.run if active else None)
     if proposal.base_run == run:
         proposal.base_run = None
     proposal.outcome = proposed_replay_start(unsaved_active_plan(plan, run), run, by)
     proposal.replay = None
-    if current is not None and base_run is None and current.run_id != run.pk:
-        proposal.replay = active_replay_start(current, run, proposal.base_run, by)
+    if active is not None and base_run is None and active.run_id != run.pk:
+        proposal.replay = active_replay_start(active, run, proposal.base_run, by)
 
 
 def _lock(proposal: Proposal) -> Proposal:

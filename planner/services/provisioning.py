@@ -106,8 +106,8 @@ def operator_sensitivity(run: Run, pool: PoolFigures) -> Answer:
 def savings_sweep(run: Run, pool: PoolFigures, by: str) -> Answer:
     """Return the savings of operator-level over whole-replica provisioning, as ``by`` varies.
 
-    ``by`` is one of SWEEPS. Model sizes are those of the Qwen2 family, at the pool's load and
-    latency limit. The plans are confirmed by a replay of requests whose lengths vary as in the
+    ``by`` is rate, size (of the model, in the Qwen2 family) or length (of the prompt). The rest is
+    as in the pool. The plans are confirmed by a replay of requests whose lengths vary as in the
     pool's busiest hour.
     """
     if by not in SWEEPS:
@@ -209,6 +209,7 @@ def load_of_pool(run: Run, pool: PoolFigures) -> tuple[PhaseLoad, Measurements]:
     measured = measured_on(
         hardware_facts, [gpu.name], timing=options.kernels, interference=options.interference
     )
+    # ``times`` is a factor on operator times, to match the scenario's own profile.
     return phase_load, replace(measured[gpu.name], times=pool.times or 1.0)
 
 

@@ -106,13 +106,14 @@ def quick_size(question: SizeQuestion) -> QuickSize:
         for (model, gpu, width), profile in catalogue.profiles().items()
         if (model, gpu) == (name, gpu_type) and width in WIDTHS
     ]
-    on_profiles = [_size_on_profile(question, profile) for profile in profiles]
-    sizes = [size for size in on_profiles if size is not None]
+    sizes_or_none = [_size_on_profile(question, profile) for profile in profiles]
+    sizes = [size for size in sizes_or_none if size is not None]
+    # Percentiles are estimated only for a rate of requests without a prefix cache.
     by_mean = question.users is not None or question.cached_share
     estimated_size = _fewest_by_estimates if by_mean else _cheapest_for_rate
     try:
         sizes.append(estimated_size(question, {profile.tp for profile in profiles}))
-    except PlannerError:
+    except PlannerError:  # no estimated replica meets the limits
         if not sizes:
             raise
     size = min(sizes, key=lambda size: (size.gpus, size.tp))
@@ -121,8 +122,8 @@ def quick_size(question: SizeQuestion) -> QuickSize:
     price_basis = f"Cost: {offers}."
     if has_price:
         price_basis = f"A GPU-hour costs ${price.usd:,.2f} ({offers})."
-    replicas = size.replicas + SPARE_REPLICAS
-    gpus = replicas * size.tp
+    with_spare = size.replicas + SPARE_REPLICAS
+    gpus_with_spare = with_spare * size.tp
     assumptions = [f"Every request has {question.isl:,} input and {question.osl:,} output tokens."]
     if question.cached_share:
         assumptions.append(f"A prefix cache has {question.cached_share:.0%} of the input tokens.")
@@ -133,9 +134,9 @@ def quick_size(question: SizeQuestion) -> QuickSize:
     return replace(
         size,
         cost_usd_per_hour=size.gpus * price.usd if has_price else None,
-        recommended_replicas=replicas,
-        recommended_gpus=gpus,
-        recommended_cost_usd_per_hour=gpus * price.usd if has_price else None,
+        recommended_replicas=with_spare,
+        recommended_gpus=gpus_with_spare,
+        recommended_cost_usd_per_hour=gpus_with_spare * price.usd if has_price else None,
         tpot_ms=size.tbt_ms,
         price_basis=price_basis,
         assumptions=(*assumptions, *size.assumptions),
@@ -143,11 +144,14 @@ def quick_size(question: SizeQuestion) -> QuickSize:
 
 
 def _size_on_profile(question: SizeQuestion, profile: Profile) -> QuickSize | None:
-    """Return the fewest replicas with the speed of ``profile``; None if it misses the limits."""
+    """Return the fewest replicas with the speed of ``profile``; None if it misses the limits.
+
+    For users in flight, mean latencies count. For a rate, the limits hold at PERCENTILE.
+    """
     isl, osl = np.array([question.isl]), np.array([question.osl])
     cached = CachedTokens(np.rint(question.cached_share * isl)) if question.cached_share else None
     tier = Tier("limits", question.ttft_ms / 1e3, question.tbt_ms / 1e3, None, PERCENTILE / 100)
-    rps = question.rps or 0.0
+    rps = question.rps or 0.0  # of the fleet; for users it follows from the replicas
     try:
         if question.users is not None:
             workload = Workload(isl, osl, cached=cached)
@@ -190,8 +194,9 @@ def _replicas_for_users(
 ) -> tuple[int, Evaluation]:
     """Return the fewest replicas on which mean latencies are within the limits.
 
-    The second value evaluates one of them. Each has an equal share of the users in flight on
-    average, with Poisson arrivals. Raises SimulationError if no replica meets the limits.
+    The second value is the evaluation of one of them, at the rate that keeps an equal share of the
+    users in flight on average. Arrivals are Poisson. Raises SimulationError if no
+    replica meets the limits.
     """
     users, ttft_s, tbt_s = question.users or 0, question.ttft_ms / 1e3, question.tbt_ms / 1e3
     max_rps = saturated_rps(profile, workload)
@@ -270,15 +275,18 @@ class _Fit(NamedTuple):
 
 
 def _fewest_gpus(question: SizeQuestion, profiled: Collection[int]) -> _Fit:
-    """Return the replicas with the fewest GPUs; raise PlannerError if none meets the limits."""
+    """Return the replicas with the fewest GPUs; raise PlannerError if none meets the limits.
+
+    A replica has a number of GPUs (tp) that is not in ``profiled``. Mean latencies count.
+    """
     name, gpu_type = catalogue.model_name(question.model), catalogue.gpu_name(question.gpu)
     lengths = {"isl": question.isl, "osl": question.osl, "prefix_hit_rate": question.cached_share}
     replica = {"model": name, "gpu": gpu_type, "rounds": STEADY_ROUNDS, **lengths}
     rows: list[dict[str, Any]] = []
-    for width in WIDTHS:
-        if width not in profiled:
+    for tp in WIDTHS:
+        if tp not in profiled:
             loads = loads_of(question.users or MAX_PER_REPLICA)
-            rows += [{**replica, "tp": width, "concurrency": load} for load in loads]
+            rows += [{**replica, "tp": tp, "concurrency": load} for load in loads]
     answers = estimate_many(rows)
     fits = []
     for row, answer in zip(rows, answers, strict=True):

@@ -36,19 +36,20 @@ def retention_sweep(*, now: datetime) -> int:
     """
     removed = 0
     sentences = []
-    for noun, days, rows_before in (
+    for noun, days, old_rows in (
         ("run", settings.HEADROOM_KEEP_RUNS_DAYS, _removable_runs),
         ("trace", settings.HEADROOM_KEEP_TRACES_DAYS, _old_traces),
     ):
         if not days:
             continue
         oldest_kept = now - timedelta(days=days)
-        due = rows_before(oldest_kept).filter(removal_announced_at__lte=now - NOTICE_PERIOD)
-        removed += sum(_remove(row) for row in due.order_by("pk")[:MAX_ROWS])
-        soon_due = rows_before(oldest_kept + NOTICE_PERIOD).filter(removal_announced_at=None)
-        announced = [row for row in soon_due.order_by("pk")[:MAX_ROWS] if _is_removable(row)]
+        to_remove = old_rows(oldest_kept).filter(removal_announced_at__lte=now - NOTICE_PERIOD)
+        removed += sum(_remove(row) for row in to_remove.order_by("pk")[:MAX_ROWS])
+        to_announce = old_rows(oldest_kept + NOTICE_PERIOD).filter(removal_announced_at=None)
+        announced = [row for row in to_announce.order_by("pk")[:MAX_ROWS] if _is_removable(row)]
         if announced:
-            soon_due.filter(pk__in=[row.pk for row in announced]).update(removal_announced_at=now)
+            announced_ids = [row.pk for row in announced]
+            to_announce.filter(pk__in=announced_ids).update(removal_announced_at=now)
             names = [str(row.pk) if isinstance(row, Run) else row.name for row in announced]
             shown = ", ".join(names[:MAX_NAMED])
             if len(names) > MAX_NAMED:
@@ -88,7 +89,7 @@ def _removable_runs(before: datetime) -> QuerySet[Run]:
     needed: list[Any] = [
         ActivePlan.objects.exclude(run=None).values("run"),
         entries.exclude(run=None).values("run"),
-        # The last run of each schedule, with which the next one is compared.
+        # The last run of each schedule, with which the next one is compared: dict() keeps the last.
         list(dict(firings.values_list("schedule", "run")).values()),
     ]
     for name in ("run", "base_run", "replay", "outcome"):

@@ -216,7 +216,8 @@ def _parse_line(line: bytes, number: int) -> Document:
 def _insert(document: Document, using: str, left_out: Counter[str]) -> Iterator[Document]:
     """Insert the row of a document, and yield the documents of the rows that were inserted.
 
-    A table or column that this version does not have is counted in ``left_out`` and not stored.
+    A table or column that this version does not have is counted in ``left_out`` and not stored. The
+    role of an account, from the first releases, becomes a row of Membership.
     """
     label, fields = document["model"], document["fields"]
     try:
@@ -225,7 +226,7 @@ def _insert(document: Document, using: str, left_out: Counter[str]) -> Iterator[
         left_out[label] += 1
         return
     field_names = {column.name for column in model._meta.get_fields()}
-    moved_fields = {"role"} if model is User else set()  # to Membership, below
+    moved_fields = {"role"} if model is User else set()
     left_out.update(f"{label}.{name}" for name in fields if name not in field_names | moved_fields)
     rows: list[DeserializedObject] = []
     try:
@@ -236,7 +237,6 @@ def _insert(document: Document, using: str, left_out: Counter[str]) -> Iterator[
         raise PlannerError(_refusal_message(document, model, error, using)) from error
     yield document | {"fields": {name: fields[name] for name in fields if name in field_names}}
     for row in rows:
-        # In the first releases, accounts had a role instead of memberships.
         role = fields.get("role")
         if role and isinstance(row.object, User):
             yield document_of(row.object.join(current_workspace(), role))

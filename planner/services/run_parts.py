@@ -91,7 +91,9 @@ class SharedParts(Parts):
     ) -> list[T]:
         """Compute ``parts`` together with other workers; return the results as ``Parts.map`` does.
 
-        Raises NothingToDo if other workers compute the remaining parts and other work waits.
+        Each call is a step of the run. ``at_once`` is the number of parts that this worker computes
+        at a time, in threads. Raises NothingToDo if other workers compute the remaining parts and
+        other work waits.
         """
         if not parts:
             return []
@@ -112,6 +114,7 @@ class SharedParts(Parts):
         rows = with_database_retries(lambda: list(self._rows().values_list("name", "result")))
         if [name for name, _ in rows] != names:
             raise NothingToDo  # the worker that leads computes other parts
+        # The first worker that finds a step done leads the run from here on.
         self.leads = with_database_retries(self._lead)
         progress(1.0, "")
         return [decode(bytes(result), shared) for _, result in rows]
@@ -145,15 +148,18 @@ class SharedParts(Parts):
 
     @transaction.atomic
     def _open(self, names: Sequence[str]) -> None:
-        """Create the rows of this step's parts, unless another worker has done so."""
+        """Create the rows of this step's parts, unless another worker has done so.
+
+        Raises NothingToDo if the run has ended, or if its leader computes other parts.
+        """
         if not self.active_row().exists():
             raise NothingToDo
         existing = list(self._rows().values_list("name", flat=True))
         if existing == names:
             return
-        if existing:  # parts of an earlier attempt that differ: they and later ones are void
-            if not self.leads:
-                raise NothingToDo
+        if existing and not self.leads:
+            raise NothingToDo
+        if existing:  # other parts, of an earlier attempt: they and those of later steps are void
             RunPart.objects.filter(run=self.run, step__gte=self._step).delete()
         RunPart.objects.bulk_create(
             (
@@ -198,7 +204,8 @@ class SharedParts(Parts):
     ) -> None:
         """Compute the ``claimed`` ones of ``parts`` in threads, and store the results.
 
-        The result of a part that another worker took over is not stored.
+        The result of a part that another worker took over is not stored. ``shared`` are objects
+        that encoded results refer to.
         """
         names = ", ".join(parts[row.place].name for row in claimed)
 

@@ -59,18 +59,23 @@ class QueuePosition:
 
 
 def queued_run_ids(queue: str) -> list[int]:
-    """Return the ids of the queued runs of ``queue``, in the order in which they will start."""
+    """Return the ids of the queued runs of ``queue``, in the order in which they will start.
+
+    First are runs of the workspace, and in it of the owner, with the fewest runs before them. Older
+    runs come before newer ones, and all others before those of sweeps.
+    """
     running = list(runs_of_queue(queue, Run.State.RUNNING).values_list("workspace", "owner"))
     running_in_workspace = Counter(workspace for workspace, _owner in running)
-    runs_of_owner = Counter(running)  # in a workspace: running ones, then also those that wait
+    # Runs before the next one, by (workspace, owner): the running ones, then also waiting ones.
+    earlier_of_owner = Counter(running)
     enqueued = runs_of_queue(queue, Run.State.PENDING).filter(enqueued_at__isnull=False)
     by_age = enqueued.order_by("created_at", "pk").values_list("pk", "workspace", "owner")
     oldest_first = [*by_age.filter(sweep=None), *by_age.exclude(sweep=None)]
     # Runs of a workspace are sorted by (runs of the owner before it, age rank, id of the run).
     waiting: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
     for age_rank, (run_id, workspace, owner) in enumerate(oldest_first):
-        waiting[workspace].append((runs_of_owner[workspace, owner], age_rank, run_id))
-        runs_of_owner[workspace, owner] += 1
+        waiting[workspace].append((earlier_of_owner[workspace, owner], age_rank, run_id))
+        earlier_of_owner[workspace, owner] += 1
     # All runs are sorted by (runs of the workspace before it, age rank, id of the run).
     turns = []
     for workspace, waiting_runs in waiting.items():
@@ -93,18 +98,20 @@ def wait_of(run: Run) -> QueuePosition:
     """
     queue = queue_of(run.kind)
     order = queued_run_ids(queue)
-    ahead = order[: order.index(run.pk)] if run.pk in order else []
+    run_ids_ahead = order[: order.index(run.pk)] if run.pk in order else []
     running = runs_of_queue(queue, Run.State.RUNNING)
     workers = 1 if queue == SHORT else settings.HEADROOM_WORKER_CONCURRENCY
-    before = Counter(Run.everywhere.filter(pk__in=ahead).values_list("kind", flat=True))
+    ahead_by_kind = Counter(
+        Run.everywhere.filter(pk__in=run_ids_ahead).values_list("kind", flat=True)
+    )
     if running.count() >= workers:  # else a worker is free
-        before.update(running.values_list("kind", flat=True))
-    durations_s = _median_durations({*before, run.kind})
+        ahead_by_kind.update(running.values_list("kind", flat=True))
+    durations_s = _median_durations({*ahead_by_kind, run.kind})
     wait_s = None
-    if before.keys() <= durations_s.keys():
-        wait_s = sum(count * durations_s[kind] for kind, count in before.items()) / workers
+    if ahead_by_kind.keys() <= durations_s.keys():
+        wait_s = sum(count * durations_s[kind] for kind, count in ahead_by_kind.items()) / workers
     return QueuePosition(
-        runs=before.total(),
+        runs=ahead_by_kind.total(),
         seconds=wait_s,
         takes_seconds=durations_s.get(run.kind),
         most_seconds=settings.HEADROOM_MAX_RUN_SECONDS,

@@ -158,16 +158,16 @@ def _create_firing(
     is_late = now - due > LATE
     data_until = as_of or (now.replace(second=0, microsecond=0) if is_late else due)
     firing = Firing(schedule=schedule, due_at=due, as_of=data_until, fired_at=now, by=user)
-    is_missed = schedule.firings.filter(state=Firing.State.RUNNING).exists()
-    firing.state = Firing.State.MISSED if is_missed else Firing.State.RUNNING
-    if is_missed:
+    is_other_running = schedule.firings.filter(state=Firing.State.RUNNING).exists()
+    firing.state = Firing.State.MISSED if is_other_running else Firing.State.RUNNING
+    if is_other_running:
         firing.words, firing.finished_at = "The run of the one before was still going.", now
     elif is_late and as_of is None:
         firing.words = f"Run {(now - due).total_seconds() / 3600:,.1f} h late."
     try:
         with transaction.atomic():  # nobody may see a firing without its run
             firing.save()
-            if is_missed:
+            if is_other_running:
                 _notify_subscribers(firing, "was missed")
             else:
                 _start_run(firing, schedule, data_until, now, enqueue)
@@ -224,7 +224,7 @@ def _propose_plan(firing: Firing, run: Run | None, now: datetime) -> bool:
     plan = activatable_plan(run, ExportOptions(**options), now)
     active = next(iter(plans_replaced_by(plan, run)), None)
     difference = difference_from_active(plan, active)
-    reason = reason_for_review(
+    reason = reason_for_review(  # "": the schedule may approve the plan
         difference,
         tiers_missed(stored_result(run), plan.policy),
         max_replicas=schedule.most_replicas,
@@ -239,11 +239,11 @@ def _propose_plan(firing: Firing, run: Run | None, now: datetime) -> bool:
     firing.difference = as_json(difference) if difference else {}
     if not _end(firing, Firing.State.REVIEW, words, now):
         return False
-    by = f"schedule {schedule.name}"
-    firing.proposal = _open_or_amend_proposal(schedule, run, words, options, by)
+    rule = f"schedule {schedule.name}"
+    firing.proposal = _open_or_amend_proposal(schedule, run, words, options, rule)
     firing.save(update_fields=["proposal"])
     if not reason:
-        _approve_by_rule(firing, by, now)
+        _approve_by_rule(firing, rule, now)
     return True
 
 
@@ -341,7 +341,10 @@ def reason_for_review(
 
 
 def difference_from_active(plan: Plan, active: ActivePlan | None) -> Difference | None:
-    """Return the difference of ``plan`` from the ``active`` plan; None if that is None."""
+    """Return the difference of ``plan`` from the ``active`` plan; None if that is None.
+
+    Steps and prices are by (name, region) of a pool.
+    """
     if active is None:
         return None
     active_pools = pools_of(active)

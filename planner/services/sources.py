@@ -209,10 +209,11 @@ def reading_store(
         bins=samples.bins.height,
         requests=samples.requests,
     )
+    # Readings of metrics beyond the newest MAX_READINGS are deleted. Those of files stay.
     metric_readings = source.readings.filter(sha256="")  # the newest first
-    surplus = metric_readings[MAX_READINGS : MAX_READINGS + 1].first()
-    if surplus is not None:
-        metric_readings.filter(pk__lte=surplus.pk).delete()
+    newest_to_delete = metric_readings[MAX_READINGS : MAX_READINGS + 1].first()
+    if newest_to_delete is not None:
+        metric_readings.filter(pk__lte=newest_to_delete.pk).delete()
     Source.objects.filter(pk=source.pk).update(state=Source.State.READ, problem="", read_at=now)
     if samples.span:
         source_publish(source=source)

@@ -63,7 +63,7 @@ def trace_upload(
     that does not fit.
     """
     check_may_plan(owner, refusal="not upload")
-    usages = quota.disk_usages(owner)  # before the upload
+    usages = quota.disk_usages(owner)  # before the upload, which is limited by them
     upload = f"{UPLOADS}/{uuid.uuid4().hex}"
     upload_path = row_arrays.folder(upload)
     upload_path.parent.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ def trace_upload(
             request = _ingest_request(owner, trace, options, idempotency_key)
             active = trace.runs.filter(kind=Run.Kind.INGEST, state__in=Run.ACTIVE_STATES).first()
             run = runs.earlier_run(Run(**request)) or active
-            # A known trace whose run was cancelled or met a bug was never read: read it now.
+            # A known trace without a run is read now if its earlier run ended before it was read.
             must_read = is_new or (run is None and _must_read(trace))
             if must_read:
                 uploads_remove(trace)
@@ -262,7 +262,8 @@ def trace_ingest_path(
 def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> dict[str, Any]:
     """Read the upload of an ingest run, and return the report; remove the file afterwards.
 
-    A refused file stays, if it is a table or can be read in several ways, for a user to choose.
+    A refused file stays, if it is a table or can be read in several ways, for a user to choose. So
+    does the file of a run that will be executed again.
     """
     trace = run.trace
     if trace is None:
@@ -307,7 +308,7 @@ def trace_read(
     with row_arrays.lock_folder(store_of(trace.pk, trace.sha256), lambda: report_progress(0.0)):
         _check_exists(trace)
         trace.refresh_from_db()
-        if not _must_read(trace):
+        if not _must_read(trace):  # another process has read it
             return IngestReport.from_dict(trace.report)
         store = store_of(trace.pk, trace.sha256)
         row_arrays.remove(store)
@@ -400,11 +401,12 @@ def _register_trace(
 
 
 def _model_figures(report: IngestReport, store: Path) -> dict[str, Any]:
-    """Return what a report says of the models: requests beyond their context, unknown models.
+    """Return figures for a trace's report, by name.
 
-    Also the share of prompt blocks that repeat earlier ones.
+    They are requests beyond the context of their model, labels of unknown models, and the share of
+    prompt blocks that repeat earlier ones. ``store`` is the folder of the trace.
     """
-    contexts: dict[str, tuple[str, int]] = {}
+    contexts: dict[str, tuple[str, int]] = {}  # (model, most tokens of a request) by label
     unknown = []
     for label in report.models[:CHECKED_MODELS]:
         # known_model() is fast: it looks for no similar names, as an error message does.

@@ -89,7 +89,7 @@ def base_of(run: Run) -> Base:
 
 @lru_cache(maxsize=16)
 def _base(pk: int, store: str, finished_at: datetime | None) -> Base:
-    """Return the plan that run ``pk`` stored, and its settings, loaded once per process.
+    """Return the stored plan of run ``pk`` and the settings of a what-if, loaded once per process.
 
     ``store`` and ``finished_at`` tell it apart from a run that was restored under the same number.
     """
@@ -117,7 +117,8 @@ def what_if_answer(run: Run, chosen: Chosen) -> WhatIf:
 def recommended_policy(run: Run) -> SimulatedPolicy | None:
     """Return the recommended policy of a comparison, as it was simulated, to compare plans with.
 
-    None for other kinds of run, and for a comparison that recommends none.
+    None for other kinds of run, and for a comparison that recommends none. A policy that scales by
+    its own rule has no range of replicas.
     """
     result = stored_result(run)
     recommended = result.recommended
@@ -242,13 +243,13 @@ def front_values(run: Run, plan: int) -> dict[str, Any]:
         (left.first - right.first) / (right.second - left.second)
         for left, right in pairwise(points)
     ]
-    if not slopes:
+    if not slopes:  # a front of one point
         slope = TIE
-    elif plan == 0:
+    elif plan == 0:  # at an end, far beyond the only slope beside the point
         slope = slopes[0] * END_RATE
     elif plan == len(slopes) or not slopes[plan]:
         slope = slopes[plan - 1] / END_RATE
-    else:
+    else:  # the geometric mean of the slopes on both sides
         slope = math.sqrt(slopes[plan - 1] * slopes[plan])
     return {"objective.weights": {MEASURE[first]: 1.0, MEASURE[second]: float(f"{slope:.4g}")}}
 

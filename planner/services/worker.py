@@ -175,7 +175,8 @@ def _carry_out(
 
     With ``leads`` False, only compute parts of the run, which another worker leads and stores (see
     ``run_parts``). ``observer`` receives the progress. With ``raise_errors``, for a command, the
-    error of the run is raised too, and all parts are computed in this process.
+    error of the run is raised too, and all parts are computed in this process. Other callers get
+    only errors that end the process, such as KeyboardInterrupt.
     """
     shared = SharedParts(run, leads=leads)
     watcher = _RunWatch(shared, None if raise_errors else _end_stuck_worker, observer)
@@ -187,7 +188,7 @@ def _carry_out(
                     shared.active_row().update(started_at=timezone.now())
             parts = IN_PROCESS if raise_errors else shared
             result = run_body(run=run, progress=watch.progress, parts=parts)
-        except NothingToDo:
+        except NothingToDo:  # other workers finish and store the run
             pass
         except BaseException as error:
             shown_error = _end_unfinished(shared, error, in_command=raise_errors)
@@ -211,7 +212,8 @@ def _end_unfinished(
     """Store how a run ended that raised ``error``; return the error that a command shows.
 
     That is an expected error if ``error`` has one as its cause, else ``error``; None if the run was
-    cancelled. ``in_command``: a command executes the run.
+    cancelled. ``in_command``: a command executes the run. A run whose worker ends, or loses the
+    database, is not ended: it is queued again.
     """
     run = shared.run
     if isinstance(error, RunCancelled):
@@ -407,7 +409,10 @@ class _RunWatch:
         connection.close()
 
     def beat(self) -> None:
-        """Check the run and write its progress; end this process if the run does not stop."""
+        """Check the run and write its progress; end this process if the run does not stop.
+
+        Without ``_give_up`` a command executes the run, whose process is never ended here.
+        """
         if self._give_up and self._stuck_detector.is_stuck():
             self._give_up(self._run)
         try:
@@ -447,7 +452,10 @@ class _RunWatch:
         return "\n".join(self._log)[-LOG_LIMIT:]
 
     def _write(self) -> None:
-        """Store heartbeat, progress and log of the run, and notice a request to cancel it."""
+        """Store heartbeat, progress and log of the run, and notice a request to cancel it.
+
+        A helper stores them only while it computes parts, and never the log.
+        """
         shared = self._shared
         shared.exchange_progress()
         # A helper that becomes the leader continues the log of the run, not its own.

@@ -160,6 +160,7 @@ def workspace_remove(*, by: User | None, workspace: Workspace, confirm: str) -> 
         collector = Collector(using="default", origin=locked)
         collector.collect([locked])
         rows = list(_rows(collector))
+        # The stored files of its rows go into the file too, and are removed at the end.
         named_stores: set[str] = set()
         for row in rows:
             named_stores.add(str(getattr(row, "store", "") or ""))

@@ -76,10 +76,11 @@ class BucketStore:
     def keep(self, store: str) -> None:
         """Upload the local files of a store to the bucket, so that it equals them.
 
-        Content that the bucket has already is not sent.
+        Files are stored in parts, with the digest of the content as key. Parts that the bucket has
+        are not sent, and those that no file needs any more are deleted at the end.
         """
         with self._lock(store), self._source_errors_as_unreached():
-            old_keys = _object_names(self._read_manifest(store)) or set()
+            old_digests = _object_names(self._read_manifest(store)) or set()
             stored_keys = {key for key, _ in self.objects(store)}
             files = []
             for path in self._local_files(store):
@@ -88,9 +89,9 @@ class BucketStore:
             manifest = json.dumps(document).encode()
             self._bucket.put(self._key(store, MANIFEST), manifest)
             self._write_stamp(store, manifest)
-            new_keys = {part for file in files for part in file.parts}
-            for key in old_keys - new_keys:
-                self._bucket.delete(self._key(store, key))
+            new_digests = {part for file in files for part in file.parts}
+            for digest in old_digests - new_digests:
+                self._bucket.delete(self._key(store, digest))
         self.make_room(but=store)
 
     def send(self, store: str) -> None:
@@ -103,7 +104,10 @@ class BucketStore:
                 self._upload_parts(store, path, stored_keys=set())
 
     def fetch(self, store: str) -> None:
-        """Download what differs, so that the local files of a store equal the bucket's."""
+        """Download what differs, so that the local files of a store equal the bucket's.
+
+        The stamp is a copy of the manifest of the local files, and its time that of their last use.
+        """
         with self._source_errors_as_unreached():
             manifest = self._read_manifest(store)
         stamp = self._stamp_path(store)

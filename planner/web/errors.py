@@ -49,7 +49,9 @@ def page(view: View, *, everywhere: bool = False) -> View:
     """Wrap a view as a page for signed-in users, and show expected errors as messages.
 
     The page needs a current workspace. With ``everywhere`` it needs none, as it is about the user.
+    Without a signed-in user, it redirects to the login form.
     """
+    signed_in = login_required(view)
 
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -85,7 +87,6 @@ def page(view: View, *, everywhere: bool = False) -> View:
         response.headers.setdefault("Cache-Control", "private, no-store")
         return response
 
-    signed_in = login_required(view)
     return uncached
 
 

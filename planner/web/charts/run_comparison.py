@@ -32,7 +32,8 @@ def course_figure(
 ) -> Figure | None:
     """Draw ``value`` of each run as a step line; None if fewer than two runs have it.
 
-    With ``apart``, the runs have different windows, so each line begins at hour 0.
+    With ``apart``, the runs have different windows, so each line begins at hour 0. The base is a
+    dashed grey line, and a course of added replicas fills the space above the course before it.
     """
     drawn = [course for course in courses if value in course.table.columns]
     if len(drawn) < 2:

@@ -143,6 +143,7 @@ def row_changes(data: Row, section: str, rows: Sequence[Row]) -> Row:
     """
     path = LISTS[section]
     old_rows = _rows_or_default(data, section)
+    # Build the rows of the document from those of the form.
     if section == "regions":  # form rows with one name form one region
         regions = dict.fromkeys(row["name"] for row in rows)
         new_rows = [
@@ -278,11 +279,11 @@ def _test_day(old: Row, row: Row) -> Row:
     defaults = TEST_DAY.validate_python({"kind": kind}).model_dump()
     is_other_kind = old.get("kind", kind) != kind
     values = _document_values(row)
-    unshown = {key: value for key, value in old.items() if key not in values}
+    not_in_form = {key: value for key, value in old.items() if key not in values}
     new = {"kind": kind}
-    for key, value in (unshown | values).items():
-        is_dropped = is_other_kind and key not in defaults
-        if not is_dropped and value not in (None, "") and value != defaults.get(key):
+    for key, value in (not_in_form | values).items():
+        is_of_old_kind = is_other_kind and key not in defaults
+        if not is_of_old_kind and value not in (None, "") and value != defaults.get(key):
             new[key] = value
     with suppress(ValidationError):
         if TEST_DAY.validate_python(old) == TEST_DAY.validate_python(new):

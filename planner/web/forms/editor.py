@@ -179,13 +179,16 @@ class Editor:
     """All forms for one scenario document; they are bound to ``posted`` if given."""
 
     def __init__(self, text: str, posted: Mapping[str, Any] | None = None) -> None:
-        """Build the forms for the document ``text``; raise ScenarioError if they cannot show it."""
+        """Build the forms for the document ``text``; raise ScenarioError if they cannot show it.
+
+        ``posted`` are the values of a sent form; None: those of the document.
+        """
         self.text = text
         self.added = (posted or {}).get("action", "").removeprefix("add-")  # section of a new row
         self.data = yaml.outline(text)
         if unknown := yaml.unknown_keys(text):
             raise ScenarioError("\n".join(unknown))
-        # A bound row counts as empty if nothing was posted, not if nothing was changed.
+        # Posted forms get no initial rows: a bound row counts as empty if nothing was posted.
         rows = mapping.row_values(self.data) if posted is None else {}
         has_default_days = mapping.value_at(self.data, "test_days") is None
         if has_default_days and sum(map(len, rows.values())) > MAX_ROWS:
@@ -256,7 +259,10 @@ class Editor:
         return shown
 
     def _attach_to_field(self, path: str, words: str) -> bool:
-        """Attach an error to the field of ``path`` in the document; return whether it exists."""
+        """Attach an error to the field of ``path`` in the document; return whether it exists.
+
+        A path is that of a scalar, or such as ``tiers[0].ttft_ms`` of a row in a section.
+        """
         for name, scalar in SCALARS.items():
             if path == scalar.path or path.startswith(f"{scalar.path}["):
                 self.study.add_error(name, ValidationError(words))

@@ -81,7 +81,7 @@ def schema_field(
     wide: bool = False,
     required: bool | None = None,
 ) -> forms.Field:
-    """Return the form field for the value at ``path`` of a scenario.
+    """Return the form field for the value at ``path`` of a scenario, by its JSON schema.
 
     One unit of the field is ``per`` units of the document. ``empty`` says what an empty field means
     if the schema has no default. ``options`` is the id of a datalist with the names that the
@@ -96,11 +96,11 @@ def schema_field(
         return forms.ChoiceField(label=label, required=required, choices=choices)
     if schema.get("type") == "array":  # the only list of plain values is that of holidays
         return HolidaysField(label=label, required=required)
-    attrs = WIDE if wide else {}
     if "oneOf" in schema:  # only quantiles may be a number or a word
         return QuantileField(label, required=required, empty=empty)
     if schema["type"] == "boolean":
         return forms.BooleanField(label=label, required=False)
+    attrs = WIDE if wide else {}  # of text and number fields
     if schema["type"] == "string":
         widget = forms.TextInput(attrs | ({"list": options} if options else {}))
         most = schema.get("maxLength", 80)

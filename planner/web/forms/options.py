@@ -68,6 +68,7 @@ def option_field(option: Option, blank: str = "") -> forms.Field:
             choices=choices, widget=forms.Select(attrs={"class": "form-select"}), **common
         )
     attributes = {"class": "form-control"}
+    # An option without a default value says in its help what happens: "Default: all. ..."
     default = option.help.partition("Default: ")[2].partition(". ")[0].rstrip(".")
     if default and option.default in (None, ""):
         attributes["placeholder"] = f"default: {default}"

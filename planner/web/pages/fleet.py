@@ -158,9 +158,10 @@ def fleet_plan(plan: ActivePlan, now: datetime, *, charts: int) -> FleetPlan:
     """Return an active plan with its figures, its last outcome and up to ``charts`` charts."""
     report = policy_report(plan.run, plan.policy) if plan.run else None
     is_active = plan.until is None
-    moment = _in_window(plan, now) if is_active else None
+    simulated_now = _in_window(plan, now) if is_active else None
+    # Figures and charts are about the simulated day, which a repeating plan moves to today.
     about = f"simulated for {_date(plan)}"
-    if plan.repeat != "once" and moment is not None:
+    if plan.repeat != "once" and simulated_now is not None:
         about = f"today's schedule, demand of {_date(plan)}"
     outcome = plan.outcomes.filter(state=Outcome.State.DONE).first()
     trust = [_actual_fact(outcome)]
@@ -173,7 +174,7 @@ def fleet_plan(plan: ActivePlan, now: datetime, *, charts: int) -> FleetPlan:
             *_saved_fact(plan, now),
             *(_key_facts(report) if report else ()),
         ),
-        charts=_charts(plan, report, moment, now, charts) if report else (),
+        charts=_charts(plan, report, simulated_now, now, charts) if report else (),
         about=about,
         services=services_now(plan, now) if is_active else [],
         trust=tuple(trust),
@@ -318,6 +319,7 @@ def _charts(
     ``moment`` is the time in the planned window whose replicas the plan uses now, or None. A plan
     that repeats is drawn as if its window were now, so that this time is the present one.
     """
+    # Times of a trace without dates stay as they are.
     shift = now - moment if moment and report.clock == "utc" else timedelta(0)
     charts: list[Chart] = []
     for chart in report.charts[:most]:
@@ -332,6 +334,7 @@ def _charts(
             lines.append(replace(line, label=label, x=x))
         is_first = not charts
         if is_first and moment is not None:
+            # The line goes from 0 to the top of the axis, by default the largest value.
             top = chart.y.top or max((y or 0.0 for line in lines for y in line.y), default=0.0)
             present = moment + shift
             lines.append(Series("Now", (present, present), (0.0, top), Role.LIMIT))

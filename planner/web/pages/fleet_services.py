@@ -28,6 +28,7 @@ class Service:
 
 def services_now(plan: ActivePlan, now: datetime) -> list[Service]:
     """Return the services of an active plan, with the replicas that it schedules at ``now``."""
+    # By (name of the service, GPUs of a replica): its pools, one or more for each region.
     pools_by_service = _by_service(
         (pool.model, pool.role, pool.arrangement or f"{pool.gpus or 1} x {pool.gpu}", pool)
         for pool in pools_of(plan)
@@ -50,22 +51,22 @@ def services_planned(schedule: Schedule | None) -> list[Service]:
     if schedule is None or not schedule.rows:
         return []
 
-    def span(pools: Sequence[int]) -> str:
+    def span(indices: Sequence[int]) -> str:
         """Return the fewest and the most replicas of some pools together, as text."""
-        totals = [sum(row.replicas[i] for i in pools) for row in schedule.rows]
+        totals = [sum(row.replicas[i] for i in indices) for row in schedule.rows]
         return span_text((min(totals), max(totals)))
 
-    # Pools are numbered by their position in the schedule.
-    pools_by_service = _by_service(
+    # By (name of the service, GPUs of a replica): the indices of its pools in the schedule.
+    indices_by_service = _by_service(
         (pool.model, pool.role, pool.arrangement, i) for i, pool in enumerate(schedule.pools)
     )
     services = []
-    for (name, gpus), pools in pools_by_service.items():
+    for (name, gpus), indices in indices_by_service.items():
         by_region: dict[str, list[int]] = {}
-        for i in pools:
+        for i in indices:
             by_region.setdefault(schedule.pools[i].region, []).append(i)
-        spans = {region: span(pools_there) for region, pools_there in by_region.items()}
-        services.append(Service(name, gpus, span(pools), _words(spans)))
+        spans = {region: span(in_region) for region, in_region in by_region.items()}
+        services.append(Service(name, gpus, span(indices), _words(spans)))
     return services
 
 

@@ -74,8 +74,11 @@ class MissedPeaks:
 
 
 def missed_peaks(table: pl.DataFrame, period_s: float) -> MissedPeaks:
-    """Return how many periods had a bin above the plan, and the worst ``MOST_MISSED`` of them."""
-    planned = "planned" if "planned" in table.columns else "p90"
+    """Return how many periods had a bin above the plan, and the worst ``MOST_MISSED`` of them.
+
+    ``table`` has a row per bin and series (model, region, tier), in periods of ``period_s``.
+    """
+    planned = "planned" if "planned" in table.columns else "p90"  # in older runs
     first = table["time"].min()
     period = ((pl.col("time") - first).dt.total_seconds() // period_s).cast(pl.Int64)
     peaks = (
@@ -92,7 +95,7 @@ def missed_peaks(table: pl.DataFrame, period_s: float) -> MissedPeaks:
 def moment_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     """Return a forecast of one series, as made at the slider's time (default: the middle).
 
-    ``params`` has the ``series`` and the index of the ``moment``.
+    ``params`` has the ``series`` (default: the first) and the index of the ``moment``.
     """
     moments = run_table(run, "moments")
     key_columns = [name for name in KEYS if name in moments.columns]  # older runs have no unit
@@ -109,10 +112,11 @@ def moment_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     origins = moments["origin"].unique().sort()  # times at which forecasts were made
     last = len(origins) - 1
     chosen = params.get("moment", "")
-    index = min(int(chosen), last) if chosen.isdecimal() else last // 2
+    index = min(int(chosen), last) if chosen.isdecimal() else last // 2  # of the slider
     origin = origins[index]
     forecast = moments.filter(pl.col("origin") == origin).sort("time")
     history = run_table(run, "history").filter(*of_series).sort("time")
+    # The clock of the window, else of the trace, else UTC.
     window, trace = stored_result(run).window, run.trace
     clock = window.clock if window else ""
     if not clock and trace is not None:

@@ -101,11 +101,14 @@ def next_interval(run: Run) -> NextInterval:
 
 
 def _plan_context(run: Run, params: QueryDict) -> TemplateContext:
-    """Return the context of the page of a run that has a plan."""
+    """Return the context of the page of a run that has a plan.
+
+    Sections in a group are folded. The others come first, then policies, then assumptions.
+    """
     context = report_context(run, params)
     context |= groups_context(run, {}) | forecast_context(run, params)
     context |= why_context(run) | {"next": next_interval(run)}
-    at_once, policies, assumptions, folded = [], [], [], []
+    unfolded, policies, assumptions, folded = [], [], [], []
     for shown in context["sections"]:
         if shown.section.sheet == "Policies":
             policies.append(shown)
@@ -114,8 +117,8 @@ def _plan_context(run: Run, params: QueryDict) -> TemplateContext:
         elif shown.section.sheet == "Assumptions":
             assumptions.append(shown)
         else:
-            at_once.append(shown)
-    sections = [*at_once, *policies, *assumptions]
+            unfolded.append(shown)
+    sections = [*unfolded, *policies, *assumptions]
     return context | {"sections": sections, "folds": tuple(_folds(folded, context))}
 
 
@@ -341,16 +344,19 @@ class ExplainedCost:
 
 
 def why_context(run: Run) -> TemplateContext:
-    """Return why the recommended replicas are needed, and what they cost."""
+    """Return why the recommended replicas are needed, and what they cost.
+
+    A table has a row per chain, which explains one pool, and a column per name of a step.
+    """
     chains = explanation_chains(run)
     shared = shared_steps(chains)
-    own_steps = []  # of each chain, one per pool
+    own_steps = []  # of each chain
     for chain in chains:
         # Steps of all pools are shown once. Sources have a section of their own.
         steps = [step for step in chain.steps if step not in shared and step.about != "sources"]
         own_steps.append(steps)
     names = list(dict.fromkeys(step.name for steps in own_steps for step in steps))
-    table_rows = []  # of each chain, its steps by name, because a chain may lack some of them
+    table_rows = []  # (chain, a list of its steps for each name), as it may lack some
     for chain, steps in zip(chains, own_steps, strict=True):
         cells = [[step for step in steps if step.name == name] for name in names]
         table_rows.append((chain, cells))

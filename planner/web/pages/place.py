@@ -115,16 +115,21 @@ class _S2Switch(_Switch):
 
 
 def page_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
-    """Return the tree of one region in one state, as ``params`` choose."""
+    """Return the tree of switches of one region, with the instances that a method placed.
+
+    ``params`` choose the region, the method, and the state: at the start, grown or shrunk. In the
+    grown state, instances that were not there at the start are marked.
+    """
     result = typed_result(run, PlaceResult)
-    labels = {name: result.methods[name].label for name in METHODS if name in result.methods}
-    methods = Select.of(params, "method", "Placed by", labels, default=list(labels)[-1])
+    method_labels = {name: result.methods[name].label for name in METHODS if name in result.methods}
+    last_method = list(method_labels)[-1]
+    methods = Select.of(params, "method", "Placed by", method_labels, default=last_method)
     placed = result.methods[methods.chosen]
     by_state = {"start": placed.start, "grown": placed.grown, "shrunk": placed.shrunk}
-    labels = {name: STATES[name] for name, figures in by_state.items() if figures is not None}
-    states = Select.of(params, "state", "Moment", labels)
-    labels = {tree.region: tree.region for tree in result.topology}
-    regions = Select.of(params, "region", "Region", labels)
+    state_labels = {name: STATES[name] for name, figures in by_state.items() if figures is not None}
+    states = Select.of(params, "state", "Moment", state_labels)
+    region_labels = {tree.region: tree.region for tree in result.topology}
+    regions = Select.of(params, "region", "Region", region_labels)
 
     nodes = run_table(run, "nodes").filter(pl.col("region") == regions.chosen)
     on_nodes = pl.col("node").is_in(nodes["node"].to_list())
@@ -135,10 +140,10 @@ def page_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     in_order = in_state.sort("service", "unit", "role", "instance")
     columns = [column.name for column in fields(_Instance)]
     instances = [_Instance(*row) for row in in_order.select(columns).iter_rows()]
-    first_numbers = None
+    numbers_at_start = None
     if states.chosen == "grown":
         first_rows = placed_instances.filter(pl.col("state") == "start")
-        first_numbers = set(first_rows["instance"])
+        numbers_at_start = set(first_rows["instance"])
     colour = {service.name: f"place-{i % COLOURS}" for i, service in enumerate(result.services)}
     figures = by_state[states.chosen]
     return {
@@ -151,7 +156,7 @@ def page_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
         "unplaced": figures.unplaced_units if figures else 0,  # over all regions
         "services": display_table(services_table(placed.services), "utc", live=True),
         "grouped": nodes.height > MANY,
-        "tree": _tree(nodes, instances, colour, first_numbers),
+        "tree": _tree(nodes, instances, colour, numbers_at_start),
         **_legend(instances, colour),
     }
 
@@ -251,20 +256,20 @@ def _tree(
     nodes: pl.DataFrame, instances: Iterable[_Instance], colour: Mapping[str, str],
     first_numbers: set[int] | None,
 ) -> list[_S2Switch]:  # fmt: skip
-    """Return the S2 switches with their S1 switches, each with its racks; in a large tree, bars.
+    """Return the S2 switches with their S1 switches, each with its racks of nodes.
 
-    ``first_numbers`` are the instances at the start. All others are marked as new, unless it is
-    None.
+    A tree of more than MANY nodes has bars per GPU type instead of racks. ``first_numbers`` are the
+    instances at the start. All others are marked as new, unless it is None.
     """
     by_node = dict(_group_rows(instances, "node"))
     picture = _Picture(by_node, colour, first_numbers)
     columns = [column.name for column in fields(_Node)]
     rows = [_Node(*row) for row in nodes.select(columns).iter_rows()]
-    bars = nodes.height > MANY
+    is_large = nodes.height > MANY
     tree = []
     for s2, nodes_of_s2 in _group_rows(rows, "s2"):
         switches = [
-            picture.s1_switch(s1, nodes_of_s1, bars=bars)
+            picture.s1_switch(s1, nodes_of_s1, bars=is_large)
             for s1, nodes_of_s1 in _group_rows(nodes_of_s2, "s1")
         ]
         gpus = sum(switch.gpus for switch in switches)

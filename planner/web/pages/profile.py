@@ -51,6 +51,7 @@ def page_context(profile: known.KnownProfile) -> TemplateContext:
 
 def _facts(profile: known.KnownProfile) -> Iterator[Fact]:
     """Yield the speed of decode and prefill at usual loads, and the error that plans assume."""
+    # iteration_s: requests in decode, their KV tokens, prompt tokens, and pairs of tokens.
     speed = profile.profile
     context = f"at {CONTEXT:,} tokens of context"
     for requests in (1, min(REQUESTS, speed.max_batch)):

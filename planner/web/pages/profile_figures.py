@@ -32,11 +32,14 @@ WIDE = 30.0  # ratio of largest to smallest value above which an axis is logarit
 
 
 def decode_figure(profile: Profile) -> Figure:
-    """Draw the milliseconds between output tokens over the number of decoding sequences."""
+    """Draw the milliseconds between output tokens over the number of decoding sequences.
+
+    There is a line for each length of their context, or one if the length makes no difference.
+    """
     batch = np.unique(np.round(np.geomspace(1, max(2, profile.max_batch), SAMPLES)))
+    # Arguments: requests in decode, their KV tokens; no prompt tokens, no pairs of them.
     shortest_s = iteration_s(profile, batch, batch * CONTEXTS[0], 0, 0)
     longest_s = iteration_s(profile, batch, batch * CONTEXTS[-1], 0, 0)
-    # A linear profile does not depend on the context, so it has one line.
     ignores_context = np.allclose(shortest_s, longest_s)
     traces = []
     for i, context in enumerate(CONTEXTS[:1] if ignores_context else _contexts(profile)):
@@ -48,7 +51,10 @@ def decode_figure(profile: Profile) -> Figure:
 
 
 def prefill_figure(profile: Profile) -> Figure:
-    """Draw the milliseconds of an iteration that computes prompt tokens only."""
+    """Draw the milliseconds of an iteration that computes prompt tokens only.
+
+    There is a line for each number of tokens that the prompt had before them (KEYS).
+    """
     most_tokens = max(2, min(TOKENS, profile.max_batch_tokens))
     fewest_tokens = 16 if most_tokens > 16 else 1
     tokens = np.unique(np.round(np.geomspace(fewest_tokens, most_tokens, SAMPLES)))
@@ -64,10 +70,7 @@ def prefill_figure(profile: Profile) -> Figure:
         long_context_s = iteration_s(profile, 0, 0, tokens[-1], tokens[-1] * 1e4)
         if np.isclose(long_context_s, took_ms[-1] / 1000):
             break
-    return figure(
-        traces, height=320, x="prompt tokens", y="ms",
-        together=True,
-    )  # fmt: skip
+    return figure(traces, height=320, x="prompt tokens", y="ms", together=True)
 
 
 def residual_figures(residuals: pl.DataFrame) -> list[tuple[str, Figure]]:

@@ -115,9 +115,10 @@ def proposal_context(proposal: Proposal, user: User) -> TemplateContext:
     """Return the context of a proposal's page: plan, comparison, entries and possible actions."""
     entries = proposal_entries(proposal)
     proposed = proposed_of(proposal)
-    may_say, undecided = user.may_plan, proposal.is_undecided
-    stale = why_outdated(proposal) if undecided else ""
-    now = undecided and not stale  # it is compared with the present fleet
+    undecided = proposal.is_undecided
+    why_stale = why_outdated(proposal) if undecided else ""
+    base_is_present = undecided and not why_stale  # it is compared with the present fleet
+    may_amend = user.may_plan and undecided
     run = proposal.run
     course = _course(*outcome_of(proposal, run), "Proposed") if run else None
     return {
@@ -132,23 +133,23 @@ def proposal_context(proposal: Proposal, user: User) -> TemplateContext:
         ],
         "worse": list(map(figure_line, proposed.worse)) if proposed else [],
         "better": list(map(figure_line, proposed.better)) if proposed else [],
-        **(_difference(proposal, proposed, course, now=now) if proposed else {}),
+        **(_difference(proposal, proposed, course, now=base_is_present) if proposed else {}),
         "rules": review_rules(),
         "missing": missing_approvals(proposal) if undecided else "",
         "approvals": approvals_of(proposal),
-        "stale": stale,
+        "stale": why_stale,
         "why_not": why_not_approvable(proposal, user) if user.may_approve else "",
         "is_author": user.pk in barred_authors(proposal),
         "waiting_for": waiting_for(proposal) if undecided else "",
         "may_decide": user.may_approve,
         "mine": user.pk in authors_of(proposal) or user.may_administer,
-        "may_say": may_say,
+        "may_say": user.may_plan,
         "reviewers": proposal.reviewers.all(),
-        "askable": people_to_ask(proposal) if may_say and undecided else [],
-        "amendable": _runs_like(proposal) if may_say and undecided else [],
+        "askable": people_to_ask(proposal) if may_amend else [],
+        "amendable": _runs_like(proposal) if may_amend else [],
         "window": _window(run),
         "holds": proposal.plans.filter(until=None).exists(),
-        **_charts(proposal, entries, course, now=now),
+        **_charts(proposal, entries, course, now=base_is_present),
     }
 
 
@@ -182,22 +183,23 @@ def _difference(
     total, pools = proposed.total, list(proposed.pools)
     if len(pools) > 1:
         pools.append(total)
-    was = NOW if now else BEFORE
-    was_head = was.capitalize().removesuffix(":")
-    # The active plan has other figures on the traffic of another run.
-    replayed = f"{was_head}, replayed" if replay_of(proposal) is not None else ""
-    base = _baseline_label(proposal) or replayed
-    note = f"{base}:" if base else was
+    # Replicas before have the head "Now" or "Before". Figures before have another head if they are
+    # of a policy of the proposed run, or of the active plan replayed on that run's traffic.
+    default_label = NOW if now else BEFORE
+    replicas_head = default_label.capitalize().removesuffix(":")
+    replayed = f"{replicas_head}, replayed" if replay_of(proposal) is not None else ""
+    base_label = _baseline_label(proposal) or replayed
+    before_label = f"{base_label}:" if base_label else default_label
     span_before, span_after = _spans(total)
     counts = course.table["ready"].to_list() if course else []
     simulated_span = (round(min(counts)), round(max(counts))) if counts else None
     tiles = change_facts(
-        before, after, span_before, span_after, proposed.saving, note, simulated_span
+        before, after, span_before, span_after, proposed.saving, before_label, simulated_span
     )
     return {
         "tiles": list(tiles),
-        "was_head": f"num:{was_head}",
-        "base_head": f"num:{base or was_head}",
+        "was_head": f"num:{replicas_head}",
+        "base_head": f"num:{base_label or replicas_head}",
         "checks": checks_of(proposal, proposed_policy.result, after, timezone.now()),
         "pools": [_pool_change(pool, total) for pool in pools],
     }
@@ -246,7 +248,9 @@ def _charts(
 ) -> dict[str, Figure | None]:
     """Draw replicas and cost of the proposed run and of the run it is compared with.
 
-    Comments on the current revision appear as points. The result is empty without a run.
+    ``course`` is the proposed run over time. Replicas are those of its schedule, if it has one;
+    those of the simulation are added if they are more. Comments on the current revision appear as
+    points. The result is empty without a run.
     """
     run = proposal.run
     if run is None:
@@ -255,12 +259,11 @@ def _charts(
     base_course = _course(base_run, policy, label, base=True) if base_run is not None else None
     base_courses = [base_course] if base_course else []
     cost_courses = [*base_courses, course] if course else base_courses
-    replica_courses = cost_courses
+    replica_courses = cost_courses  # unless there is a schedule
     schedule = _schedule_course(*outcome_of(proposal, run), course) if course else None
     if course and schedule:
         replica_courses = [*base_courses, schedule]
         if round(max(course.table["ready"])) > max(schedule.table["ready"]):
-            # Otherwise the line would lie behind the schedule.
             guarded = "guard" in stored_result(run).labels.get(proposal.policy, "")
             simulated_label = "With the guard, simulated" if guarded else "As simulated"
             replica_courses.append(replace(course, label=simulated_label, added=True))
@@ -340,8 +343,9 @@ def _number_or_time(text: str) -> float | str:
 def _comparison_base(proposal: Proposal, *, now: bool) -> tuple[Run | None, str, str]:
     """Return (run, policy, label in charts) that the proposal is compared with.
 
-    It is the replay of the active plan, else the base run, else the policy that the proposed run
-    was compared with. The run is None without any. ``now``: the base is what runs at present.
+    It is the first that exists of: the replay of the active plan, the completed base run, and the
+    policy that the proposed run was compared with. Without any, the result is (None, "", ""). The
+    policy is "" for a base run without an active plan. ``now``: the base is what runs at present.
     """
     label = _baseline_label(proposal) or ("Now" if now else "Before the plan")
     replay, base_run, active = replay_of(proposal), proposal.base_run, proposal.base

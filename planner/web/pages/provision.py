@@ -99,7 +99,7 @@ def page_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     """
     result = typed_result(run, ProvisionResult)
     pools = sorted(result.pools, key=lambda pool: not pool.chosen)
-    by_name: dict[str, dict[str, PoolFigures]] = {}
+    by_name: dict[str, dict[str, PoolFigures]] = {}  # for each name, pools by phase
     for pool, name in zip(pools, service.pool_names(pools), strict=True):
         by_name.setdefault(name, {})[pool.phase] = pool
     names = Select.of(params, "pool", "Model, region and GPU", {name: name for name in by_name})
@@ -132,6 +132,7 @@ def part_context(part: str, run: Run, params: Mapping[str, str]) -> TemplateCont
         section = _sweep(part, run, pool)
     else:
         responses = service.operator_sensitivity(run, pool)
+        # A response is a key of the responses, and RESPONSES has its title.
         titles = {key: title for title, _unit, key, _factor, _x in RESPONSES if key in responses}
         response = Select.of(params, "response", "Response", titles)
         section = _sensitivity(responses, response.chosen)
@@ -250,6 +251,7 @@ def _memory_chart(shards: pl.DataFrame, devices: pl.DataFrame, colours: Mapping[
     last = min(devices.height, MANY)
     # GB in use over the share in use is the memory of a device.
     device_gb = float((devices["memory_gb"] / devices["memory"].clip(1e-9)).median() or 0.0)  # type: ignore[arg-type]
+    # The line goes over all bars, which are at 1, 2 and so on.
     series.append(Series("capacity", (0.4, last + 0.6), (device_gb, device_gb), Role.LIMIT))
     note = f"The first {MANY} of {devices.height}." if devices.height > MANY else ""
     return Chart(
@@ -304,10 +306,11 @@ def _sensitivity(responses: Mapping[str, Any], chosen: str) -> Section:
     """
     names = responses["operators"]
     colours = _colours(names)
+    # By key: title, unit, factor from values to that unit, (key of the x values, x axis).
     declared = {key: (title, unit, factor, x) for title, unit, key, factor, x in RESPONSES}
     title, unit, factor, (x_key, x_axis) = declared[chosen]
     values = factor * np.asarray(responses[chosen], np.float64)  # [operator, x]
-    strongest = np.argsort(-values.max(axis=1), kind="stable")[:SHOWN]
+    most_responsive = np.argsort(-values.max(axis=1), kind="stable")[:SHOWN]  # indices
     series = tuple(
         Series(
             names[index].replace("_", " "),
@@ -315,7 +318,7 @@ def _sensitivity(responses: Mapping[str, Any], chosen: str) -> Section:
             tuple(map(clean, values[index].tolist())),
             colour=colours[names[index]],
         )
-        for index in sorted(strongest)
+        for index in sorted(most_responsive)
     )
     note = (
         f"One request on one GPU. The {len(series)} of {len(names)} operators that respond most. "
@@ -323,7 +326,7 @@ def _sensitivity(responses: Mapping[str, Any], chosen: str) -> Section:
     )
     if x_key in ("lengths", "batches") and x_axis.log:  # they double
         x_axis = replace(x_axis, ticks=tuple(responses[x_key][::2]))
-    least, most = values[strongest].min(), values[strongest].max()
+    least, most = values[most_responsive].min(), values[most_responsive].max()
     is_log = bool(least > 0 and most / least > WIDE)
     chart = Chart(title, x_axis, Axis(unit=unit, log=is_log), series, note)
     return Section("Sensitivity", (chart,), "Response")
@@ -332,17 +335,18 @@ def _sensitivity(responses: Mapping[str, Any], chosen: str) -> Section:
 def _sweep(by: str, run: Run, pool: PoolFigures) -> Section:
     """Return a chart of the savings of operators over whole replicas.
 
-    The x axis (``by``) is length, rate or size, of the model.
+    The x axis, ``by``, is length (of the prompt), rate, or size (of the model). Beside the computed
+    lines there are points with published savings, in the same colour.
     """
     rows = [row for row in service.savings_sweep(run, pool, by)["rows"] if "gpus" in row]
     axis, conditions = SWEPT[by]
-    x = tuple(row["at"] for row in rows)
+    computed_x = tuple(row["at"] for row in rows)
     series = []
     for colour, (measure, label) in enumerate(MEASURES.items()):
         computed = tuple(row[measure] for row in rows)
         published_x, published = zip(*PUBLISHED[by][measure], strict=True)
         series += [
-            Series(f"{label}, computed", x, computed, colour=colour),
+            Series(f"{label}, computed", computed_x, computed, colour=colour),
             Series(f"{label}, {PAPER}", published_x, published, shape=Shape.POINTS, colour=colour),
         ]
     saves_nothing = all(abs(row[measure]) <= 0.001 for row in rows for measure in MEASURES)
@@ -364,7 +368,7 @@ def _course_chart(courses: pl.DataFrame) -> Chart:
     with its largest number of GPUs and its mean rate.
     """
     start = courses["time_s"].min() or 0.0
-    seconds = pl.col("time_s") - start
+    seconds = pl.col("time_s") - start  # expressions over the rows
     hours = seconds / 3600
     length_s = float(courses["time_s"].max() or 0.0) - float(start)  # type: ignore[arg-type]
     span_s = max(length_s / SPANS, 1.0)
@@ -381,7 +385,7 @@ def _course_chart(courses: pl.DataFrame) -> Chart:
             times = tuple(rows["hours"].round(4))
             gpus = tuple(rows["gpus"])
             series.append(Series(LEVEL_NAMES[level].lower(), times, gpus, shape=Shape.STEP))
-    load = grouped.filter(pl.col("level") == "model")
+    load = grouped.filter(pl.col("level") == "model")  # the rate is the same at each level
     times, rate = tuple(load["hours"].round(4)), tuple(load["requests_s"].round(3))
     series.append(Series("requests/s", times, rate, Role.LIMIT, right=True))
     right = Axis("requests/s", "requests/s")

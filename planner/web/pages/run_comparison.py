@@ -50,7 +50,11 @@ SAME_COST = 0.005  # share of the cost within which no run is cheaper
 
 
 def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> TemplateContext:
-    """Return the context of the page that compares ``runs``."""
+    """Return the context of the page that compares ``runs``.
+
+    Its main table has a line per figure if the runs have a cost in common, else the answer of each
+    run. The first run is the one that the others are compared with.
+    """
     comparison = compare_runs(runs, params.get("policy", ""))
     results = [stored_result(run) for run in runs]
     numbers = [run.pk for run in runs]
@@ -125,8 +129,8 @@ def _main_lines(
 ) -> Iterator[Line]:
     """Yield the lines of the figures ``names`` in the group ``main``, with a cell per run.
 
-    For planned figures, a line with the simulated cost comes first. The second line tells whether
-    each run meets its SLO.
+    The line that tells whether each run meets its SLO follows the cost. Planned figures (``names``
+    is PLANNED) have no simulated cost among them, so a line with that comes first.
     """
     is_planned = names == PLANNED
     policies = [

@@ -114,8 +114,8 @@ def setting_lines(
 ) -> list[Line]:
     """Return the settings that differ as lines of a table, with one cell per run.
 
-    ``scenarios`` has the scenario of each run as plain data. Entries of a list that a run lacks, or
-    that differ in many fields, share one line with their names.
+    ``scenarios`` has the scenario of each run. Entries of a list, such as tiers, share one line
+    of their names if a run lacks one or they differ in many fields. Other settings have own lines.
     """
     documents: list[Row] = [
         {} if scenario is None else scenario.model_dump(mode="json", by_alias=True)
@@ -225,7 +225,10 @@ def setting_line(row: Setting) -> Line:
 
 
 def _label(key: str) -> str:
-    """Return the label of a setting, such as "Tier chat: TTFT" or "Objective: spare replicas"."""
+    """Return the label of a setting, such as "Tier chat: TTFT" or "Objective: spare replicas".
+
+    The first kind is of an entry in a list of the scenario, the second of any other key.
+    """
     entry = _entry_of_key(key)
     if entry is None:
         first, _, rest = key.replace("option ", "Option: ").partition(".")

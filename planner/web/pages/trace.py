@@ -147,9 +147,10 @@ def _lengths(character: Character, by: str, volumes: list[Volume]) -> dict[str, 
     """Draw the length distributions of the labels, with the colours of the other charts."""
     # The rank of a label, by which charts choose its colour.
     places = {volume.label: place for place, volume in enumerate(volumes)}
-    # Other charts draw the labels beyond ``MAX_CHART_LINES`` as their sum, which has no lengths.
+    # If there are more labels, other charts draw the smallest ones as one line, their sum. That has
+    # no lengths, so only the labels before it are drawn here.
     drawn_labels = len(places) if len(places) <= MAX_CHART_LINES else MAX_CHART_LINES - 1
-    if by == "all":
+    if by == "all":  # draw all traffic even if its volume is not known
         drawn_labels = max(drawn_labels, 1)
     drawn = [
         lengths
@@ -206,7 +207,10 @@ def _unusual_traits(character: Character) -> Iterator[str]:
 
 
 def _shares(character: Character, unequal: Imbalance) -> str:
-    """Return the share of each label, if they are few, else those of the largest and smallest."""
+    """Return the share of each label, if they are few, else those of the largest and smallest.
+
+    They are few if there are at most MOST_LABELS and all their shares are known.
+    """
     known = [
         (volume.label, volume.share)
         for volume in character.volumes

@@ -102,7 +102,8 @@ def question_of(settings: Mapping[str, Setting], params: QueryDict) -> Question:
     """Return the what-if in a request; raise PlannerError for values that are not numbers.
 
     ``setting``, ``value``, ``to`` and ``steps`` are repeated for each line. A parameter with the
-    name of a setting is a line too.
+    name of a setting is a line too. A line with ``to`` is a range of values (an axis), one with the
+    present value changes nothing, and others set a fixed value.
     """
     columns = [params.getlist(name) for name in ("setting", "value", "to", "steps")]
     sent = [Line(*map(str, texts)) for texts in zip_longest(*columns, fillvalue="")]
@@ -173,9 +174,12 @@ def selected_values(run: Run, params: QueryDict) -> dict[str, Any]:
 def page_context(run: Run, params: QueryDict) -> TemplateContext:
     """Return the context of the page of a run's what-ifs."""
     base = base_of(run)
-    # A static fleet follows no forecast, so its percentile has no effect.
-    useless = "" if base.plan.basis.series and base.plan.basis.flat is None else "quantile"
-    offered = [setting for setting in base.settings.values() if setting.name != useless]
+    follows_forecast = bool(base.plan.basis.series) and base.plan.basis.flat is None
+    offered = [
+        setting
+        for setting in base.settings.values()
+        if follows_forecast or setting.name != "quantile"  # the percentile of the forecast
+    ]
     groups: dict[str, list[tuple[str, str, str]]] = {}
     for setting in offered:
         # The hint is the present value of a setting; of a relative setting, what it multiplies.
@@ -217,7 +221,11 @@ def _examples(settings: Mapping[str, Setting]) -> list[tuple[str, str]]:
 
 
 def answers_context(run: Run, params: QueryDict) -> TemplateContext:
-    """Return the context of the answers to the what-if; without one, of the Pareto front."""
+    """Return the context of the answers to the what-if; without one, of the Pareto front.
+
+    An error of a single answer is in ``problem``. Raises NotReady while the unchanged plan is being
+    prepared, and its error if it has none.
+    """
     question = question_of(base_of(run).settings, params)
     context = {"run": run, "address": reverse("web:run-what-if", args=[run.pk])}
     if run.kind == Run.Kind.PARETO and not question.lines:
@@ -228,11 +236,11 @@ def answers_context(run: Run, params: QueryDict) -> TemplateContext:
             choices = []  # the run's own plan is as good
         chosen = plans - 1 if result.knee is None else result.knee
         return context | {"choices": choices, "cell": chosen, **_context_of(run_report(run))}
-    before, *answers = what_if_cells(run, [{}, *question.cells], WITHIN_S)
-    if not isinstance(before, WhatIf):
-        raise before or NotReady("The plan of this run is being prepared. Try again.")
+    unchanged, *answers = what_if_cells(run, [{}, *question.cells], WITHIN_S)
+    if not isinstance(unchanged, WhatIf):
+        raise unchanged or NotReady("The plan of this run is being prepared. Try again.")
     pending = answers.count(None)
-    recommended = None if before.flat else recommended_policy(run)
+    recommended = None if unchanged.flat else recommended_policy(run)
     context |= {
         "question": question,
         "going": pending,
@@ -241,12 +249,13 @@ def answers_context(run: Run, params: QueryDict) -> TemplateContext:
     }
     if question.axes:
         return context | _grid_context(run, question, answers, params.get("figure", ""))
-    (answer,) = answers
+    (answer,) = answers  # None: pending
     if isinstance(answer, PlannerError):
         return context | {"problem": str(answer)}
-    shown = replace(answer or before, recommended=recommended)
+    shown = replace(answer or unchanged, recommended=recommended)
     is_changed = bool(question.fixed and answer)
-    report = answer_report(run.name, before if is_changed else None, shown, same=not is_changed)
+    compared_with = unchanged if is_changed else None
+    report = answer_report(run.name, compared_with, shown, same=not is_changed)
     report = replace(report, clock=stored_result(run).clock)
     return context | {"choices": [(0, "")] if question.fixed else [], **_context_of(report)}
 

@@ -55,8 +55,9 @@ STEP = 0.02  # progress is stored at most once per this share of a search
 def page(request: Request) -> HttpResponse:
     """Show the form and, if the URL has values, the answer; htmx replaces only the answer.
 
-    With ``example`` in the URL, its values fill the form, and the page sends it at once. It does so
-    too if the answer is not stored, unless ``wait`` is in the URL, for browsers without scripts.
+    With ``example`` in the URL, its values fill the form, and the page's script sends it at once.
+    An answer that is not stored yet is ``pending``, and the script requests it with htmx. Browsers
+    without scripts have ``wait`` in the URL and get the page with the answer.
     """
     asked = "model" in request.GET and "example" not in request.GET
     form = ConfigureForm(request.GET) if asked else ConfigureForm(initial=request.GET.dict())
@@ -171,9 +172,10 @@ def _front(found: DeploymentSearchResult, key: str, label: str) -> Figure | None
     """Draw the Pareto front of dollars per million tokens and a measure, by GPU type and mode.
 
     ``key`` is the measure, ``label`` its name. Deployments in the table are grey. None: the front
-    has fewer than two.
+    has fewer than two deployments with a price.
     """
-    front_name = "TTFT" if key == "ttft_ms" else "user"  # in the names of a row's fronts
+    # A row has the names of the fronts that it is on: cost against TTFT, or tokens/s per user.
+    front_name = "TTFT" if key == "ttft_ms" else "user"
     priced = [row for row in found.pareto if row.usd_per_mtok is not None]
     front = [row for row in priced if any(front_name in name for name in row.front)]
     if len(front) < 2:

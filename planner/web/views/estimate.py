@@ -113,7 +113,7 @@ def answer_context(row: Deployment, typed: list[Deployment]) -> TemplateContext:
     estimate = estimates.estimate_one(row, measured)
     # The sweep is over requests in flight, also if the load is given as a rate.
     closed_loop = {name: value for name, value in row.items() if name != "rate"}
-    corrected = {"ttft_ms": estimate.ttft_ms, "tbt_ms": estimate.tbt_ms}
+    corrected = {"ttft_ms": estimate.ttft_ms, "tbt_ms": estimate.tbt_ms}  # by the typed rows
     at_rate = estimate.at_rate
     if at_rate is not None:
         closed_loop["concurrency"] = max(at_rate.in_flight, 1.0)

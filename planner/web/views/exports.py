@@ -90,12 +90,12 @@ def _preview(request: Request, run: Run) -> HttpResponse:
         return render(request, "web/_export_preview.html", {"problem": problem})
     lines = file.content.decode(errors="replace").splitlines(keepends=True)
     comments = list(takewhile(lambda line: line.startswith("#"), lines))
-    active = None  # the active plan of this schedule, if the file repeats it at other times
+    differing_plan = None  # the active plan of this schedule, if the file repeats it at other times
     if to in MANIFESTS:
         policy = options.policy or stored_result(run).recommended_policy
         active = active_plan_of_policy(run, policy)
-        if active and options.repeat in ("auto", active.repeat):
-            active = None
+        if active and options.repeat not in ("auto", active.repeat):
+            differing_plan = active
     limits = []  # replicas to which each pool may grow under load
     if _has_limit(to):
         plan = plan_of(run, options, timezone.now())
@@ -104,7 +104,7 @@ def _preview(request: Request, run: Run) -> HttpResponse:
         "file": file,
         "comments": "".join(comments),
         "text": "".join(lines[len(comments) :]),
-        "active": active,
+        "active": differing_plan,
         "repeat": options.repeat,
         "most": span_text((min(limits), max(limits))) if limits else "",
     }
@@ -156,7 +156,7 @@ def _context(request: Request, run: Run, problem: PlannerError | None) -> Templa
     is_share = run.kind == Run.Kind.SHARE
     plan, why_no_plan = _plan(run, request.GET.get("policy", ""))
     usual_format = USUAL if plan else ""
-    if is_share:
+    if is_share:  # it has resource claims to export, but no plan
         usual_format = CLAIMS
     recommended = stored_result(run).recommended
     assurance = ""  # level of the plan, if the run recommends it
@@ -202,19 +202,20 @@ def _form(sent: QueryDict, run: Run, plan: Plan | None, current: ActivePlan | No
     Defaults are those of the active plan ``current`` if it is of this run. A run of shared GPUs has
     only the options of resource claims: the namespace, and the footprints of models.
     """
-    if run.kind == Run.Kind.SHARE:
+    if run.kind == Run.Kind.SHARE:  # options of resource claims
         others = tuple(ExportOptions.model_fields.keys() - {"namespace", "footprints"})
         form = OptionsForm(ExportOptions, without=others, initial={"footprints": ""} | sent.dict())
         form.fields["footprints"].widget.attrs["placeholder"] = FOOTPRINTS
         for field in form.fields.values():
             field.widget.attrs["data-for"] = CLAIMS
         return form
-    initial = {"timezone": zone_name()} | _usual_limit(plan)
+    defaults = {"timezone": zone_name()} | _usual_limit(plan)
     if current and current.run_id == run.pk:  # an export repeats as the active plan does
-        initial["repeat"] = current.repeat
+        defaults["repeat"] = current.repeat
     # Names are edited in the table of deployments, for every export.
     without = ("table", "names", "footprints")
-    form = OptionsForm(ExportOptions, without=without, initial=initial | sent.dict())
+    form = OptionsForm(ExportOptions, without=without, initial=defaults | sent.dict())
+    # Give text fields the choices that the run has.
     make_select(form, "policy", {"": "Recommended"} | stored_result(run).deployable_labels)
     form.fields["policy"].widget.attrs |= FOLLOWED
     pools = plan.pools if plan else ()
@@ -224,7 +225,8 @@ def _form(sent: QueryDict, run: Run, plan: Plan | None, current: ActivePlan | No
     make_select(form, "form", FORMS)
     form.fields["form"].label = "Form"
     form.fields["at"].widget.attrs["placeholder"] = "default: start of the plan"
-    for name, field in form.fields.items():  # static/js/page.js hides those of other formats
+    # The page shows a field only for the formats in its data-for (static/js/page.js).
+    for name, field in form.fields.items():
         formats = [to for to, manifest in MANIFESTS.items() if name in manifest.own]
         formats = formats or list(MANIFESTS)
         if name == "policy":

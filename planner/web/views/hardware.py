@@ -77,7 +77,7 @@ def _prices(request: Request, problem: Exception | None = None) -> HttpResponse:
     lists = PriceList.objects.all()
     if not request.GET and not lists:
         filters |= {"gpu": _usual_gpu(), "order": "usd_per_gpu_hour"}
-    everything = known.prices_list()
+    everything = known.prices_list()  # without filters, for the choices
     page = page_of(request, known.prices_list(**filters))
     context = _price_columns(list(page), everything) | {
         "page": page,
@@ -258,7 +258,8 @@ def _figures(entry: Any) -> list[tuple[user_hardware.Quantity, float, Provenance
     for quantity in user_hardware.GPU:
         if quantity.name not in values:
             continue
-        source_name = quantity.attribute  # the name of its source in the catalogue
+        # The name under which the catalogue has its source: quantities may share one.
+        source_name = quantity.attribute
         if quantity.attribute in BYTES:
             source_name = "peak_flops"
         elif quantity.attribute == "gpus_per_node":
@@ -279,12 +280,12 @@ def _edit(
     form_class: Any,
     quantities: dict[str, Any],
     what: str,
-    shaped: ModelSpec | None = None,
+    known_model: ModelSpec | None = None,
 ) -> HttpResponse:
     """Show the form for a GPU type or model (``what``), or save it and show the result.
 
     ``row`` is the stored one, None for a new one. ``quantities`` are its present values. The memory
-    of a model that is ``shaped`` follows from its shape, not from the form.
+    of a ``known_model``, whose shape is known, follows from that shape, not from the form.
     """
     described = {"name": row.name, "kind": row.kind, "source": row.source} if row else {}
     posted = request.POST if request.method == "POST" else None
@@ -292,20 +293,20 @@ def _edit(
     context = {"form": form, "row": row, "what": what}
     if request.method != "POST":
         return render(request, "web/hardware_edit.html", context)
-    saved, problem = attempt(form, lambda: _save(request, row, form, what, shaped))
+    saved, problem = attempt(form, lambda: _save(request, row, form, what, known_model))
     if saved is None:
         return render_form(request, "web/hardware_edit.html", context, problem)
     messages.success(request, f"{saved.name} is saved.")
     return redirect(f"web:{what}", saved.name)
 
 
-def _save(request: Request, row: Any, form: Any, what: str, shaped: ModelSpec | None) -> Any:
+def _save(request: Request, row: Any, form: Any, what: str, known_model: ModelSpec | None) -> Any:
     """Save the GPU type or model in a valid form.
 
-    ``shaped`` is a model whose shape is known; it is then stored in place of the form.
+    ``known_model`` is a model whose shape is known; its facts are stored in place of the form's.
     """
     save = hardware.gpu_save if what == "gpu" else hardware.model_save
-    facts: Any = shaped or form.facts()
+    facts: Any = known_model or form.facts()
     return save(
         user=request.user,
         name=form.cleaned_data["name"],

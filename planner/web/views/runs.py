@@ -70,7 +70,8 @@ def listing(request: Request) -> HttpResponse:
 def detail(request: Request, pk: int) -> HttpResponse:
     """Show one run at one URL: its progress while it runs, then its results.
 
-    htmx requests the changing part each second, and the whole page at the end.
+    htmx requests the progress each second, and the whole page at the end. On a page of results it
+    requests parts, by the name of its target.
     """
     run = run_get(pk)
     if request.htmx and request.htmx.target == "progress":
@@ -198,8 +199,9 @@ def compare(request: Request) -> HttpResponse:
 def _choice_context(numbers: list[int]) -> TemplateContext:
     """Return runs to choose from, in groups of one kind; comparisons come first.
 
-    ``numbers`` may have the first run to compare. Then only runs of its kind are in a group, and
-    the others in "others". The runs that are still missing are ticked in the first group.
+    ``numbers`` has the runs already chosen. Then only runs of the first one's kind are in a group,
+    and the rest in "others". A group has enough runs for a comparison, those of the same scenario
+    first. As many as are missing are ticked in the first group.
     """
     first = run_get(numbers[0]) if numbers else None
     rows = runs_with_answers().filter(state=Run.State.COMPLETED).exclude(kind=Run.Kind.INGEST)

@@ -122,7 +122,8 @@ def _context_of_trace(trace: Trace) -> TemplateContext:
 def _draft(request: Request, trace: Trace) -> HttpResponse:
     """Show a draft scenario in the form, with its possible windows and its assumptions.
 
-    It plans the time after the trace, unless the query asks for a window of the past.
+    It plans the ``horizon`` in the query, after the trace, or a ``window`` of the past if the query
+    asks for one. A short trace allows only a shorter time than requested.
     """
     query = request.GET
     serving = choose_serving(trace, query.get("model", ""), query.get("gpu", ""))
@@ -131,12 +132,12 @@ def _draft(request: Request, trace: Trace) -> HttpResponse:
     is_past = query.get("door") == PAST or "window" in query
     if is_past:
         choices = window_choices(trace) if trace.state == Trace.State.READY else ()
-        key = query.get("window", DEFAULT_WINDOW)
-        with_key = (choice for choice in choices if choice.key == key)
-        window = next(with_key, next(iter(choices), None))
+        window_key = query.get("window", DEFAULT_WINDOW)
+        matching = (choice for choice in choices if choice.key == window_key)
+        window = next(matching, next(iter(choices), None))
         text = scenario_draft(trace, window, None, serving, today)
         requested_s = DAY_S
-        times: TemplateContext = {
+        time_context: TemplateContext = {
             "choices": choices,
             "chosen": window,
             "horizons": (),
@@ -146,12 +147,12 @@ def _draft(request: Request, trace: Trace) -> HttpResponse:
         horizon = HORIZONS.get(query.get("horizon", ""), HORIZONS["day"])
         text = scenario_draft(trace, None, horizon, serving, today)
         requested_s = horizon.replayed_s
-        times = {"choices": (), "horizons": HORIZONS.values(), "horizon": horizon}
-    planned = yaml.parse(text).horizon
+        time_context = {"choices": (), "horizons": HORIZONS.values(), "horizon": horizon}
+    planned = yaml.parse(text).horizon  # what the draft plans, which may be shorter than requested
     model, gpu = serving.profile.model, serving.profile.gpu
-    gpus_of_model = {its_gpu for name, its_gpu in built_in_profiles() if name == model}
+    gpus_with_profile = {its_gpu for name, its_gpu in built_in_profiles() if name == model}
     is_shorter = (planned.duration_s or requested_s) < requested_s
-    draft = times | {
+    draft = time_context | {
         "title": f"Draft for {trace.name}",
         "trace": trace,
         "past": is_past,
@@ -161,7 +162,7 @@ def _draft(request: Request, trace: Trace) -> HttpResponse:
         "today": fleet["today"],
         "apart": model_labels(trace),
         "models": list(dict.fromkeys(model for model, _ in built_in_profiles())),
-        "gpus": sorted(gpus_of_model | {gpu}),
+        "gpus": sorted(gpus_with_profile | {gpu}),
         "assumed": draft_assumptions(trace, text, serving),
     }
     problems = scenario_warnings(text)
@@ -198,7 +199,8 @@ def detail(request: Request, pk: int) -> HttpResponse:
 def _handle_post(request: Request, scenario: Scenario | None) -> HttpResponse:
     """Change the view, add a row, or save and perhaps run, as the pressed button says.
 
-    ``scenario`` is None for a new one.
+    ``scenario`` is None for a new one. The button sends ``action``. ``mode`` is the view that was
+    edited: FORM, with a field for each value, or YAML.
     """
     mode, action = request.POST.get("mode", YAML), request.POST.get("action", "save")
     text = request.POST.get("document", "").replace("\r\n", "\n")
@@ -209,16 +211,16 @@ def _handle_post(request: Request, scenario: Scenario | None) -> HttpResponse:
     if mode == FORM:
         posted = _with_row(request.POST, action)
         editor = Editor(text, posted)
-        if action.startswith("add-"):
+        if action.startswith("add-"):  # show a new row
             return _show(request, scenario, text, editor=editor)
         if not editor.is_valid():
             return _show(request, scenario, text, editor=editor, problem=FieldsRefused())
         text = editor.document()
     else:
         editor = None
-    if action in (FORM, YAML):
+    if action in (FORM, YAML):  # change the view
         return _edit(request, scenario, text, action)
-    try:
+    try:  # all other actions save
         saved = _save(request, scenario, text)
     except PlannerError as problem:
         problems = editor.attach(problem) if editor else str(problem).splitlines()
@@ -403,8 +405,8 @@ def _analyses(scenario: Scenario) -> TemplateContext:
         report = run_report(plan.result) if plan.result else None
     except PlannerError:  # its arrays were removed
         report = None
-    newest_is_done = plan.run == plan.result
-    if report and newest_is_done:  # the page's head has its figures
+    # The page's head has the figures of the newest plan, so the list leaves out a completed one.
+    if report and plan.run == plan.result:
         states = [state for state in states if state is not plan]
     return {
         "analyses": states,

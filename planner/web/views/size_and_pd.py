@@ -123,9 +123,10 @@ def provision(request: Request) -> HttpResponse:
 
 
 def _page(request: Request, kind: Run.Kind, template: str) -> HttpResponse:
-    """Show the form, again if its values were refused, or redirect to the started run.
+    """Show the page of an analysis with its form and last runs, or start the posted run.
 
-    A role without the right gets the usual error page.
+    A started run is redirected to. If its options were refused, the page shows the form again with
+    the reasons. A role without the right gets the usual error page.
     """
     problem: PlannerError | None = None
     if request.method == "POST":
@@ -146,10 +147,10 @@ def _page(request: Request, kind: Run.Kind, template: str) -> HttpResponse:
         make_select(form, "level", {"all": "All levels", **LEVEL_NAMES})
     runs = runs_with_answers().filter(kind=kind)[:SHOWN]
     completed = [run for run in runs if run.scenario_id and run.state == Run.State.COMPLETED]
-    used = str(completed[0].scenario_id) if completed else ""
+    last_scenario = str(completed[0].scenario_id) if completed else ""
     context: TemplateContext = {
         "scenarios": scenarios,
-        "chosen": request.POST.get("scenario") or request.GET.get("scenario", used),
+        "chosen": request.POST.get("scenario") or request.GET.get("scenario", last_scenario),
         "chosen_service": request.POST.get("of", ""),
         "form": form,
         "title": "The request could not be carried out",

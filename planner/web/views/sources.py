@@ -161,7 +161,8 @@ def source_context(source: Source) -> TemplateContext:
 def _figure(bins: pl.DataFrame, source: Source, fields: tuple[str, ...], y: str) -> Figure | None:
     """Draw the LINES largest series of ``fields`` over time; return None if nothing is known.
 
-    Bins are averaged to at most MAX_POINTS. An unknown bin interrupts the line.
+    ``fields`` are columns of ``bins``; ``y`` is the axis label, with the unit before a comma. Bins
+    are averaged to at most MAX_POINTS. An unknown bin interrupts the line.
     """
     if bins.is_empty():
         return None
@@ -232,7 +233,7 @@ class SourceForm(forms.Form):
         for name, option in options_in(KINDS[kind]).items():
             if name not in LEFT_OUT:
                 self.fields[name] = _setting_field(option)
-        # The visible fields; the others are folded below them.
+        # ``first`` are the visible fields; ``more`` are folded below them.
         needed = [name for name, field in self.fields.items() if field.required and name != "bin_s"]
         shown = (*needed, "prefix", "engine", "format", "bin_s")
         self.first = [name for name in shown if name in self.fields]
