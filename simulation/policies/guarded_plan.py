@@ -89,13 +89,14 @@ class GuardedPlan(ScalingPolicy):
         counts = self.schedule.reset(fleet)
         pools = len(counts)
         capacity = guard.capacity_table(pools, self.shares)
+        # Decisions that count for adding instances, and for keeping them
         load_rows = self._decisions_within(self.rise_s)
         requested_rows = self._decisions_within(self.fall_s)
         # Limits on growth are per period, so they apply several times in a longer interval.
         periods = max(1.0, self.interval_s / SCALING_POLICY_PERIOD_S)
         growth = (1 + self.scale_up_factor) ** periods
         least_growth = self.scale_up_instances * periods
-        loads_s = np.full(load_rows, guard.UNUSED_S)
+        loads_s = np.full(load_rows, guard.UNUSED_S)  # times of past decisions
         loads_s[-1] = 0.0
         self._guard = Guard(
             pools=self._rows_of_pools(fleet),
@@ -119,16 +120,19 @@ class GuardedPlan(ScalingPolicy):
         return int(span_s // self.interval_s) + 2
 
     def _rows_of_pools(self, fleet: Fleet) -> FloatArray:
-        """Return ``Guard.pools``, in the order of ``guard.POOLS``."""
-        # Decode pools compute no prompts, and prefill pools no output: no load limits them there.
+        """Return the capacities, groups and allowed late shares of pools, ``[guard.POOLS, pools]``.
+
+        Pools of one group share requests: those of one model and role that can reach each other.
+        """
         roles = np.array([pool.role for pool in fleet.pools])
+        # No load limits the prompts of decode pools, which compute none, or the output of prefill.
         prefill_tps = np.where(roles == DECODE, np.inf, self.prefill_tps)
         decode_tps = np.where(roles == PREFILL, np.inf, self.decode_tps)
         in_flight = np.full(len(roles), self.in_flight)
-        # Pools of a group share requests.
         models = [pool.model for pool in fleet.pools]
         groups = list(zip(models, roles, fleet.islands, strict=True))
         group_numbers = [groups.index(group) for group in groups]
+        # Tokens/s of an instance in its role, to add up the loads of unlike pools
         group_weights = np.where(np.isinf(prefill_tps), decode_tps, prefill_tps)
         allowed = [allowed_late_share(fleet, [p]) for p in range(len(roles))]
         return np.array([prefill_tps, decode_tps, in_flight, group_numbers, group_weights, allowed])
@@ -138,7 +142,8 @@ class GuardedPlan(ScalingPolicy):
         self.schedule.observe(observation)
         step = self.schedule.step_at(observation.time_s)
         lent = np.zeros_like(step.counts) if step.lent is None else step.lent
-        if self._guard.decided_s[0] != observation.time_s:  # else compiled code made it already
+        # While a decision is held, the engine's compiled code has called the guard already.
+        if self._guard.decided_s[0] != observation.time_s:
             seen = _guard_inputs(observation, step.counts - lent)
             guard.decide(observation.time_s, seen, self._guard)
         targets = self._guard.targets.astype(np.int64)

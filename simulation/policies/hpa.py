@@ -153,28 +153,31 @@ class Keda(Hpa):
 
     def reset(self, fleet: Fleet) -> IntArray:
         counts = super().reset(fleet)
-        self._min_by_pool = np.where(
-            counts > 0, max(self.min_replicas, 1), 0
-        )  # an HPA never goes lower
+        # An HPA never goes lower.
+        self._min_by_pool = np.where(counts > 0, max(self.min_replicas, 1), 0)
         self._last_active_s = np.zeros(len(counts))
         self._last_poll = -1  # number of the last poll; -1: none yet
         return counts
 
     def decide(self, observation: Observation) -> IntArray:
-        """Return the HPA's targets, except that KEDA's polls start and stop pools at 0."""
+        """Return the HPA's targets; KEDA itself starts empty pools and stops idle ones.
+
+        A poll starts an empty pool whose trigger is active. With ``min_replicas`` 0, a pool stops
+        once its trigger has been inactive for ``cooldown_s``.
+        """
         targets = super().decide(observation)
         now = observation.time_s
         metric = per_instance(self.metric, observation, self._kv_capacity_tokens)
-        active = (np.nan_to_num(metric) > 0) | (observation.waiting > 0)
+        is_active = (np.nan_to_num(metric) > 0) | (observation.waiting > 0)
         poll = int(now // self.polling_s)
-        polled_active = active & (poll > self._last_poll)
+        polled_active = is_active & (poll > self._last_poll)
         self._last_poll = poll
         self._last_active_s[polled_active] = now
         is_empty = observation.present == 0
-        targets[is_empty] = np.where(polled_active, max(1, self.min_replicas), 0)[is_empty]
+        targets[is_empty] = max(1, self.min_replicas) * polled_active[is_empty]
         if self.min_replicas == 0:
             cooled_down = now - self._last_active_s >= self.cooldown_s
-            targets[~is_empty & ~active & cooled_down] = 0
+            targets[~is_empty & ~is_active & cooled_down] = 0
         return targets
 
     def _recommended_replicas(self, p: int, value: float, ready: int, starting: int) -> int:

@@ -67,7 +67,7 @@ class KvAware(ServiceController):
         pressure = pool_mean(observation.utilisation, observation.ready, pools)
         expected = ready * pressure / self.target
         is_short = self._is_memory_short(i, service, observation)
-        if is_short and not starting:
+        if is_short and not starting:  # grow by at least one step, and one instance
             expected = max(expected, float(scale_count(present, self.step)))
             return OUT, max(present + 1, damp_change(expected, present, self.stability.damping))
         direction = direction_of(expected, present, self.stability)

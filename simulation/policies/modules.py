@@ -163,10 +163,11 @@ class ModuleScaling(ScalingPolicy):
         for elastic in self._pools:
             p = elastic.index
             own_speed = self._relative_speed(elastic, elastic.placement)
+            # Factors multiply, because modules of other pools reduce them too (``_slow_others``).
             speed[p] *= own_speed
             tokens = self._layout_with_free_memory(elastic).tokens(elastic.placement)
             free_share = tokens / elastic.profile.kv_capacity_tokens
-            kv_share[p] *= float(np.clip(free_share, 1e-6, 1.0))
+            kv_share[p] *= float(np.clip(free_share, 1e-6, 1.0))  # above 0: it is a divisor
             max_batch[p] = _largest_batch(elastic, tokens)
             self._record_location(elastic, now, own_speed)
             self._slow_others(elastic, speed, kv_share)
@@ -282,9 +283,8 @@ class ModuleScaling(ScalingPolicy):
         busy = float(np.nan_to_num(self._signals.busy[elastic.index]))
         for d in serving:
             host = layout.hosts[d]
-            # Instances of the pool for each instance of the host
-            per_host = elastic.instances / max(int(self._observation.ready[host]), 1)
-            computing[host] += busy * work[d] * per_host
+            guests = elastic.instances / max(int(self._observation.ready[host]), 1)  # per host
+            computing[host] += busy * work[d] * guests
             memory[host] += used_bytes[d] / layout.room_bytes[d]
         return computing, memory
 
@@ -402,24 +402,27 @@ class ModuleScaling(ScalingPolicy):
         elastic.fruitless_attempt = attempt
 
     def _return_modules(self, elastic: _ElasticPool, now: float, load: _Load) -> bool:
-        """Begin to return modules to their first devices if calm; return whether they fit there."""
+        """Begin to return modules to their first devices after calm decisions; return success.
+
+        False if the pool is not calm, if nothing has moved, or if the modules do not fit there.
+        """
         layout = self._layout_with_free_memory(elastic)
-        now_at, start = elastic.placement, layout.start
-        is_home = not (
-            now_at.offloaded_bytes
-            or (now_at.home != start.home).any()
-            or (now_at.ffn_home != start.ffn_home).any()
-            or (now_at.kv_home != start.kv_home).any()
+        placement, start = elastic.placement, layout.start
+        has_moved = (
+            placement.offloaded_bytes
+            or (placement.home != start.home).any()
+            or (placement.ffn_home != start.ffn_home).any()
+            or (placement.kv_home != start.kv_home).any()
         )
-        if elastic.calm_decisions < CALM_DECISIONS or is_home:
+        if elastic.calm_decisions < CALM_DECISIONS or not has_moved:
             return False
-        copies = elastic.placement.replicated.copy()
-        # Copies at home become the originals.
+        copies = placement.replicated.copy()
+        # Copies on the first devices become the originals.
         copies[np.arange(layout.home.size), layout.home] = False
-        home = replace(layout.start, replicated=copies)
-        fits = layout.tokens(home) >= MEMORY_MARGIN * load.needed_tokens
+        returned = replace(start, replicated=copies)
+        fits = layout.tokens(returned) >= MEMORY_MARGIN * load.needed_tokens
         if fits:
-            self._change(elastic, now, "home", home, load.running)
+            self._change(elastic, now, "home", returned, load.running)
         return fits
 
     def _copy_layers(self, elastic: _ElasticPool, now: float, load: _Load) -> None:
@@ -484,7 +487,9 @@ class ModuleScaling(ScalingPolicy):
         """Return the placement of an instance after module reduction (Algorithm 2).
 
         ``sequences`` run or wait on the instance. If ``violated``, the TBT limit must be kept too.
-        Also sets the pool's limit on sequences.
+        Of the placements with and without copies, the one with more KV memory is returned. Also
+        sets the pool's limit on sequences, which applies if only a smaller batch keeps the TBT
+        limit.
         """
         layout = self._layout_with_free_memory(elastic)
         batch = round(sequences)
@@ -494,14 +499,14 @@ class ModuleScaling(ScalingPolicy):
         for replicated in (copies, np.zeros_like(copies)):
             candidate = replace(elastic.placement, replicated=replicated, batch=batch)
             reduction = self._reduction(elastic, candidate, violated)
-            shrunk = reduction.state.batch < batch
+            batch_shrank = reduction.state.batch < batch
             tokens = layout.tokens(reduction.state)
             if tokens > most_tokens:
                 best, most_tokens = replace(reduction.state, batch=elastic.placement.batch), tokens
-                elastic.max_sequences = (
-                    reduction.state.batch if shrunk and violated else NO_SEQUENCE_LIMIT
-                )
-            if reduction.solved and not shrunk:
+                elastic.max_sequences = NO_SEQUENCE_LIMIT
+                if batch_shrank and violated:
+                    elastic.max_sequences = reduction.state.batch
+            if reduction.solved and not batch_shrank:
                 break
         return best
 
@@ -542,10 +547,8 @@ class ModuleScaling(ScalingPolicy):
         # Stop using removed copies now, since the operation needs their memory.
         if event.given_up:
             remaining_copies = before.replicated & after.replicated
-            elastic.placement, elastic.cached_speeds = (
-                replace(before, replicated=remaining_copies),
-                {},
-            )
+            elastic.placement = replace(before, replicated=remaining_copies)
+            elastic.cached_speeds = {}
         self.events.append(event)
 
     def _record_location(self, elastic: _ElasticPool, now: float, speed: float) -> None:

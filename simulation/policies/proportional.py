@@ -104,7 +104,8 @@ class Proportional(ServiceController):
     def direction_and_instances(self, i: int, observation: Observation) -> tuple[int, int]:
         """Return the direction of service ``i``, and how many instances its driving role needs.
 
-        The signal or piled-up requests decide, whichever need more instances.
+        The signal or piled-up requests decide, whichever need more instances. Without a signal,
+        nothing changes.
         """
         service = self.services[i]
         pools = list(self.driving_pools(service))
@@ -112,7 +113,7 @@ class Proportional(ServiceController):
         if not observation.ready[pools].any():  # no signal yet
             return self.start_first(service, observation, present)
         expected = self.instances_at_target(service, observation)
-        for_requests = self._instances_for_requests(i, observation)
+        for_requests = self._instances_for_requests(i, observation)  # also records the requests
         if not np.isfinite(expected):
             return STAY, present
         expected = max(expected, for_requests)
@@ -173,11 +174,13 @@ class Proportional(ServiceController):
             waiting = count_in(observation.waiting, pools)
             in_flight = np.nan_to_num(batch * ready_before) + waiting
         self._last_seen[i] = (ready, in_flight)
-        enough = in_flight / pool_mean(self._in_flight_at_target, observation.ready, pools)
-        if not enough > PILED_UP * ready:  # also without signals, when ``enough`` is NaN
+        instances_to_hold = in_flight / pool_mean(
+            self._in_flight_at_target, observation.ready, pools
+        )
+        if not instances_to_hold > PILED_UP * ready:  # also if it is NaN, without signals
             return 0.0
         if in_flight > (1 + self.stability.theta_out) * in_flight_before:
-            return min(enough, SURGE * ready)
+            return min(instances_to_hold, SURGE * ready)
         return float(ready + count_in(observation.starting, pools))
 
     def instances_at_target(self, service: Service, observation: Observation) -> float:

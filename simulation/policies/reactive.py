@@ -55,14 +55,15 @@ class UnifiedReactive(ScalingPolicy):
         targets = observation.present
         utilisation = ends.reading(observation, self.sees)
         above, below = utilisation > self.scale_out_above, utilisation < self.scale_in_below
-        step = np.subtract(above, below, dtype=np.int64)
-        self._held = None if step.any() or observation.draining.any() else targets
-        step[self._cooldown_until_s > observation.time_s] = 0
+        change = np.subtract(above, below, dtype=np.int64)  # 1, 0 or -1 by endpoint
+        # Only a decision without a change, not even one that a cooldown prevents, may be held.
+        self._held = None if change.any() or observation.draining.any() else targets
+        change[self._cooldown_until_s > observation.time_s] = 0
         if self.cooldown_s is None:
-            step[ends.total(observation.starting) > 0] = 0
-        if step.any():
+            change[ends.total(observation.starting) > 0] = 0
+        if change.any():
             cooldown_s = BETWEEN_S if self.cooldown_s is None else self.cooldown_s
-            moved = ends.move_all(targets, step)  # changes ``targets``
+            moved = ends.move_all(targets, change)  # changes ``targets``
             self._cooldown_until_s[moved] = observation.time_s + cooldown_s
         return targets
 

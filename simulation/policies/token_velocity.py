@@ -36,9 +36,8 @@ from simulation.policy import Actions, ComputedParameter, Observation, ScalingPo
 SWITCH_S = 1.6
 CHUNK = 16  # tokens; chunks are multiples of it
 DECODE_BATCH = "largest decode batch within TBT"
-ReplicasNeeded = tuple[
-    float, tuple[int, ...]
-]  # a time, and the prefill and decode replicas needed then
+# A time, and the prefill and decode replicas needed then
+ReplicasNeeded = tuple[float, tuple[int, ...]]
 
 
 @dataclass(eq=False, kw_only=True)
@@ -79,12 +78,13 @@ class TokenVelocity(ScalingPolicy):
     wants_signals = True
 
     def reset(self, fleet: Fleet) -> IntArray:
+        """Compute the velocities and the decode batch of each pool; return the initial counts."""
         self._endpoints = Endpoints(fleet)
         self._pools = fleet.pools
         self._services = [service for service in services(fleet) if service.has_separate_roles]
         self._switch_keys = [replica_switch_key(pool) for pool in fleet.pools]
         self._isl, osl = np.asarray(self.lengths, np.float64).T
-        self._context = self._isl + osl / 2
+        self._context = self._isl + osl / 2  # tokens of a sequence, on average over its life
         pools = len(fleet.pools)
         self._ttft_s = np.nan_to_num(np.broadcast_to(self.ttft_s, pools), nan=np.inf)
         self._tbt_s = np.nan_to_num(np.broadcast_to(self.tbt_s, pools), nan=np.inf)
@@ -132,7 +132,7 @@ class TokenVelocity(ScalingPolicy):
     def _change_service(
         self, i: int, service: Service, observation: Observation, targets: IntArray, moves: IntArray
     ) -> None:
-        """Change ``targets [pools]`` and ``moves [pools, pools]`` of service ``i``.
+        """Change ``targets [pools]`` and ``moves [from pool, to pool]`` of service ``i`` in place.
 
         Replicas switch from a role with too many to the one with too few. With ``scales``, the rest
         of the change is started or removed.
@@ -150,12 +150,12 @@ class TokenVelocity(ScalingPolicy):
             shrinking, growing = service.prefill, service.decode
             if prefill_change > 0:
                 shrinking, growing = service.decode, service.prefill
-            most = min(abs(prefill_change), abs(decode_change))
-            switched = self._move(shrinking, growing, most, observation, moves)
+            wanted = min(abs(prefill_change), abs(decode_change))
+            switched = self._move(shrinking, growing, wanted, observation, moves)
         if self.scales:  # start or remove what switching leaves of the change
-            for pools, count in zip(roles, changes, strict=True):
-                rest = count - switched if count > 0 else count + switched
-                self._endpoints.move(targets, pools, rest)
+            for pools, change in zip(roles, changes, strict=True):
+                remaining_change = change - switched if change > 0 else change + switched
+                self._endpoints.move(targets, pools, remaining_change)
 
     def _change_to_best_split(
         self, needs: tuple[float, float], present: tuple[int, ...]

@@ -73,18 +73,18 @@ class UtilizationGated(ScalingPolicy):
         self.schedule.observe(observation)
         planned = self.schedule.step_at(observation.time_s)
         missing = planned.counts - targets  # instances of each pool to its plan; below 0: too many
-        step = self._step(observation, gap=ends.total(missing))
-        step[self._cooldown_until_s > observation.time_s] = 0
-        for e in np.flatnonzero(step):
+        change = self._wanted_change(observation, gap=ends.total(missing))
+        change[self._cooldown_until_s > observation.time_s] = 0
+        for e in np.flatnonzero(change):
             # Move a pool toward the plan. Any pool will do once the plan is reached.
-            towards_plan = [p for p in ends.pools[e] if missing[p] * step[e] > 0]
-            if ends.move(targets, towards_plan or ends.pools[e], int(step[e])):
+            towards_plan = [p for p in ends.pools[e] if missing[p] * change[e] > 0]
+            if ends.move(targets, towards_plan or ends.pools[e], int(change[e])):
                 self._cooldown_until_s[e] = observation.time_s + self.cooldown_s
         self._held = self._decision_to_hold(observation, planned, targets)
         return Actions(targets, shares=planned.shares, release_tokens=planned.release)
 
-    def _step(self, observation: Observation, gap: FloatArray) -> IntArray:
-        """Return 1, -1 or 0 for each endpoint: it grows, shrinks or stays.
+    def _wanted_change(self, observation: Observation, gap: FloatArray) -> IntArray:
+        """Return 1, -1 or 0 for each endpoint: it should grow, shrink or stay.
 
         ``gap [endpoints]`` are the missing instances to the plan; below 0: too many.
         """

@@ -26,8 +26,9 @@ def merge_layers(phase: PhaseProblem) -> PhaseProblem:
     (embedding, output head) form a run at the end.
     """
     problem, demand = phase.problem, phase.demand
+    # M runs of V operators; B batches, P parallelisms
     names, layer_share, run_has_operator = _runs_of_layers(phase)
-    layer_share = layer_share[:, None, None]  # [M, 1, 1], to scale arrays [M, B, P]
+    scale = layer_share[:, None, None]  # [M, 1, 1], for arrays [M, B, P]
     path_s = np.stack([_critical_path_s(problem, operators) for operators in run_has_operator])
 
     def sum_over_run(values: FloatArray) -> FloatArray:
@@ -45,7 +46,7 @@ def merge_layers(phase: PhaseProblem) -> PhaseProblem:
 
     kinds = None
     if demand.kinds is not None:
-        # Weights: mean share of an operator's time over all batches and parallelisms
+        # [V] mean share of an operator's time over all batches and parallelisms
         weight = (problem.latency_s / problem.latency_s.sum(axis=0)).mean(axis=(1, 2))
         kinds = sum_over_run(weight[:, None] * demand.kinds) / sum_over_run(weight)[:, None]
     return replace(
@@ -54,17 +55,17 @@ def merge_layers(phase: PhaseProblem) -> PhaseProblem:
             problem,
             names=tuple(names),
             edges=tuple((m, m + 1) for m in range(len(names) - 1)),
-            latency_s=layer_share * path_s,
+            latency_s=scale * path_s,
             transfer_s=np.broadcast_to(phase.crossing_s, path_s.shape).copy(),
         ),
         demand=Demand(
-            layer_share * sum_over_run(demand.memory_bytes),
-            np.minimum(mean_over_time(demand.compute), 1.0),
-            np.minimum(mean_over_time(demand.bandwidth), 1.0),
-            layer_share[:, 0] * sum_over_run(demand.kv_bytes),
-            kinds,
-            demand.table,
-            np.minimum(mean_over_time(demand.board), 1.0),
+            memory_bytes=scale * sum_over_run(demand.memory_bytes),
+            compute=np.minimum(mean_over_time(demand.compute), 1.0),
+            bandwidth=np.minimum(mean_over_time(demand.bandwidth), 1.0),
+            kv_bytes=layer_share[:, None] * sum_over_run(demand.kv_bytes),  # [M, P]
+            kinds=kinds,
+            table=demand.table,
+            board=np.minimum(mean_over_time(demand.board), 1.0),
         ),
         power=replace(phase.power, above_w=mean_over_time(phase.power.above_w)),
         layers=np.ones(len(names), np.int64),

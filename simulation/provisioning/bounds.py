@@ -33,22 +33,23 @@ def device_lower_bound(
 
     ``sojourn_table [V, B, P, R]`` are sojourns in seconds; inf: the choice is not allowed.
     """
-    # Lagrangian bound: the latency limit of one path has a price, and resources have weights. Each
-    # operator then takes its cheapest choice. The path is the longest by minimum times; any is
-    # valid.
+    # Lagrangian bound: the latency limit of one path has a price in devices, and resources have
+    # weights. Each operator then takes its cheapest choice. Any weights, any price and any path
+    # give a valid bound; the path is the longest by minimum times.
     path = critical_path(problem, problem.latency_s.min(axis=(1, 2))).operators
     weights, prices = np.array(RESOURCE_WEIGHTS), np.array(LATENCY_PRICES)
-    least_cost = np.zeros((weights.shape[0], prices.size))  # by weights and price
+    least_cost = np.zeros((weights.shape[0], prices.size))  # [weights, price], of all operators
     for v in range(len(problem.names)):
         b, p, r = np.nonzero(np.isfinite(sojourn_table[v]))  # r: replicas - 1
         operator_index = np.full(b.size, v)
+        # [resource, choice] devices that each allowed choice uses
         shares = device_shares(problem, demand, device_bytes, (operator_index, b, p), r + 1)
         # Only operators on the path have a latency term.
         share_of_limit = np.zeros(b.size)
         if v in path:
             share_of_limit = sojourn_table[v, b, p, r] / problem.slo_s
-        for i, weighted_shares in enumerate(weights @ shares):
-            cost = weighted_shares + prices[:, None] * share_of_limit  # [price, choice]
+        for i, devices_used in enumerate(weights @ shares):
+            cost = devices_used + prices[:, None] * share_of_limit  # [price, choice]
             least_cost[i] += cost.min(axis=1)
     bounds = least_cost - prices  # less the price of the limit itself
     return max(1, int(np.ceil(bounds.max() - 1e-9)))

@@ -73,7 +73,7 @@ def _plan_of(space: SearchSpace, draft: Draft) -> Any:
     Shards are ordered by operator, then replica.
     """
     count, replica_shards = draft.batch_index.size, space.parallel[draft.parallel_index]
-    # Operator, replica and device of each shard
+    # 1. Operator, replica and device of each shard
     shards = int((draft.replicas * replica_shards).sum())
     operator, replica = np.empty(shards, np.int64), np.empty(shards, np.int64)
     device_of_shard, i = np.empty(shards, np.int64), 0
@@ -82,7 +82,7 @@ def _plan_of(space: SearchSpace, draft: Draft) -> Any:
             operator[i], replica[i] = v, s // replica_shards[v]
             device_of_shard[i] = draft.device[v, s]
             i += 1
-    # Figures of each operator at its batch and parallelism.
+    # 2. Figures of each operator at its batch and parallelism
     latency_s, transfer_s = np.empty(count), np.empty(count)
     compute, bandwidth = np.empty(count), np.empty(count)
     board, memory = np.empty(count), np.empty(count)
@@ -91,9 +91,10 @@ def _plan_of(space: SearchSpace, draft: Draft) -> Any:
         latency_s[v], transfer_s[v] = space.latency_s[choice], space.transfer_s[choice]
         compute[v], bandwidth[v] = space.compute[choice], space.bandwidth[choice]
         board[v], memory[v] = space.board[choice], space.memory[choice]
+    # 3. Interference between operators at their choices; empty if the space has none
     size = count if space.interference.shape[0] else 0
     interference = np.empty((size, size))
-    # ``space.interference`` has a row for each choice (v, b, p), in that order.
+    # Its rows are the choices (v, b, p), so this is the row of each operator's choice.
     rows = np.arange(count) * space.batches.size + draft.batch_index
     rows = rows * space.parallel.size + draft.parallel_index
     for v in range(size):
@@ -359,8 +360,9 @@ def _placement_of_draft(phase: PhaseProblem, plan: OperatorPlan, draft: Draft) -
 def _search_space(phase: PhaseProblem, device_bytes: float) -> SearchSpace:
     """Return all choices of ``phase`` as arrays for compiled code."""
     problem, demand = phase.problem, phase.demand
-    operators, batches, widths = problem.latency_s.shape
-    owner = np.repeat(np.arange(operators), batches * widths)
+    operators, batches, parallelisms = problem.latency_s.shape
+    # Interference has a row for each choice, so repeat the kinds of an operator for its choices.
+    operator_of_choice = np.repeat(np.arange(operators), batches * parallelisms)
     return SearchSpace(
         latency_s=np.ascontiguousarray(problem.latency_s),
         transfer_s=np.ascontiguousarray(problem.transfer_s),
@@ -374,7 +376,7 @@ def _search_space(phase: PhaseProblem, device_bytes: float) -> SearchSpace:
         interference=np.ascontiguousarray(
             interference_matrix(
                 demand.table,
-                None if demand.kinds is None else demand.kinds[owner],
+                None if demand.kinds is None else demand.kinds[operator_of_choice],
                 demand.compute.ravel(),
                 demand.bandwidth.ravel(),
             )

@@ -70,28 +70,27 @@ def place_on_common_devices(
     save none, or a service has no plan for them, the result has no placement on common devices.
     """
     plans = [_plans_by_fraction(phase, device_bytes) for phase in phases]
-    separate_devices = sum(level.devices for level in separate_levels)
+    can_share = all(plans) and len(phases) > 1
+    fewest = sum(level.devices for level in separate_levels)
     best: tuple[Placement, tuple[Level, ...]] | None = None
-    if all(plans) and len(phases) > 1:
-        for plan_of_service in _combinations(plans):
-            parts: list[ServicePart] = []
-            for phase, level in zip(phases, plan_of_service, strict=True):
-                # A pass may take longer than on separate devices, and keeps its KV cache as long.
-                limit_s = min(phase.problem.slo_s, PASS_FACTOR * level.latency_s)
-                demand = reserve_kv_cache(phase, limit_s).demand
-                parts.append((replace(phase.problem, slo_s=limit_s), demand, level.placed[0]))
-            if not all(fits_devices(*part, device_bytes) for part in parts):
-                continue
-            placed = place_services(parts, device_bytes)
-            fewest = separate_devices if best is None else best[0].devices
-            if placed.feasible and placed.devices < fewest:
-                best = placed, plan_of_service
+    for plan_of_service in _combinations(plans) if can_share else ():
+        parts: list[ServicePart] = []
+        for phase, level in zip(phases, plan_of_service, strict=True):
+            # A pass may take longer than on separate devices, and keeps its KV cache as long.
+            limit_s = min(phase.problem.slo_s, PASS_FACTOR * level.latency_s)
+            demand, (plan, _) = reserve_kv_cache(phase, limit_s).demand, level.placed
+            parts.append((replace(phase.problem, slo_s=limit_s), demand, plan))
+        if not all(fits_devices(*part, device_bytes) for part in parts):
+            continue
+        placed = place_services(parts, device_bytes)
+        if placed.feasible and placed.devices < fewest:
+            best, fewest = (placed, plan_of_service), placed.devices
     if best is None:
         return SharedPlan(
             tuple(separate_levels),
-            None,
-            sum(level.memory_bytes for level in separate_levels),
-            sum(level.power_w for level in separate_levels),
+            placement=None,
+            memory_bytes=sum(level.memory_bytes for level in separate_levels),
+            power_w=sum(level.power_w for level in separate_levels),
         )
     placement, plan_of_service = best
     # Saved devices no longer draw idle power; the load and its power stay.
@@ -192,10 +191,10 @@ def best_chunked(
     operators is that of whole replicas if it is no better.
     """
     service = phase.service
-    models: list[tuple[Level, int]] = []  # with their batches
+    models: list[tuple[Level, int]] = []  # whole replicas, with their batches
     operators: list[Level] = []
     for i, size in enumerate(phase.problem.batches):
-        # A prompt takes the osl / batch iterations of its chunks, which must end within the TTFT.
+        # The chunks of a prompt take osl / batch iterations, which must end within the TTFT.
         limit_s = min(service.slo_s, service.ttft_s * float(size) / service.osl) * slo_share
         with_this_batch = with_slo(with_some_choices(phase, slice(i, i + 1)), limit_s)
         model = model_level(with_this_batch, device_bytes)
@@ -205,7 +204,7 @@ def best_chunked(
             "operator",
             with_this_batch,
             device_bytes,
-            coarser=[] if model is None or not fall_back else [model],
+            coarser=[model] if fall_back and model is not None else [],
             quick=True,
         )
         if operator is not None:

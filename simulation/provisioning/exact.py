@@ -42,7 +42,7 @@ def exact_plan(
     slots = np.concatenate([frontier.slots for frontier in frontier_of])
     # Variables: a binary for each choice, the start time of each operator, and the devices.
     result = scipy.optimize.milp(
-        np.r_[slot_price * slots, np.zeros(operators), 1.0],
+        c=np.r_[slot_price * slots, np.zeros(operators), 1.0],  # cost of each variable
         constraints=_constraints(problem, frontier_of, slo_share),
         integrality=np.r_[np.ones(slots.size), np.zeros(operators + 1)],
         bounds=scipy.optimize.Bounds(0.0, np.r_[np.ones(slots.size + operators), np.inf]),

@@ -45,10 +45,9 @@ def frontiers(problem: OperatorProblem, fewest: IntArray | None = None) -> tuple
     )
     frontiers = []
     for v in range(count):
-        slots = (
-            np.flatnonzero(least_sojourn_s[v, 1:] < least_sojourn_s[v, :-1]) + 1
-        )  # those that make it faster
-        # An index counts [B, P, R]; the index r stands for r + 1 replicas.
+        # Slots with a shorter sojourn than one slot less
+        slots = np.flatnonzero(least_sojourn_s[v, 1:] < least_sojourn_s[v, :-1]) + 1
+        # A choice is an index into [B, P, R]; its r stands for r + 1 replicas.
         batch_and_parallel, r = np.divmod(best_choice[v, slots], max_replicas)
         b, p = np.divmod(batch_and_parallel, problem.parallel.size)
         frontiers.append(

@@ -65,9 +65,9 @@ class Confirmation:
             if self.keeps_limit(levels[-1]):
                 break
         best = max(levels, key=lambda level: level.replayed.attainment if level.replayed else 0.0)
-        # The fewest that meet the limit on average.
-        relaxed = plan_whole_replicas(self.phase, self.replay.device_bytes)
-        fewest = best.devices if relaxed is None else min(relaxed.devices, best.devices)
+        # Fewest devices that meet the limit on average, which no replay confirmed.
+        by_means = plan_whole_replicas(self.phase, self.replay.device_bytes)
+        fewest = best.devices if by_means is None else min(by_means.devices, best.devices)
         seconds = time.perf_counter() - started
         return replace(best, least_devices=fewest, devices_by_means=fewest, seconds=seconds)
 
@@ -97,13 +97,14 @@ class Confirmation:
         limit_s = self.phase.problem.slo_s
         trade_off: Level | None = None
         devices_by_means: int | None = None
-        least: int | None = None
+        least_devices: int | None = None
         for share in TIGHTER_SHARES:
             planned = plan(with_slo(self.phase, share * limit_s))
             if planned is None:
                 break
-            if share == TIGHTER_SHARES[0]:
-                devices_by_means, least = planned.devices_by_means, planned.least_devices
+            if share == TIGHTER_SHARES[0]:  # the whole limit
+                devices_by_means, least_devices = planned.devices_by_means, planned.least_devices
+            # Keep the first trade-off that a replay confirms.
             if planned.trade_off is not None and trade_off is None:
                 replayed_trade_off = self.replayed(planned.trade_off)
                 trade_off = replayed_trade_off if self.keeps_limit(replayed_trade_off) else None
@@ -119,13 +120,16 @@ class Confirmation:
                     slo_s=limit_s,
                     trade_off=trade_off,
                     devices_by_means=devices_by_means,
-                    least_devices=least,
+                    least_devices=least_devices,
                 )
         if not coarser:
             return None
         fallback = fallback_to(min(coarser, key=level_order), name)
         return replace(
-            fallback, trade_off=trade_off, devices_by_means=devices_by_means, least_devices=least
+            fallback,
+            trade_off=trade_off,
+            devices_by_means=devices_by_means,
+            least_devices=least_devices,
         )
 
     def operators_in_shares(

@@ -118,8 +118,9 @@ def plan_level(
         raise SimulationError(f"There is no level {name!r}. Use {', '.join(LEVELS)}.")
     started = time.perf_counter()
     search = _LevelSearch(
-        name, phase, device_bytes, method, shared, tuple(coarser), proofs, quick, epsilon
-    )
+        name, phase, device_bytes, method=method, shared=shared, coarser=tuple(coarser),
+        proofs=proofs, quick=quick, epsilon=epsilon,
+    )  # fmt: skip
     search.plan_by_pass_length()
     bound = min_devices(name, phase, device_bytes) if proofs or method == "exact" else None
     if method == "exact" and name == "operator":
@@ -293,6 +294,7 @@ class _LevelSearch:
             )
             if plan is None:
                 continue
+            # Only at the whole limit, with free slots, does the cost count devices alone.
             if plan.bound is not None and (slo_share, slot_price) == (1.0, 0.0):
                 bound = max(bound, plan.bound)
             starts.append(plan)
@@ -511,8 +513,10 @@ def _gpu_price(phase: PhaseProblem, device_bytes: float, memory_price: float) ->
     busy_s = np.maximum(demand.compute, demand.bandwidth) * problem.latency_s
     busy_gpus = busy_s * problem.rate / problem.batches[:, None] * problem.parallel
     filled_gpus = demand.memory_bytes * problem.parallel / device_bytes  # by one replica
+    # The arrays are [V, B, P]; the last axis [..., None] is for the number of replicas.
     if demand.compute_reserved:  # reserved arithmetic costs the same if it is not used
         least_busy = busy_gpus / problem.max_replicas  # per replica
         reserved_gpus = np.maximum(demand.compute * problem.parallel, least_busy)
         return np.asarray((reserved_gpus + memory_price * filled_gpus)[..., None] * replicas)
+    # More replicas share the same work, but each needs its own memory.
     return np.asarray(busy_gpus[..., None] + memory_price * filled_gpus[..., None] * replicas)

@@ -111,20 +111,19 @@ class _PlanCache:
         self.by_layer_runs: dict[tuple[LayerRuns, DemandKey], PhaseProblem] = {}
 
     def problem(self, key: DemandKey) -> PhaseProblem:
-        """Return the problem of a rounded demand.
+        """Return the problem of a rounded demand, built at the first call.
 
         The rate only scales the load and the KV cache. Latencies depend on the length alone, so
         they are computed once per length.
         """
         if key not in self.problems:
             rate_step, length_step = key
-            rate_step, length_step = key
             requests_s, isl, osl = STEP**rate_step, STEP**length_step, self.service.osl
             if self.service.phase != "prefill":
-                # The key has the rate of tokens and the mean context, not requests and prompts.
-                context = isl
+                # The key has output tokens/s and the mean context, not requests/s and prompts.
+                tokens_s, context = requests_s, isl
                 osl = min(osl, context)
-                requests_s, isl = requests_s / osl, context - osl / 2.0
+                requests_s, isl = tokens_s / osl, context - osl / 2.0
             if length_step not in self.problem_of_length:
                 of_length = replace(self.service, isl=isl, osl=osl)
                 self.problem_of_length[length_step] = self.problem_of(of_length)
@@ -214,8 +213,9 @@ class _LevelSimulation:
         if self.sampled_windows is not None:
             attainment = self.sampled_windows.attainment(plans)
         return LevelOverTime(
-            self.level, devices, power, memory, met, refused, windows.requests_s, headroom, plans,
-            attainment,
+            self.level, devices=devices, power_w=power, memory_bytes=memory, met=met,
+            refused=refused, requests_s=windows.requests_s, headroom=headroom, plans=plans,
+            replayed=attainment,
         )  # fmt: skip
 
     def _requested_plans(

@@ -1,7 +1,7 @@
 """Place shards on devices, compiled: device loads, slowdowns and Algorithm 2.
 
-A shard is the part of a replica on one GPU. Arrays over shards are ordered by replica. ``where`` is
-the device of a shard, -1 if it has none. Axes: V operators, S shards, D devices.
+A shard is the part of a replica on one GPU. Arrays over shards are ordered by replica. In
+``device_of_shard``, -1 is a shard without a device. Axes: V operators, S shards, D devices.
 """
 
 from typing import Any, NamedTuple
@@ -113,21 +113,21 @@ def slowdown_at(devices: Devices, device: int, operator: int, plan: Plan) -> flo
 
 
 @kernel
-def mean_slowdowns(plan: Plan, where: Any, devices: Devices) -> Any:
+def mean_slowdowns(plan: Plan, device_of_shard: Any, devices: Devices) -> Any:
     """Return the mean slowdown factor of each operator's replicas, ``[V]``.
 
-    A replica is as slow as its slowest shard. ``where [S]`` is the device of each shard.
+    A replica is as slow as its slowest shard; shards without a device (-1) do not count.
     """
     slowdown = np.zeros(plan.rate.size)
-    shards, shard = where.size, 0
+    shards, shard = device_of_shard.size, 0
     while shard < shards:
         operator, replica = plan.operator[shard], plan.replica[shard]
         worst = 1.0
         while (
             shard < shards and plan.operator[shard] == operator and plan.replica[shard] == replica
         ):
-            if where[shard] >= 0:
-                worst = max(worst, slowdown_at(devices, where[shard], operator, plan))
+            if device_of_shard[shard] >= 0:
+                worst = max(worst, slowdown_at(devices, device_of_shard[shard], operator, plan))
             shard += 1
         slowdown[operator] += worst
     return slowdown / plan.replicas
@@ -169,15 +169,15 @@ def fits(devices: Devices, device: int, operator: int, plan: Plan, device_bytes:
 
 
 @cached_kernel
-def evaluate_placement(plan: Plan, where: Any, count: int) -> Any:
+def evaluate_placement(plan: Plan, device_of_shard: Any, count: int) -> Any:
     """Return the loads of ``count`` devices, slowdown factors ``[V]`` and latency of a placed plan.
 
-    ``where [S]`` is the device of each shard. The latency is in seconds; inf: unstable.
+    The latency is in seconds; inf: unstable.
     """
     devices = no_devices(count, plan)
-    for shard in range(where.size):
-        add_shard(devices, where[shard], plan.operator[shard], plan, 1.0)
-    slowdown = mean_slowdowns(plan, where, devices)
+    for shard in range(device_of_shard.size):
+        add_shard(devices, device_of_shard[shard], plan.operator[shard], plan, 1.0)
+    slowdown = mean_slowdowns(plan, device_of_shard, devices)
     return devices, slowdown, placed_latency(plan, slowdown)
 
 
@@ -207,9 +207,9 @@ class PackingState(NamedTuple):
 
 
 @kernel
-def _empty_state(plan: Plan, replicas: Replicas, where: Any) -> PackingState:
-    """Return the state before any shard is placed."""
-    shards, count = where.size, plan.rate.size
+def _empty_state(plan: Plan, replicas: Replicas, device_of_shard: Any) -> PackingState:
+    """Return the state before any shard is placed; ``device_of_shard [S]`` is part of it."""
+    shards, count = device_of_shard.size, plan.rate.size
     begins, ends = np.empty(shards, np.int64), np.empty(shards, np.int64)
     for replica in range(replicas.first_shard.size):
         first = replicas.first_shard[replica]
@@ -220,9 +220,10 @@ def _empty_state(plan: Plan, replicas: Replicas, where: Any) -> PackingState:
     for operator in range(count):
         total[operator] = plan.replicas[operator]
         sojourn_s[operator] = _sojourn_of(plan, operator, total[operator])
-    # Nothing is placed (-1) or slowed (1), and no value is stored yet.
+    # By row: devices of shards, slowdowns, values to restore and work arrays, cached sojourns.
+    # Nothing is placed (-1) or slowed (1), and no sojourn is cached (NaN).
     return PackingState(
-        where, begins, ends, np.full(shards, -1, np.int64), np.full(shards, -1, np.int64),
+        device_of_shard, begins, ends, np.full(shards, -1, np.int64), np.full(shards, -1, np.int64),
         np.ones(shards), total, sojourn_s,
         np.ones(shards), np.empty(count), np.empty(count), np.empty(count), np.empty(count),
         np.full((count, CACHED), np.nan), np.empty((count, CACHED)), np.zeros(count, np.int64),
@@ -274,16 +275,18 @@ def _add_to_device(
 ) -> bool:
     """Add ``shard`` to ``device``; return whether the critical path still keeps ``limit_s``.
 
-    Only the operators on that device are updated.
+    Only the operators on that device are updated. ``_remove_from_device`` can undo the addition.
     """
+    # 1. Put the shard on the device, and keep the values that may have to be restored.
     add_shard(devices, device, plan.operator[shard], plan, 1.0)
     state.device_of[shard] = device
     state.added_before[shard] = state.last_added[device]
     state.last_added[device] = shard
     state.old_total_slowdown[:] = state.total_slowdown
     state.old_sojourn_s[:] = state.sojourn_s
+    # 2. Slow every shard on the device, the latest first, and so its replica and operator.
     state.slowdown_here[:] = 0.0
-    while shard >= 0:  # every shard on this device, the latest first
+    while shard >= 0:
         operator = plan.operator[shard]
         if state.slowdown_here[operator] == 0.0:
             state.slowdown_here[operator] = slowdown_at(devices, device, operator, plan)
@@ -292,7 +295,7 @@ def _add_to_device(
         state.slowdown[shard] = state.slowdown_here[operator]
         state.total_slowdown[operator] += _slowest(state, shard) - before
         shard = state.added_before[shard]
-    # First without waits, which is cheap: if that misses the limit, waits need no computation.
+    # 3. Sojourns without waits are cheap: if they miss the limit, waits need no computation.
     changed = False
     for operator in range(state.total_slowdown.size):
         if state.total_slowdown[operator] != state.old_total_slowdown[operator]:
@@ -302,6 +305,7 @@ def _add_to_device(
             state.sojourn_s[operator] = service_s + plan.transfer_s[operator]
     if changed and longest_path(state.sojourn_s, plan.graph, state.path_work) > limit_s:
         return False
+    # 4. Sojourns with waits.
     for operator in range(state.total_slowdown.size):
         if state.total_slowdown[operator] != state.old_total_slowdown[operator]:
             state.sojourn_s[operator] = _cached_sojourn(plan, state, operator)
@@ -366,17 +370,18 @@ def _devices_with_most_slack(
 
 @cached_kernel
 def place_greedily(
-    plan: Plan, replicas: Replicas, device_bytes: float, limit_s: float, shared: bool, where: Any
-) -> int:
-    """Place all shards by Algorithm 2 of the source; write their devices to ``where``.
+    plan: Plan, replicas: Replicas, device_bytes: float, limit_s: float, shared: bool,
+    device_of_shard: Any,
+) -> int:  # fmt: skip
+    """Place all shards by Algorithm 2 of the source; write their devices to ``device_of_shard``.
 
     Returns the number of devices used, or -1 if a replica does not fit on empty devices. A base
     instance is a whole model; its replicas are placed on its own devices. Extra replicas may use
     all devices if they are ``shared``. Devices have ``device_bytes`` of memory. ``limit_s`` is the
     latency limit.
     """
-    shards = where.size
-    devices, state = no_devices(shards, plan), _empty_state(plan, replicas, where)
+    shards = device_of_shard.size
+    devices, state = no_devices(shards, plan), _empty_state(plan, replicas, device_of_shard)
     owner = np.full(shards, -1, np.int64)  # base instance of each device; -1: extra replicas only
     tried, slack = np.empty(MAX_DEVICES_TRIED, np.int64), np.empty(MAX_DEVICES_TRIED)
     used = 0

@@ -330,6 +330,7 @@ class LevelReplay:
         network_factor = 1.0
         if gpu.network_bytes_s:
             network_factor = (gpu.link_bytes_s or 1.0) / gpu.network_bytes_s
+        # Output to a device of the same node counts 1, to another node ``network_factor``.
         weighted_distance = to_other_device - to_other_node + to_other_node * network_factor
         # A run of layers scatters and gathers once, an operator sends once per layer.
         hops = np.full(rows.size, 2.0) if level.layer_runs is not None else phase.layers
@@ -432,9 +433,8 @@ def replay_together(
     # Operators have different numbers of replicas, so a request may change its replica number.
     requests = _passes([service.phase for service in replays], draws, aligned=False)
     final_state = replay(replace(layout, interference=interference).graph(), requests)
-    latency_s = (
-        final_state.finish - requests.arrival_s
-    ) / requests.passes  # per prompt, or per token
+    total_s = final_state.finish - requests.arrival_s
+    latency_s = total_s / requests.passes  # per prompt, or per token
     counted = requests.arrival_s >= WARM_UP_SHARE * end_s
     return [
         _latencies(service.phase, latency_s[counted & (requests.service == s)], final_state)
@@ -452,6 +452,7 @@ def _passes(
     chunked request makes one pass per ``chunk`` tokens of its prompt, and then those of a sequence.
     If ``aligned``, a request uses the replica with the same number at every station.
     """
+    # Arrays are concatenated service by service, then put in order of arrival by ``[order]``.
     service = np.repeat(np.arange(len(phases)), [draw.arrival_s.size for draw in requests])
     arrival_s = np.concatenate([draw.arrival_s for draw in requests])
     order = np.argsort(arrival_s, kind="stable")
@@ -464,7 +465,7 @@ def _passes(
         decode_passes.append(np.maximum(draw.osl - 1, 1) * has_decodes)
     chunks, decodes = np.concatenate(prompt_passes)[order], np.concatenate(decode_passes)[order]
     service = service[order]
-    # The queue of each service: its first request, and the next one after each request
+    # The queue of each service: its first request, and the next one after each; -1: none
     next_of_service, first_of_service = np.full(order.size, -1), np.full(len(phases), -1)
     for s in range(len(phases)):
         rows = np.flatnonzero(service == s)

@@ -60,23 +60,24 @@ def sensitivity(
     at_length = [problem_of(replace(service, isl=float(n))) for n in length_tokens]
 
     def by_length(values_of: Callable[[PhaseProblem], FloatArray]) -> FloatArray:
-        """Return ``values_of`` operators at batch 1 and parallelism 1, by length: ``[V, L]``."""
+        """Return ``values_of`` operators, the first batch and parallelism of each, ``[V, L]``."""
         return np.stack([values_of(phase)[:, 0, 0] for phase in at_length], axis=1)
 
     latency_s = by_length(lambda phase: phase.problem.latency_s)
     transfer_s = by_length(lambda phase: phase.problem.transfer_s)
     memory_bytes = by_length(lambda phase: phase.demand.memory_bytes)
     least_bytes = np.minimum(memory_bytes.min(axis=1), alone.demand.memory_bytes[:, 0, 0])
-    # KV cache of one request: that of all in flight, divided by their number.
+    # [V, L] KV cache of one request: that of all in flight, divided by their number
     kv_bytes = np.stack([phase.demand.kv_bytes[:, 0] for phase in at_length], axis=1)
     kv_bytes /= service.rate * service.time_budget_s
     # Memory above the least of all lengths is transient, since weights do not depend on length.
     memory_by_length = memory_bytes - least_bytes[:, None] + kv_bytes
-    seconds = alone.problem.latency_s[:, 0, 0]
-    # Passes per second: one for each prompt, or one for each output token.
+    alone_s = alone.problem.latency_s[:, 0, 0]  # [V] at the mean length of the service
+    # [K] passes per second: one for each prompt, or one for each output token
     arrivals = requests_s * (1.0 if service.phase == "prefill" else service.osl)
+    # [V, shares of the SMs]
     slowdown = np.stack([slowdown_at_share(alone.demand, s)[:, 0, 0] for s in SM_SHARES], axis=1)
-    compute = alone.demand.compute[:, :1, 0]
+    compute = alone.demand.compute[:, :1, 0]  # [V, 1]
     return Sensitivity(
         names=alone.problem.names,
         lengths=length_tokens,
@@ -85,14 +86,14 @@ def sensitivity(
         data_by_length=transfer_s * (service.gpu.link_bytes_s or 0.0),
         transfer_by_length=transfer_s / latency_s,
         batches=alone.problem.batches,
-        latency_by_batch=alone.problem.latency_s[:, :, 0] / seconds[:, None],
+        latency_by_batch=alone.problem.latency_s[:, :, 0] / alone_s[:, None],
         rates=requests_s,
-        replicas_by_rate=np.floor(arrivals * seconds[:, None]).astype(np.int64) + 1,
+        replicas_by_rate=np.floor(arrivals * alone_s[:, None]).astype(np.int64) + 1,
         shares=SM_SHARES,
         latency_by_share=slowdown,
         arithmetic_by_length=by_length(lambda phase: phase.demand.compute),
         bandwidth_by_length=by_length(lambda phase: phase.demand.bandwidth),
-        wait_by_rate=_waits(arrivals[None], seconds[:, None]),
+        wait_by_rate=_waits(arrivals[None], alone_s[:, None]),
         wait_by_length=_waits(np.full((1, 1), service.rate), latency_s),
         sm_use_by_share=np.minimum(compute / slowdown / SM_SHARES, 1.0),
     )

@@ -56,7 +56,7 @@ def confined_to_shares(phase: PhaseProblem, max_slowdown: float) -> PhaseProblem
         problem=replace(problem, latency_s=problem.latency_s * slowdown),
         demand=replace(
             demand,
-            compute=share,
+            compute=share,  # reserved, used or not
             bandwidth=demand.bandwidth / slowdown,
             board=demand.board / slowdown,
             table=None if demand.table is None else demand.table.on_reserved_shares(),

@@ -265,10 +265,9 @@ def _added_slots(choices: Choices, picks: Any, operator: int, pick: int) -> floa
 def _speed_up(choices: Choices, graph: Graph, limit_s: float, picks: Any, sojourn_s: Any) -> bool:
     """Move ``picks [V]`` to faster choices until the critical path keeps ``limit_s``.
 
-    Return False if no faster choice shortens it enough.
-
     The choice that shortens the path most per slot comes first. ``sojourn_s [V]`` are those of
-    ``picks``; both are changed in place.
+    ``picks``; both are changed in place. Return False if no faster choice is left, although the
+    path is still too long.
     """
     first, ends = choices.first, np.zeros(picks.size)
     while longest_path(sojourn_s, graph, ends) > limit_s:
@@ -324,18 +323,13 @@ def _release_slots(
     first, count = choices.first, picks.size
     ends = np.zeros(count)
     while True:
-        best_saving, shrinking_operator, small_pick, growing_operator, large_pick = (
-            0.0,
-            -1,
-            0,
-            -1,
-            0,
-        )
+        # The best move: which operator shrinks or grows (-1: none), and to which choice.
+        best_saving, shrinking, small_pick, growing, large_pick = 0.0, -1, 0, -1, 0
         for u in range(count):
             pick = _cheapest_pick(u, picks[u], choices, sojourn_s, limit_s, graph, ends)
             saving = -_added_slots(choices, picks, u, pick)
             if saving > best_saving:
-                best_saving, shrinking_operator, small_pick = saving, u, pick
+                best_saving, shrinking, small_pick = saving, u, pick
         if best_saving == 0:
             # No operator alone can shrink: let operator v grow so that u shrinks by more.
             for v in range(count):
@@ -350,11 +344,11 @@ def _release_slots(
                         pick = _cheapest_pick(u, picks[u], choices, sojourn_s, limit_s, graph, ends)
                         saving = -_added_slots(choices, picks, u, pick) - cost
                         if saving > best_saving:
-                            best_saving, shrinking_operator, small_pick = saving, u, pick
-                            growing_operator, large_pick = v, larger
+                            best_saving, shrinking, small_pick = saving, u, pick
+                            growing, large_pick = v, larger
                 sojourn_s[v] = present_s
         if best_saving == 0:
             return
-        _pick(shrinking_operator, small_pick, choices, picks, sojourn_s)
-        if growing_operator >= 0:
-            _pick(growing_operator, large_pick, choices, picks, sojourn_s)
+        _pick(shrinking, small_pick, choices, picks, sojourn_s)
+        if growing >= 0:
+            _pick(growing, large_pick, choices, picks, sojourn_s)

@@ -97,8 +97,8 @@ def initial_state(graph: Graph, requests: Passes) -> ReplayState:
     """Return the state of a replay before the first arrival."""
     devices = graph.device_offset.size - 1
     n, stations, replicas = requests.arrival_s.size, graph.max_batch.size, graph.station_of.size
-    leaves = 1 << (max(2, replicas) - 1).bit_length()
-    flights = 2 * n + 16
+    leaves = 1 << (max(2, replicas) - 1).bit_length()  # a power of two for the tournament tree
+    flights = 2 * n + 16  # places for transfers under way, with a margin
     first = graph.first_replica
     idle = [np.arange(first[v], first[v + 1])[::-1] for v in range(stations)]  # lowest on top
     return ReplayState(

@@ -196,8 +196,8 @@ def phase_problem(
         service=service,
         problem=problem,
         demand=Demand(
-            work.memory_bytes, work.compute, work.bandwidth, work.kv_bytes, kinds, interference,
-            board,
+            memory_bytes=work.memory_bytes, compute=work.compute, bandwidth=work.bandwidth,
+            kv_bytes=work.kv_bytes, kinds=kinds, table=interference, board=board,
         ),
         replica_s=work.latency_s.sum(axis=0),
         replica_bytes=work.memory_bytes.sum(axis=0),
@@ -205,7 +205,7 @@ def phase_problem(
         reserve_s=service.time_budget_s,
         power=PhasePower(gpu.idle_w, floor_w, work.above_w),
         layers=np.array([operator.count for operator in operators], np.int64),
-        measured=np.moveaxis(work.measured_s, 1, 0) / work.latency_s,
+        measured=np.moveaxis(work.measured_s, 1, 0) / work.latency_s,  # [2, V, B, P] shares
         names=names,
         timing=timing,
         weights=weights,
@@ -247,11 +247,11 @@ def _work_by_choice(
             _operator_work(graph[name], iteration, service, timing, power, floor_w)
             for name in names
         ]
-        # [V, ...] from the arrays of each operator
-        work = _OperatorWork(*map(np.stack, zip(*of_operators, strict=True)))
+        # One array [V, ...] per field, from those of each operator
+        work = _OperatorWork(*(np.stack(field) for field in zip(*of_operators, strict=True)))
         _add_collectives(work.latency_s, work.measured_s, graph, names, timing, iteration)
         by_parallelism.append(work)
-    # [V, ..., P] from the arrays of each parallelism
+    # One array [V, ..., P] per field, from those of each parallelism
     fields = zip(*by_parallelism, strict=True)
     return _OperatorWork(
         *(np.ascontiguousarray(np.stack(field, axis=-1), np.float64) for field in fields)

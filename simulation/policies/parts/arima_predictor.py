@@ -67,15 +67,16 @@ class _Model:
         free = list(self.free)
 
         def parameters(variables: FloatArray) -> FloatArray:
-            """Return the parameters for the unbounded variables of the search."""
-            intercept_etc = np.zeros(4)
-            intercept_etc[free] = variables
-            intercept, *coefficients, deviation = intercept_etc
-            phi, theta = LARGEST_COEFFICIENT * np.array(coefficients) / np.hypot(1, coefficients)
+            """Return the parameters for the unbounded variables of the free ones."""
+            all_variables = np.zeros(4)  # intercept, AR and MA term, standard deviation
+            all_variables[free] = variables
+            intercept, *terms, deviation = all_variables
+            phi, theta = LARGEST_COEFFICIENT * np.array(terms) / np.hypot(1, terms)
             return np.array([intercept, phi, theta, max(deviation**2, SMALLEST_VARIANCE)])
 
+        # The search starts at the variables of the present parameters.
         phi_theta = self.parameters[1:3] / LARGEST_COEFFICIENT
-        unbounded = phi_theta / np.sqrt(1 - phi_theta**2)  # the inverse of ``parameters``
+        unbounded = phi_theta / np.sqrt(1 - phi_theta**2)
         start = np.array([self.parameters[0], *unbounded, np.sqrt(self.parameters[3])])
         optimum = minimize(
             lambda variables: _negative_log_likelihood(values, parameters(variables)),
@@ -93,8 +94,8 @@ class _Model:
         return float(mean + next_value)
 
 
-def _fit_order(values: FloatArray, intercept: bool, p: bool, q: bool) -> _Model:
-    """Return the maximum-likelihood model with or without an intercept, an AR (p) and MA (q) term.
+def _fit_order(values: FloatArray, intercept: bool, has_ar: bool, has_ma: bool) -> _Model:
+    """Return the maximum-likelihood model with or without an intercept, an AR and an MA term.
 
     Its ``aic`` is infinite, so that it is never chosen, if its last coefficient is too close to 1.
     """
@@ -103,13 +104,12 @@ def _fit_order(values: FloatArray, intercept: bool, p: bool, q: bool) -> _Model:
     # On busy cores, the threads of BLAS wait for each other for seconds.
     with threadpool_limits(limits=1, user_api="blas"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # five values say little, which the Planner accepts
-        fit = SARIMAX(values, order=(p, 0, q), trend="c" if intercept else None).fit(
-            disp=0, maxiter=50, method="lbfgs", cov_type="none"
-        )
-    free, parameters = (intercept, p, q, True), np.zeros(4)
-    parameters[list(free)] = fit.params
+        model = SARIMAX(values, order=(has_ar, 0, has_ma), trend="c" if intercept else None)
+        fit = model.fit(disp=0, maxiter=50, method="lbfgs", cov_type="none")
+    free, parameters = (intercept, has_ar, has_ma, True), np.zeros(4)
+    parameters[list(free)] = fit.params  # the others stay 0
     _, phi, theta, _ = parameters.tolist()
-    last_coefficient = theta if q else phi
+    last_coefficient = theta if has_ma else phi
     aic = inf if abs(last_coefficient) > LARGEST_ROOT else float(fit.aic)
     return _Model(free, parameters, aic)
 
@@ -118,9 +118,9 @@ def _best_model(values: FloatArray) -> _Model:
     """Return the model of least AIC among those that ``auto_arima`` tries."""
 
     def fitted_orders(intercept: bool) -> Iterator[_Model]:
-        """Yield the fits with and without an AR term (``p``) and an MA term (``q``)."""
-        for p, q in product((False, True), repeat=2):
-            yield _fit_order(values, intercept, p, q)
+        """Yield the fits with and without an AR term and an MA term."""
+        for has_ar, has_ma in product((False, True), repeat=2):
+            yield _fit_order(values, intercept, has_ar, has_ma)
 
     best = min(fitted_orders(True), key=lambda model: model.aic)
     _, has_ar, has_ma, _ = best.free

@@ -24,6 +24,7 @@ class Endpoints:
     """
 
     def __init__(self, fleet: Fleet) -> None:
+        """Group the pools of ``fleet``, and note their limits."""
         groups: dict[tuple[str, str, str, tuple[str, ...] | None], list[int]] = {}
         for p, pool in enumerate(fleet.pools):
             groups.setdefault((pool.model, pool.region, pool.role, pool.tiers), []).append(p)
@@ -35,7 +36,7 @@ class Endpoints:
         # Endpoints of one pool use its values unchanged, so that results do not depend on others.
         self._has_one_pool = np.bincount(self.endpoint_of_pool) == 1
         self._first_pools = np.array([pools[0] for pools in self.pools], np.int64)
-        # Whether each pool is an endpoint, in the same order
+        # If so, arrays ``[pools]`` and ``[endpoints]`` are the same.
         self._all_have_one_pool = bool(self._has_one_pool.all())
         self._kv_capacity_tokens = np.array(
             [pool.profile.kv_capacity_tokens for pool in fleet.pools], np.float64
@@ -193,21 +194,17 @@ def services(fleet: Fleet) -> list[Service]:
     endpoints = Endpoints(fleet)
     pools_by_key = dict(zip(endpoints.keys, endpoints.pools, strict=True))
     result = []
-    for (model, region, role, tiers), pools in pools_by_key.items():
+    for key, pools in pools_by_key.items():
+        model, region, role, tiers = key
         if role == "both":
             result.append(Service(model, region, pools, pools))
         elif role == "prefill":
             decode = pools_by_key.get((model, region, "decode", tiers))
             if decode is None:  # the decode pool serves more tiers: any of the model and region
                 decode = next(
-                    decode_pools
-                    for (
-                        other_model,
-                        other_region,
-                        other_role,
-                        _,
-                    ), decode_pools in pools_by_key.items()
-                    if (other_model, other_region, other_role) == (model, region, "decode")
+                    other_pools
+                    for other_key, other_pools in pools_by_key.items()
+                    if other_key[:3] == (model, region, "decode")
                 )
             result.append(Service(model, region, pools, decode))
     return result

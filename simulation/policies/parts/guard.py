@@ -101,21 +101,21 @@ def _record_load(observed: Any, pools: Any, capacity: Any, loads: Any) -> None:
     their rated load, the served load over their capacity, and whether more requests are late than
     the tiers allow.
     """
-    now = loads[-1]
+    entries = loads[-1]
     for pool in range(observed.shape[1]):
         ready, waiting = observed[_READY, pool], observed[_WAITING, pool]
         # NaN (not measured) counts as 0 in both comparisons.
         served = 0.0
-        for tps, most in ((_PREFILL_TPS, _MOST_PREFILL_TPS), (_DECODE_TPS, _MOST_DECODE_TPS)):
+        for tps, rated in ((_PREFILL_TPS, _MOST_PREFILL_TPS), (_DECODE_TPS, _MOST_DECODE_TPS)):
             if observed[tps, pool] > 0:
-                served = max(served, observed[tps, pool] / pools[most, pool])
+                served = max(served, observed[tps, pool] / pools[rated, pool])
         batch = observed[_BATCH, pool] if observed[_BATCH, pool] > 0 else 0.0
         in_flight = (batch + waiting / ready) * ready if ready > 0 else waiting
         ready_capacity = load_of(capacity, pool, max(ready, 1.0))
-        now[_SERVED, pool], now[_IN_FLIGHT, pool] = served, in_flight
-        now[_RATED_IN_FLIGHT, pool] = pools[_HELD_AT_RATED_LOAD, pool] * ready_capacity
-        now[_LOAD_SHARE, pool] = served / ready_capacity
-        now[_IS_LATE, pool] = 1.0 if observed[_LATE, pool] > pools[ALLOWED, pool] else 0.0
+        entries[_SERVED, pool], entries[_IN_FLIGHT, pool] = served, in_flight
+        entries[_RATED_IN_FLIGHT, pool] = pools[_HELD_AT_RATED_LOAD, pool] * ready_capacity
+        entries[_LOAD_SHARE, pool] = served / ready_capacity
+        entries[_IS_LATE, pool] = 1.0 if observed[_LATE, pool] > pools[ALLOWED, pool] else 0.0
 
 
 @kernel
@@ -224,9 +224,9 @@ def _fill_required_instances(
 ) -> bool:
     """Fill ``out [pools]`` with the instances that the guard requires; 0 if the plan suffices.
 
-    Returns whether any pool requires some. ``observed`` has the rows ``OBSERVED``. ``loads`` has
-    the last decisions within ``rise_s``, this one as the last row. ``span_s`` is the time since the
-    decision before.
+    Returns whether any pool requires some. Each pool has four reasons to require instances, and the
+    largest number counts. ``observed`` has the rows ``OBSERVED``. ``loads`` has the last decisions
+    within ``rise_s``, this one as the last row. ``span_s`` is the time since the decision before.
     """
     pools, capacity, memory = guard.pools, guard.capacity, guard.memory
     tolerance, planned = guard.settings[_TOLERANCE], observed[_PLANNED]
@@ -240,18 +240,18 @@ def _fill_required_instances(
         limits[pool] = load_of(capacity, pool, planned[pool]) * (1 + tolerance) + ROUNDING
         group_limit[group] += limits[pool] * weight
     for pool in range(count):
-        # For the served load. A plan uses spare capacity of the group, so a full pool alone needs
-        # no more instances.
+        # 1. For the served load. A plan uses spare capacity of the group, so a full pool alone
+        # needs no more instances.
         group, load = int(pools[_GROUP, pool]), _smallest(loads, _SERVED, pool)
         required = 0.0
         if load > limits[pool] and group_load[group] > group_limit[group]:
             required = fewest_instances(capacity, pool, load)
-        # For piled-up requests.
+        # 2. For piled-up requests.
         for_queue = _instances_for_queue(loads, observed, pools, capacity, pool, tolerance)
         if for_queue > 0:
             memory[PILED_S, pool] = time_s
         required = max(required, for_queue)
-        # For the load above which requests were late.
+        # 3. For the load above which requests were late.
         since_pile_s = time_s - memory[PILED_S, pool]
         settled = since_pile_s > guard.settings[_FALL_S] and observed[_STARTING, pool] == 0
         overload = _late_load(loads, pool, settled, tolerance, memory[OVERLOAD, pool])
@@ -260,7 +260,7 @@ def _fill_required_instances(
             in_time = fewest_instances(capacity, pool, load * (1 + tolerance) / overload)
             if in_time > planned[pool]:
                 required = max(required, in_time)
-        # For late requests, at any load.
+        # 4. For late requests, at any load.
         _record_late(time_s, span_s, observed, guard, pool)
         for_late = _instances_for_late(memory, capacity, pool, load)
         if for_late > planned[pool]:

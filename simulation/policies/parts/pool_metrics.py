@@ -46,5 +46,6 @@ def _values(metric: Metric, observation: Observation, kv_tokens: FloatArray) -> 
     running = np.nan_to_num(observation.signals.batch)
     if metric == "concurrency":
         return np.asarray(running + waiting)
+    # The metric "tokens": waiting requests hold as many as running ones, in proportion.
     waiting_ratio = np.divide(waiting, running, out=np.zeros(len(running)), where=running > 0)
     return np.asarray(observation.utilisation * kv_tokens * (1 + waiting_ratio))

@@ -43,10 +43,11 @@ def _split_by_tier(
     if not interactive or not batch:
         return [pool]
     # At least one instance of each kind, if there are two
-    count = min(max(round(pool.initial * batch_share), 1), max(pool.initial - 1, 0))
+    batch_count = max(round(pool.initial * batch_share), 1)
+    batch_count = min(batch_count, max(pool.initial - 1, 0))
     return [
-        replace(pool, tiers=interactive, initial=pool.initial - count),
-        replace(pool, tiers=batch, initial=count),
+        replace(pool, tiers=interactive, initial=pool.initial - batch_count),
+        replace(pool, tiers=batch, initial=batch_count),
     ]
 
 

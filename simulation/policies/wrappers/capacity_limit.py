@@ -60,13 +60,14 @@ class CapacityLimit(Wrapper):
         self.refused = 0
 
     def reset(self, fleet: Fleet) -> IntArray:
+        """Note limits, GPUs and priorities of the pools; return the counts of the policy."""
         self.refused = 0
         self._minimum = np.array([pool.minimum for pool in fleet.pools], np.int64)
         self._maximum = np.array([pool.maximum for pool in fleet.pools], np.int64)
         # Instances that the last decision refused, ``[pools]``.
         self._last_refused = self._nothing = np.zeros(len(fleet.pools), np.int64)
         gpus = np.array([pool.gpus_per_instance for pool in fleet.pools], np.int64)
-        # By group, the GPUs of an instance of each pool.
+        # By group, the GPUs of an instance of each pool, ``[pools]``
         self._per_instance = [
             gpus if limit.per_instance is None else limit.per_instance for limit in self._limits
         ]
@@ -94,16 +95,17 @@ class CapacityLimit(Wrapper):
             self._last_refused = self._nothing
             return actions
         draining = observation.draining
+        # ``lent`` are the lent instances that nothing uses yet: ``_limit_growth`` reduces it.
         lent = np.zeros_like(present) if observation.spare is None else observation.spare.copy()
-        targets = actions.targets.copy()
+        targets = actions.targets.copy()  # changed in place from here on
         missing = self._limit_growth(targets, present, draining, lent)
         called_back = self._call_back(lent, missing)
         firm = self._shrink_lower_priorities(targets, present, draining, called_back, missing)
         self._count_refused(actions.targets, targets, present)
         keep_lent = actions.keep_lent
         if called_back.any() and observation.spare is not None:
-            spare = observation.spare - called_back
-            keep_lent = spare if keep_lent is None else np.minimum(keep_lent, spare)
+            still_lent = observation.spare - called_back
+            keep_lent = still_lent if keep_lent is None else np.minimum(keep_lent, still_lent)
         if not firm.any():
             return replace(actions, targets=targets, keep_lent=keep_lent)
         return replace(actions, targets=targets, firm=firm, keep_lent=keep_lent)
@@ -114,11 +116,11 @@ class CapacityLimit(Wrapper):
         """Reduce ``targets`` in place to those that free GPUs allow, the highest priority first.
 
         ``lent`` is reduced by the instances that growth uses. Returns the GPUs that refused growth
-        would need, ``[priorities, groups]``.
+        would need, ``[priorities, groups]``. A group is the pools of one limit.
         """
         requested = targets.copy()
         amounts = np.array([limit.amount for limit in self._limits], np.int64)
-        free = amounts - self._gpus_of(present + draining + lent)  # no instance holds them
+        free = amounts - self._gpus_of(present + draining + lent)  # [groups] held by no instance
         missing = np.zeros((len(self._by_priority), len(self._groups)), np.int64)
         for priority, priority_services in enumerate(self._by_priority):
             pools = list(dict.fromkeys(p for service in priority_services for p in service.pools))
@@ -126,8 +128,10 @@ class CapacityLimit(Wrapper):
                 # Do not take back draining instances, whose GPUs a higher priority waits for.
                 blocked = [p for p in self._groups[g] if p in pools]
                 targets[blocked] = np.minimum(targets[blocked], present[blocked])
+            # Growth first takes draining and lent instances; only the rest needs free GPUs.
             needing = self._needing_free_gpus(targets - present - draining, pools, lent)
             missing[priority] = self._grant(targets, pools, needing, free)
+            # If one role was refused growth, reduce the other role too.
             _keep_ratios(targets, requested, present, priority_services)
             # Take the GPUs of what starts from those that lower priorities may use.
             growth = np.maximum(targets - present - draining, 0)

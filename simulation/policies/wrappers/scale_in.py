@@ -73,7 +73,10 @@ class ScaleInUndo(Wrapper):
         return super().reset(fleet)
 
     def decide(self, observation: Observation) -> Actions:
-        """Return the policy's actions; services that miss limits get draining instances back."""
+        """Return the policy's actions; services that miss limits get draining instances back.
+
+        A service keeps all its instances for as long as the restored ones stay.
+        """
         actions = actions_of(self._policy.decide(observation))
         now = observation.time_s
         if actions.soft_s <= 0 and not self._may_restore_or_keep(now):

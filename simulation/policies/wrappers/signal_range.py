@@ -54,16 +54,16 @@ class SignalRecorder(Wrapper):
         values = gauge.values.tolist()  # Python numbers are faster than arrays of a few pools
         out_above = _limit_per_value(gauge.out_above, values)
         in_below = _limit_per_value(gauge.in_below, values)
-        for reading in zip(values, out_above, in_below, strict=True):
-            value = reading[0]
+        for value, out, in_ in zip(values, out_above, in_below, strict=True):
             if not isfinite(value):
                 continue
             if self.signal_range is None:
                 self.signal_range = SignalRange(
-                    gauge.words, gauge.share, value, value, *reading[1:], False, False
-                )
-            if not _is_covered(self.signal_range, *reading):
-                self.signal_range = _extended(self.signal_range, *reading)
+                    gauge.words, gauge.share, low=value, high=value, out_above=out, in_below=in_,
+                    asked_more=False, asked_fewer=False,
+                )  # fmt: skip
+            if not _is_covered(self.signal_range, value, out, in_):
+                self.signal_range = _extended(self.signal_range, value, out, in_)
 
 
 def _is_covered(present: SignalRange, value: float, out_above: float, in_below: float) -> bool:
