@@ -199,7 +199,7 @@ def _column_texts(head: Head, values: Sequence[Value], clock: str) -> list[str]:
             for value in values
         ]
     numbers = [abs(v) for v in values if isinstance(v, int | float) and v == v]  # without NaN
-    if form is not Form.NUMBER or not numbers:
+    if form is not Form.NUMBER or not numbers:  # no decimals to choose
         return [form.written(value, clock) for value in values]
     all_whole = all(number == int(number) for number in numbers)
     # Three digits for the largest number: 0.123, 1.23, 12.3 or 123.

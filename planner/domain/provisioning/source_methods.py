@@ -81,7 +81,8 @@ def methods_of(phase: PhaseProblem, judge: Judge | None, epsilon: float) -> tupl
 def _figures(name: str, phase: PhaseProblem, level: Level | None) -> Method:
     """Return the figures of the plan that the method ``name`` found, and of its replay.
 
-    ``level`` is that plan placed on devices; None if the method found none.
+    ``level`` is that plan placed on devices; None if the method found none. Then all figures are
+    empty. Those of the replay are empty if the plan was not replayed.
     """
     if level is None or level.plan is None:
         return Method(name)

@@ -73,7 +73,7 @@ def profile_comparison_notes(cases: list[Case]) -> Iterator[str]:
     """
     sentences = set()  # cases on one profile would repeat the sentence
     for case in cases:
-        times = case.measured.times  # factor on operator times; 1: they are not scaled
+        factor = case.measured.times  # on operator times; 1: they are not scaled
         comparisons = list(compare_with_profile(case.problem, case.profiles))
         if case.service.start_s:
             yield (
@@ -85,28 +85,28 @@ def profile_comparison_notes(cases: list[Case]) -> Iterator[str]:
                 f"No profile of {case.model} on {case.gpu} matches the GPUs of the operators. "
                 f"In {case.phase}, speeds are sums of operators."
             )
-        if 0 < abs(times - 1.0) < NEGLIGIBLE:
+        if 0 < abs(factor - 1.0) < NEGLIGIBLE:
             continue  # a factor of almost 1 changes nothing that a reader sees
-        what = f"{TYPICAL:.0f} sequences of {case.service.context:,.0f} tokens take"
+        measured_load = f"{TYPICAL:.0f} sequences of {case.service.context:,.0f} tokens take"
         if case.phase == "prefill":
-            what = f"a prompt of {case.service.isl:,.0f} tokens takes"
+            measured_load = f"a prompt of {case.service.isl:,.0f} tokens takes"
         for comparison in comparisons:
             profile = (
                 f"the {comparison.profile.kind} profile of {comparison.profile.model} on "
                 f"{comparison.profile.tp} x {comparison.profile.gpu}"
             )
             example = (
-                f"For example, {what} {comparison.own_s * 1e3:,.1f} ms here and "
+                f"For example, {measured_load} {comparison.own_s * 1e3:,.1f} ms here and "
                 f"{comparison.profile_s * 1e3:,.1f} ms in the profile."
             )
-            if times == 1.0:
+            if factor == 1.0:
                 sentence = (
                     f"Speeds of {case.phase} are sums of operators. Plans and sizes use {profile}. "
                     f"{example} By default, the option speeds uses the profile."
                 )
             else:
                 sentence = (
-                    f"Times of {case.phase} operators are multiplied by {times:.2f}. Their sum is "
+                    f"Times of {case.phase} operators are multiplied by {factor:.2f}. Their sum is "
                     f"then that of {profile}, which plans use. {example}"
                 )
             if sentence not in sentences:
@@ -151,6 +151,7 @@ def _timing_fact(cases: list[Case]) -> Fact:
     shares = [
         measured_shares(case.problem, level) for case in cases for level in case.levels.values()
     ]
+    # Means over cases and levels of plans.
     measured, extrapolated = np.mean(shares, axis=0)
     source = f"kernels from {kernels.source}: {measured:.0%} of the time of a pass"
     if extrapolated >= ROUNDS_TO_ZERO:
@@ -169,8 +170,8 @@ def _interference_fact(cases: list[Case]) -> Fact:
         return Fact(what, "modelled", physical)
     by_slowdown = sorted(table.pairs.items(), key=lambda item: item[1], reverse=True)
     pairs = ", ".join(
-        f"{slowed.replace('_', ' ')} beside {other.replace('_', ' ')} {times:.2f} times"
-        for (slowed, other), times in by_slowdown[:NAMED_PAIRS]
+        f"{slowed.replace('_', ' ')} beside {other.replace('_', ' ')} {slowdown:.2f} times"
+        for (slowed, other), slowdown in by_slowdown[:NAMED_PAIRS]
     )
     if len(by_slowdown) > NAMED_PAIRS:
         pairs = f"{len(by_slowdown)} pairs, the slowest {pairs}"

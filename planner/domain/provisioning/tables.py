@@ -52,6 +52,7 @@ def operators_table(cases: list[Case]) -> pl.DataFrame:
         replicas, plan, placement = level.replicas, level.plan, level.placement
         if replicas is not None:
             timing = sources.timing_word(sources.measured_shares(case.problem, level))
+            # In the order of ``schema``; a whole model has no inputs and shares no device.
             yield (
                 "whole model", "", replicas.replicas, replicas.batch, replicas.parallel,
                 replicas.devices, level.latency_s * 1e3, replicas.busy, 1.0, True, timing, 1.0,

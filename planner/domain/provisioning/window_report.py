@@ -136,7 +136,7 @@ def _pool_figures(tracked: TrackedCase, startup_s: float) -> PoolOverTime:
     levels = {}
     for name, course in tracked.courses.items():
         plans = [level for level, _ in filter(None, course.plans)]
-        whole_replica_plans = sum(level.replicas is not None for level in plans)
+        plans_of_whole_replicas = sum(level.replicas is not None for level in plans)
         fixed_plan = None
         if name in tracked.fixed_attainment:
             gpus = case.levels[name].devices
@@ -153,7 +153,7 @@ def _pool_figures(tracked: TrackedCase, startup_s: float) -> PoolOverTime:
             by_means=course.attainment_by_means,
             headroom=course.headroom,
             refused=course.refused,
-            as_whole=whole_replica_plans / max(len(plans), 1),
+            as_whole=plans_of_whole_replicas / max(len(plans), 1),
             fixed_plan=fixed_plan,
         )
     return PoolOverTime(
@@ -212,22 +212,23 @@ def sentences(over_time: OverTime | None) -> Sentences:
         else "by the mean latency of each window; requests are not replayed"
     )
     for level, label in ((OPERATOR, "operators"), (MODULE, "modules")):
-        share = over_time.savings[level].gpus if level in over_time.savings else None
-        if share is None:
+        saved_share = over_time.savings[level].gpus if level in over_time.savings else None
+        if saved_share is None:
             continue
-        finer, coarse = over_time.levels[level].gpu_hours, over_time.levels[MODEL].gpu_hours
-        if share <= NO_SAVING:
+        finer_hours = over_time.levels[level].gpu_hours
+        whole_replica_hours = over_time.levels[MODEL].gpu_hours
+        if saved_share <= NO_SAVING:
             without_savings.append(
-                f"Window by window, planning by {label} saves no GPU-hours here: {finer:,.1f} "
-                f"against {coarse:,.1f} by whole replicas."
+                f"Window by window, planning by {label} saves no GPU-hours here: "
+                f"{finer_hours:,.1f} against {whole_replica_hours:,.1f} by whole replicas."
             )
         elif all(
             pool.levels[name].meets_target for pool in over_time.pools for name in (level, MODEL)
         ):
             with_savings.append(
-                f"Window by window, planning by {label} takes {finer:,.1f} GPU-hours where whole "
-                f"replicas take {coarse:,.1f}: {share:.0%} fewer at {ATTAINMENT:.0%} of the "
-                f"requests within the limit, {checked_words}."
+                f"Window by window, planning by {label} takes {finer_hours:,.1f} GPU-hours where "
+                f"whole replicas take {whole_replica_hours:,.1f}: {saved_share:.0%} fewer at "
+                f"{ATTAINMENT:.0%} of the requests within the limit, {checked_words}."
                 + _faster_scaling_words(over_time, level)
             )
     return Sentences((*without_savings, *_fixed_plan_savings(over_time)), tuple(with_savings))

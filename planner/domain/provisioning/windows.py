@@ -121,6 +121,7 @@ def _track_case(case: Case, load: ModelDemand, tracked: TrackedTraffic) -> Track
     """Return a case planned at every level, window by window along the demand ``load``."""
     sampled = None
     if can_replay(case.problem):
+        # A whole replica is one queue; otherwise each operator is one.
         stations = 1 if tracked.levels == (MODEL,) else len(case.problem.names)
         sampled = SampledWindows(
             load.windows, load.requests, case.service, stations, case.device_bytes
@@ -166,21 +167,22 @@ def _model_demand(
         model, _ = model_region
         prompt_tokens -= cached_tokens(tracked.hardware, trace, model)
     arrival_s = trace.arrival_s[is_counted] + trace.start_s - start_s
-    inside = arrival_s >= 0  # the others are history
-    count = round((end_s - start_s) / WINDOW_S)
+    # Split the requests: those before the window are history for the forecast only.
+    inside = arrival_s >= 0
+    window_count = round((end_s - start_s) / WINDOW_S)
     # Requests after the last whole window count in it.
     requests = Requests(
-        np.minimum(arrival_s[inside], (count - 0.5) * WINDOW_S),
+        np.minimum(arrival_s[inside], (window_count - 0.5) * WINDOW_S),
         prompt_tokens[is_counted][inside],
         trace.output_tokens[is_counted][inside].astype(np.int64),
     )
     windows = windows_of(requests.arrival_s, requests.isl, requests.osl, WINDOW_S)
-    missing = max(0, count - windows.requests_s.size)  # empty windows at the end
+    empty_at_end = max(0, window_count - windows.requests_s.size)  # empty windows at the end
     windows = Windows(
         windows.seconds,
-        np.pad(windows.requests_s, (0, missing)),
-        np.pad(windows.isl, (0, missing), mode="edge"),
-        np.pad(windows.osl, (0, missing), mode="edge"),
+        np.pad(windows.requests_s, (0, empty_at_end)),
+        np.pad(windows.isl, (0, empty_at_end), mode="edge"),
+        np.pad(windows.osl, (0, empty_at_end), mode="edge"),
     )
     if tracked.known != FORECAST:
         return ModelDemand(windows, requests, None, "the interval before")
@@ -190,7 +192,7 @@ def _model_demand(
     lengths = demand_of_previous_block(windows, EVERY[MODULE])
     planned_on = {}
     for level, by_minute in _forecast_by_level(tracked, series).items():
-        requests_s = np.repeat(by_minute, round(MINUTE_S / WINDOW_S))[:count]  # by window
+        requests_s = np.repeat(by_minute, round(MINUTE_S / WINDOW_S))[:window_count]  # by window
         planned_on[level] = Windows(WINDOW_S, requests_s, lengths.isl, lengths.osl)
     words = f"a forecast by the minute ({tracked.method})"
     return ModelDemand(windows, requests, planned_on, words)

@@ -28,14 +28,15 @@ def alternatives_of(
     level whose candidates are simulated anyway, under the keys of their policies. The candidate of
     another level gets a key of its own, unless it is the same plan: then ``plan_key`` is equal.
     """
-    known = {plan_key(c): c.policy for c in choices.get(chosen, (None, ()))[1]}
+    _, simulated = choices.get(chosen, (None, ()))
+    run_key_of_plan = {plan_key(candidate): candidate.policy for candidate in simulated}
     alternatives: dict[str, str] = {}
     others: dict[str, Candidate] = {}
     for level, (choice, _) in choices.items():
         candidate = choice.candidate
         plan = plan_key(candidate)
-        if plan not in known:
-            known[plan] = f"{candidate.policy}{SEPARATOR}{LABEL}{level}"
-            others[known[plan]] = candidate
-        alternatives[level] = known[plan]
+        if plan not in run_key_of_plan:
+            run_key_of_plan[plan] = f"{candidate.policy}{SEPARATOR}{LABEL}{level}"
+            others[run_key_of_plan[plan]] = candidate
+        alternatives[level] = run_key_of_plan[plan]
     return alternatives | {"static": STATIC}, others

@@ -73,6 +73,7 @@ class Candidate:
         Returns None if a required case was not simulated. The cost in the result is None if any
         case was not simulated.
         """
+        # (case, result); a candidate has no results at all for days that were not tried.
         results = list(zip(day.cases, self.results.get(index, ()), strict=False))
         known = [(case, result) for case, result in results if result is not None]
         required = [result for case, result in known if case.required]
@@ -81,10 +82,11 @@ class Candidate:
         tiers = dict.fromkeys(tier for _, result in known for tier in result.attainment)
         weights = [case.weight for case, _ in known]
         shortfall = max(result.shortfall for result in required)
+        cost_usd = None
+        if len(known) == len(day.cases):
+            cost_usd = _mean([result.cost_usd for _, result in known], weights)
         return DayResult(
-            cost_usd=_mean([result.cost_usd for _, result in known], weights)
-            if len(known) == len(day.cases)
-            else None,
+            cost_usd=cost_usd,
             attainment={
                 tier: _mean([result.attainment.get(tier) for _, result in known], weights)
                 for tier in tiers

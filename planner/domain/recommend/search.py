@@ -133,12 +133,15 @@ class LevelSearch:
         ]
         guarded = [policy for policy in guarded if policy not in first_guarded]
         if self.omits_static and self.below is not None:
+            # A guarded plan may be so cheap that the static fleet need not be searched.
             self._try_all(first_guarded, part(progress, 0.0, 0.1))
             first_guarded = []
-            if self._static_fails(min(self._forecast_day_limit(), self._min_static_cost())):
+            affordable_usd = min(self._forecast_day_limit(), self._min_static_cost())
+            if self._static_fails(affordable_usd):
                 self._try_all(guarded, part(progress, 0.1, 0.2))
                 guarded = []
-        if static and not (self.omits_static and self._static_fails(self._forecast_day_limit())):
+        static_cannot_win = self.omits_static and self._static_fails(self._forecast_day_limit())
+        if static and not static_cannot_win:
             self.trials.size_static_fleet(self.level, part(progress, 0.2, 0.25))
             self._try_all(static, part(progress, 0.25, 0.3))
         self._try_all(first_guarded, part(progress, 0.3, 0.4))
@@ -167,15 +170,20 @@ class LevelSearch:
         return next((cost for cost in costs if cost < inf), self.below._min_static_cost())
 
     def _try_all(self, policies: Sequence[Policy], progress: Progress) -> None:
-        """Screen ``policies``, and try those that may win, in the order of their cost."""
+        """Screen ``policies``, and try those that may win, in the order of their cost.
+
+        A policy that cannot win becomes a candidate as it was screened. It is dropped if screening
+        found no value that passes.
+        """
         trials, limit = self.trials, self._forecast_day_limit()
         screens = [
             Part(f"Screen: {policy.title}", Screening(self, policy, limit).run)
             for policy in policies
         ]
-        found = trials.map(screens, part(progress, 0.0, 0.6))
-        starts: list[tuple[float, Policy, int]] = []  # cost, policy, index of the value to try
-        for policy, (index, results) in zip(policies, found, strict=True):
+        screened = trials.map(screens, part(progress, 0.0, 0.6))
+        # (cost on the forecast day, policy, index of the value to try first)
+        starts: list[tuple[float, Policy, int]] = []
+        for policy, (index, results) in zip(policies, screened, strict=True):
             trials.record(
                 {
                     Trial(self.tuned(policy, i), trials.cases[case]): result
@@ -187,8 +195,8 @@ class LevelSearch:
                 starts.append((inf if day is None else day.cost_usd, policy, index))
         starts.sort(key=lambda start: (start[0], start[1].traits.complexity, start[1].key))
         reports = split_progress(part(progress, 0.6, 1.0), len(starts))
-        for (cost, policy, index), report in zip(starts, reports, strict=True):
-            costs_too_much = not self.has_floor(policy) and cost > self._forecast_day_limit()
+        for (cost_usd, policy, index), report in zip(starts, reports, strict=True):
+            costs_too_much = not self.has_floor(policy) and cost_usd > self._forecast_day_limit()
             if costs_too_much or self.cannot_win(policy, index):
                 self.first[policy.key] = index
                 self.candidates.append(trials.candidate(self.tuned(policy, index)))
@@ -198,8 +206,8 @@ class LevelSearch:
     def _try(self, policy: Policy, index: int, progress: Progress) -> None:
         """Find the first parameter value from ``index`` on that passes, and record the candidate.
 
-        If no value passes, the last one is recorded. If the candidate is cheaper than the best so
-        far, it becomes the best.
+        If no value passes, the last one is recorded. A value that cannot win is recorded as it is.
+        If the candidate is cheaper than the best so far, it becomes the best.
         """
         trials, first = self.trials, self._first_to_pass_or_end(policy, index, progress)
         if first is None:
@@ -235,11 +243,12 @@ class LevelSearch:
             failed = self._first_failed_check(policy, index, checks, progress)
             if failed is None:
                 break
-            checks.insert(0, checks.pop(failed))
-            index = bisect_first(ends_search, index + 1, count, index + 1)
+            checks.insert(0, checks.pop(failed))  # ``ends_search`` reads the first
+            following = index + 1
+            index = bisect_first(ends_search, following, count, start=following)
         if index >= count:
             return None
-        if not self.cannot_win(policy, index):
+        if not self.cannot_win(policy, index):  # it passed, so its mean cost is needed
             days = self.trials.weighted_days
             self.trials.simulate_days(self.tuned(policy, index), days, progress)
         return index
@@ -247,20 +256,20 @@ class LevelSearch:
     def _first_failed_check(
         self, policy: Policy, index: int, checks: Sequence[Case], progress: Progress
     ) -> int | None:
-        """Return the position in ``checks`` of the first that a parameter value fails, or None.
+        """Return the position in ``checks`` of the first that value number ``index`` fails.
 
-        ``index`` is the number of the value. Up to DEFAULT_THREADS checks are simulated at a time.
-        The rest is left out, and the result is None, once their costs show that it cannot win.
+        Up to DEFAULT_THREADS checks are simulated at a time. Returns None if the value passes all,
+        or as soon as the costs so far show that it cannot win.
         """
         all_trials = [Trial(self.tuned(policy, index), case) for case in checks]
-        for i, trial in enumerate(all_trials):
-            open_trials = self.trials.without_result(all_trials[i:])
+        for position, trial in enumerate(all_trials):
+            open_trials = self.trials.without_result(all_trials[position:])
             if trial in open_trials:
                 if self.cannot_win(policy, index):
                     return None
                 self.trials.simulate_all(open_trials[:DEFAULT_THREADS], progress)
             if not self.trials.results[trial].passes:
-                return i
+                return position
         return None
 
     def _last_with_same_schedules(self, policy: Policy, index: int, progress: Progress) -> int:
@@ -281,7 +290,9 @@ class LevelSearch:
                 for case in cases
             )
 
-        last = bisect_first(differs, index + 1, len(values(policy, self.level)), index + 1) - 1
+        count, following = len(values(policy, self.level)), index + 1
+        last = bisect_first(differs, following, count, start=following) - 1
+        # The results of equal schedules are known, so recording them for the last value is cheap.
         known = [case for case in cases if Trial(tuned, case) in trials.results]
         trials.simulate_all([Trial(self.tuned(policy, last), case) for case in known], progress)
         return last
@@ -295,18 +306,19 @@ class LevelSearch:
         trials = self.trials
         required = [i for i, day in enumerate(trials.days) if day.required_at(self.level)]
         candidates: list[Candidate] = []
-        lowest = inf
+        smallest_shortfall = inf
         for policy, report in zip(policies, split_progress(progress, len(policies)), strict=True):
-            worst, safest = 0.0, self.tuned(policy, -1)
+            worst_shortfall, safest = 0.0, self.tuned(policy, -1)
             for i in list(required):
                 trials.simulate_days(safest, [trials.days[i]], report)
                 result = trials.candidate(safest).on(i, trials.days[i])
-                worst = max(worst, 1.0 if result is None else result.shortfall)
-                if worst >= lowest + NEAR:
-                    required.insert(0, required.pop(required.index(i)))  # the hardest first
+                worst_shortfall = max(worst_shortfall, 1.0 if result is None else result.shortfall)
+                if worst_shortfall >= smallest_shortfall + NEAR:
+                    # The next policies are likely to fail this day too, so try it first.
+                    required.insert(0, required.pop(required.index(i)))
                     break
-            else:
-                lowest = min(lowest, worst)
+            else:  # near on every required day
+                smallest_shortfall = min(smallest_shortfall, worst_shortfall)
                 trials.simulate_days(safest, trials.weighted_days, report)
                 candidates.append(trials.candidate(safest))
         return candidates
@@ -410,13 +422,17 @@ class Screening:
         return start if same_plans else 0, start
 
     def _ends_at(self, report: Progress, index: int) -> bool:
-        """Return whether value number ``index`` passes both days, costs too much, or cannot win."""
+        """Return whether value number ``index`` passes both days, costs too much, or cannot win.
+
+        To pass, it must also survive each loss of replicas (N+1) that the level requires.
+        """
         if self.search.cannot_win(self.policy, index):
             return True
         trials, tuned = self.search.trials, self.search.tuned(self.policy, index)
         # Without a cost limit, a failed harder day saves the simulation of the forecast day.
         if self.limit == inf:
-            one_loss = len(losses_of(trials.study)) == 1  # else the forecast day tells the worst
+            # With several losses, the worst one is known only from the forecast day.
+            one_loss = len(losses_of(trials.study)) == 1
             if not self._passes_hardest(tuned, report):
                 return False
             if one_loss and not self._survives_losses(tuned, report):

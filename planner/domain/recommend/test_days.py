@@ -253,7 +253,7 @@ class TestDays:
             reason = "No profile states an error."
             return _test_day(declared, "Profile slower", reason=reason)
         slower = {
-            key: slower_or_faster(profile, errors[key], 1) if key in errors else profile
+            key: slower_or_faster(profile, errors[key], sign=1) if key in errors else profile
             for key, profile in hardware.profiles.items()
         }
 
@@ -270,6 +270,7 @@ class TestDays:
 
         @cache
         def sizing() -> Study:
+            """Return the forecast day with the slower profiles, to size static fleets on."""
             study = self.forecast_day.study()
             return replace(study, hardware=replace(study.hardware, profiles=slower))
 

@@ -317,8 +317,8 @@ class Trials:
         """Return the result of one trial; simulate it unless a trial with equal decisions exists.
 
         Unless ``whole``, the simulation ends when a tier is sure to miss its target. It also ends
-        once the policy costs more than ``limit`` dollars. A policy that cannot be built or planned
-        on the day fails it.
+        once the policy costs more than ``limit`` dollars. The result has the cause of an early end.
+        A policy that cannot be built or planned on the day fails it, with the reason in the result.
         """
         tuned, case = trial
         try:
@@ -438,7 +438,11 @@ class Trials:
         return self._kept[key]
 
     def _kept_by_plan(self, trial: Trial) -> Kept:
-        """Return the replicas that the policy always keeps, from its plan or its first fleet."""
+        """Return the replicas that a policy always keeps, and their cost.
+
+        With a plan, they are its schedule, without one the first fleet of the policy. They are not
+        known, only their cost, if the policy may go below, or has a plan and may exceed it.
+        """
         study = self._study(trial)
         policy = with_tuned_value(trial.tuned.policy, trial.tuned.value)
         built: BuiltPolicy = build_policy(
@@ -495,6 +499,7 @@ class Trials:
             return None
         if tuned.policy.name == STATIC:
             return self.static_fleet(tuned.static_level, tuned.spare)
+        # Plans that reserve GPUs or lend have other costs than a static fleet.
         if objective.reserve or objective.lend_share is not None:
             return None
         kept = self._permanent_replicas(trial)
@@ -502,10 +507,12 @@ class Trials:
             return None
         if kept.guard is not None and self._guard_adds_nothing(trial.case, kept):
             return kept.floor
+        # In several regions, a plan may route requests otherwise than a static fleet.
         if len(self.study.hardware.regions) > 1 or kept.schedule is None:
             return None
-        first: IntArray = kept.schedule[0]
-        return first if (kept.schedule == first).all() else None
+        first_counts: IntArray = kept.schedule[0]
+        is_constant = (kept.schedule == first_counts).all()
+        return first_counts if is_constant else None
 
     def _guard_adds_nothing(self, case: Case, kept: Kept) -> bool:
         """Return whether an earlier replay shows that a guard adds nothing to its static fleet.
@@ -522,9 +529,10 @@ class Trials:
         if kept.guard.interval_s != GuardedPlan.interval_s:
             return False
         fleet = study.fleet(floor)
-        below_minimum = floor < [pool.minimum for pool in fleet.pools]
-        starts = (floor > study.counts_by_pool(study.today)) & (case.unexpected is not None)
-        if below_minimum.any() or starts.any():
+        is_below_minimum = floor < [pool.minimum for pool in fleet.pools]
+        # Slower or failed starts (``case.unexpected``) matter only to pools that start replicas.
+        has_starts = floor > study.counts_by_pool(study.today)
+        if is_below_minimum.any() or (case.unexpected is not None and has_starts.any()):
             return False
         signals = recorded_signals(study, floor, self.seed, self._known)
         return signals is not None and kept.guard.never_acts(fleet, signals)
@@ -539,15 +547,15 @@ class Trials:
         assert case.sizing is not None
         study = case.sizing()
         # Replays of single models have no faults, network or lending.
-        not_replayed = study.hardware.faults or study.network or study.settings.scale_in.lend
+        cannot_apply = study.hardware.faults or study.network or study.settings.scale_in.lend
         targets = _targets(study, case)
-        fleet = by_place(study, counts[None])
-        worst = worst_loss(study, fleet)
+        counts_by_place = by_place(study, counts[None])
+        worst = worst_loss(study, counts_by_place)
         if case.lost:
             loss = losses_of(study)[worst]
-            counts = study.counts_by_pool(loss.replicas_after_loss(fleet))[0]
-            not_replayed = not_replayed or loss.region is not None
-        served = None if not_replayed else served_by(study, counts, self.seed, self._known, targets)
+            counts = study.counts_by_pool(loss.replicas_after_loss(counts_by_place))[0]
+            cannot_apply = cannot_apply or loss.region is not None
+        served = None if cannot_apply else served_by(study, counts, self.seed, self._known, targets)
         if served is None:
             return None
         if served.stopped_early:

@@ -107,8 +107,10 @@ def past_windows(window: Window, demand: Demand, history_s: float = DAY_S) -> tu
     """
     bin_s = window.bin_s
     lead_s = float(np.ceil(window.lead_s / bin_s - 1e-9) * bin_s)
+    # The earliest start that leaves enough history before the first decision.
     begins_s = demand.start_s + HISTORY_BINS * demand.bin_s + lead_s
     past = Past(window, demand, begins_s, ends_s=window.first_decision_s)
+    # The same window on each earlier day, if any has traffic.
     days = int(max(0.0, window.start_s - begins_s) // DAY_S)
     if DAY_S % demand.bin_s != 0:  # then no bin begins a day before another
         days = 0
@@ -117,13 +119,14 @@ def past_windows(window: Window, demand: Demand, history_s: float = DAY_S) -> tu
     if usable:
         by_day = {day_starts[start]: moved for start, moved in usable.items()}
         return _three_days(by_day, demand, history_s)
+    # No earlier day: the time right before, and the busiest part of the time before that.
     last = past.right_before()
     if last is None:
         return ()
     # An earlier window shows the demand at another time of day, which the forecast does not know.
     # Its length is rounded up to whole bins, because a decision must fall on the edge of a bin.
-    least_s = np.ceil(MIN_LENGTH_SHARE * window.duration_s / bin_s - 1e-9) * bin_s
-    starts = np.arange(last.start_s - least_s, begins_s - 1e-6, -bin_s)
+    length_s = np.ceil(MIN_LENGTH_SHARE * window.duration_s / bin_s - 1e-9) * bin_s
+    starts = np.arange(last.start_s - length_s, begins_s - 1e-6, -bin_s)
     earlier = past.usable(starts.tolist(), last.start_s).values()
     if not earlier:
         return (last,)

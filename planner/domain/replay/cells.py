@@ -32,20 +32,19 @@ def cells_of(study: Study) -> int:
     if not study.hardware.model_region_gpu:
         return 1  # no replica can serve; planning states why
     # A window after the end of the traffic has about as many requests as the observed one.
-    arriving = study.traffic.expected_requests(*study.window.observed_s)
-    arriving *= float(study.window.growth_factors.mean())
-    limit = study.settings.traffic.max_replayed
+    requests = study.traffic.expected_requests(*study.window.observed_s)
+    requests *= float(study.window.growth_factors.mean())
+    max_requests = study.settings.traffic.max_replayed
     if study.window.after_traffic or study.traffic.binned:
-        limit = min(limit, MAX_DRAWN)
-    counts = np.maximum(
-        study.counts_by_pool(study.peak), study.counts_by_pool(study.today)
-    )  # replicas, [pool]
-    usd = study.replica_usd
-    most = min(ceil(arriving / limit), int(counts.max(initial=1)))
-    cells = np.arange(1, most + 1)[:, None]
+        max_requests = min(max_requests, MAX_DRAWN)
+    peak, today = study.counts_by_pool(study.peak), study.counts_by_pool(study.today)
+    counts = np.maximum(peak, today)  # replicas, [pool]
+    usd_by_pool = study.replica_usd
+    max_cells = min(ceil(requests / max_requests), int(counts.max(initial=1)))
+    cells = np.arange(1, max_cells + 1)[:, None]
     # Replicas that rounding adds, [number of cells, pool].
-    added = np.where(counts > 0, np.maximum(cells / 2, cells - counts), 0.0)
-    affordable = added @ usd <= counts @ usd / (2 * MIN_REPLICAS_PER_CELL)
+    added_replicas = np.where(counts > 0, np.maximum(cells / 2, cells - counts), 0.0)
+    affordable = added_replicas @ usd_by_pool <= counts @ usd_by_pool / (2 * MIN_REPLICAS_PER_CELL)
     return max(1, int(affordable.sum()))
 
 
@@ -58,11 +57,12 @@ def carried_into(study: Study) -> Trace | None:
     """
     window, traffic = study.window, study.traffic
     ttft_s, tbt_s = _speeds_at_rated_load(study)
-    longest = [
+    # By model: the seconds that its longest answer takes.
+    longest_s = [
         ttft + tbt * float(osl.max(initial=1))
         for ttft, tbt, (_, osl) in zip(ttft_s, tbt_s, traffic.lengths, strict=True)
     ]
-    since_s = max(window.start_s - min(max(longest), MAX_REQUEST_S), traffic.demand.start_s)
+    since_s = max(window.start_s - min(max(longest_s), MAX_REQUEST_S), traffic.demand.start_s)
     if since_s >= window.start_s:
         return None
     before = traffic.requests(since_s, window.start_s, study.settings.seed, cells=study.cells)

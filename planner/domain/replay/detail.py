@@ -92,7 +92,7 @@ def _minutes_of_pool(result: Replay, p: int, label: str) -> pl.DataFrame:
     intervals = series.ready.shape[1]
     edges = np.append(np.arange(intervals) * series.interval_s, result.duration_s)
     seconds = np.diff(edges)
-    hit_rate = getattr(series, "hit_rate", None)  # only engines with prefix caches have it
+    hit_rates = getattr(series, "hit_rate", None)  # only engines with prefix caches have it
     paid_gpus = (series.ready[p] + series.starting[p] + series.draining[p]) * pool.gpus_per_instance
     hours = hours_of(intervals, result.start_s, series.interval_s)
     columns = {
@@ -103,7 +103,7 @@ def _minutes_of_pool(result: Replay, p: int, label: str) -> pl.DataFrame:
         "role": SHOWN[pool.role],
         "arrangement": label,
         **{name: getattr(series, name)[p] for name in SERIES_COLUMNS},
-        "hit_rate": np.full(intervals, np.nan) if hit_rate is None else hit_rate[p],
+        "hit_rate": np.full(intervals, np.nan) if hit_rates is None else hit_rates[p],
         "batch": series.batch[p],
         "waiting": series.waiting[p],
         "held": series.held[p],
@@ -204,9 +204,11 @@ def groups_of_stream(result: StreamResult) -> pl.DataFrame:
 
     Its percentiles are estimates with the relative error ``tally.ERROR``.
     """
-    tally, groups = result.tally, np.moveaxis(result.groups, 2, 0)  # [tiers, models, regions]
+    tally = result.tally  # its figures are [group]
+    # The group of each combination, [tiers, models, regions].
+    group_of = np.moveaxis(result.groups, 2, 0)
     arrived = tally.outcomes.sum(axis=1)
-    sums = {
+    sums_by_group = {
         "arrived": arrived,
         **{outcome: tally.outcomes[:, code] for code, outcome in OUTCOMES.items()},
         "attainment": tally.met,
@@ -218,14 +220,15 @@ def groups_of_stream(result: StreamResult) -> pl.DataFrame:
         """Return the percentiles, by latency, of the groups ``[tiers, models, regions][where]``."""
         by_latency = {}
         for i, name in enumerate(LATENCIES):
-            tail = tally.percentiles(groups[where].ravel(), i)
+            tail = tally.percentiles(group_of[where].ravel(), i)
             if tail.p50 is not None and tail.p95 is not None and tail.p99 is not None:
                 by_latency[name] = tail.p50, tail.p95, tail.p99
         return by_latency
 
     names = (result.tiers, result.models, result.regions)
-    by_group = {name: values[groups].astype(np.float64) for name, values in sums.items()}
-    return _group_rows(names, by_group, latency_percentiles, result.cells)
+    # Indexing by ``group_of`` gives each figure the axes [tiers, models, regions].
+    arrays = {name: values[group_of].astype(np.float64) for name, values in sums_by_group.items()}
+    return _group_rows(names, arrays, latency_percentiles, result.cells)
 
 
 def _group_rows(

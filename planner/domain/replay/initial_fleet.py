@@ -63,16 +63,17 @@ def _lendable(
     study's pool that each pool came from.
     """
     hardware = study.hardware
-    places = []  # (region, GPU type) of each pool
+    place_of_pool = []  # (region, GPU type) of each pool
     for source in source_pools:
         _, r, g = hardware.model_region_gpu[source]
-        places.append((r, int(hardware.types[g])))
+        place_of_pool.append((r, int(hardware.types[g])))
     free_gpus = hardware.capacity_gpus.copy()
-    for pool, place, count in zip(fleet.pools, places, first.tolist(), strict=True):
-        lent_before = 0 if pool.start_up is None else pool.start_up.lent
-        free_gpus[place] -= (count + lent_before) * pool.gpus_per_instance
+    for pool, place, count in zip(fleet.pools, place_of_pool, first.tolist(), strict=True):
+        lent_already = 0 if pool.start_up is None else pool.start_up.lent
+        free_gpus[place] -= (count + lent_already) * pool.gpus_per_instance
+    # Earlier pools take free GPUs first.
     to_lend = np.zeros(len(source_pools), np.int64)
-    for p, (pool, place) in enumerate(zip(fleet.pools, places, strict=True)):
+    for p, (pool, place) in enumerate(zip(fleet.pools, place_of_pool, strict=True)):
         if not pool.spot:
             fitting = max(0, int(free_gpus[place])) // pool.gpus_per_instance
             to_lend[p] = min(int(surplus[p]), fitting)

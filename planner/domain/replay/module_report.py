@@ -84,7 +84,8 @@ def _pool_figures(
     layout, pool = rule.layouts[p], ready.fleet.pools[p]
     events = [event for event in rule.events if event.pool == p]
     assert layout is not None
-    placements = [standing for standing in rule.locations if standing.pool == p]
+    # Where modules were, from one change to the next, and how long in seconds.
+    placements = [placement for placement in rule.locations if placement.pool == p]
     times_s = np.array([*(placement.time_s for placement in placements), result.duration_s])
     lasted_s = np.maximum(np.diff(times_s), 0.0)  # by placement
 
@@ -98,6 +99,9 @@ def _pool_figures(
     mean_copies, mean_borrowed = mean(copies), mean(borrowed_gpus)
     unused = _unused_memory_share(study, ready, result, rule, p, mean_copies, mean_borrowed)
     greedy, exact = layout.plans(pool.profile, PLANNED_AT)
+    gap = None  # of the greedy plan to the exact one, as a share of speed
+    if exact is not None:
+        gap = 1.0 - greedy.speedup / max(exact.speedup, greedy.speedup)
     return PoolModules(
         model=pool.model,
         region=pool.region,
@@ -124,28 +128,31 @@ def _pool_figures(
         unused_memory=unused,
         speedup=greedy.speedup,
         exact_speedup=None if exact is None else exact.speedup,
-        gap=None if exact is None else 1.0 - greedy.speedup / max(exact.speedup, greedy.speedup),
+        gap=gap,
     )
 
 
 def _unused_memory_share(
     study: Study, ready: BuiltPolicy, result: Replay, rule: ModuleScaling, p: int,
-    copies: float, borrowed: float,
+    mean_copies: float, borrowed_gpus: float,
 ) -> float:  # fmt: skip
     """Return the share of pool ``p``'s GPU memory that holds no weights, copies or KV caches.
 
-    ``copies`` (of layers, per replica) and ``borrowed`` (GPUs of other pools) are means over time.
+    ``mean_copies`` (of layers, per replica) and ``borrowed_gpus`` (of other pools) are means over
+    time.
     """
     layout, pool = rule.layouts[p], ready.fleet.pools[p]
     assert layout is not None
     m, _, _ = study.hardware.model_region_gpu[ready.source_pools[p]]
-    capacity = pool.gpu.memory_bytes * (pool.initial * pool.profile.tp + borrowed)
-    weights = study.hardware.models[m].weight_bytes * pool.initial
-    copied = copies * layout.layer_bytes * pool.initial
-    kv_in_use = float(np.nanmean(result.series.utilisation[p])) if result.series.ready.size else 0.0
+    total_bytes = pool.gpu.memory_bytes * (pool.initial * pool.profile.tp + borrowed_gpus)
+    weight_bytes = study.hardware.models[m].weight_bytes * pool.initial
+    copied_bytes = mean_copies * layout.layer_bytes * pool.initial
+    kv_use = float(np.nanmean(result.series.utilisation[p])) if result.series.ready.size else 0.0
+    # Of the caches of a replica, in all layers.
     kv_bytes = layout.tokens(layout.start) * layout.kv_layer_token_bytes * layout.home.size
-    cache = min(kv_in_use, 1.0) * kv_bytes * pool.initial
-    return float(np.clip(1.0 - (weights + copied + cache) / capacity, 0.0, 1.0))
+    cached_bytes = min(kv_use, 1.0) * kv_bytes * pool.initial
+    used_bytes = weight_bytes + copied_bytes + cached_bytes
+    return float(np.clip(1.0 - used_bytes / total_bytes, 0.0, 1.0))
 
 
 def _pool_columns(result: Replay, labels: Sequence[str], p: int) -> dict[str, str]:
@@ -162,24 +169,25 @@ def _layout_table(
     A device has the GPUs of one replica, of this pool or (borrowed) of another pool.
     """
     rows = []
-    for standing in rule.locations:
-        layout = rule.layouts[standing.pool]
+    for placement in rule.locations:
+        layout = rule.layouts[placement.pool]
         assert layout is not None
         for d in range(layout.room_bytes.size):
+            # The pool that a borrowed device belongs to; -1: it is not borrowed.
             host = layout.hosts[d] if layout.hosts else -1
             rows.append(
                 {
-                    "after_s": standing.time_s,
-                    **_pool_columns(result, labels, standing.pool),
+                    "after_s": placement.time_s,
+                    **_pool_columns(result, labels, placement.pool),
                     "device": d,
-                    "gpu": result.fleet.pools[host if host >= 0 else standing.pool].gpu.name,
+                    "gpu": result.fleet.pools[host if host >= 0 else placement.pool].gpu.name,
                     "borrowed": host >= 0,
-                    "layers": int(standing.parts[d]),
-                    "projections": int(standing.projections[d]),
-                    "caches": int(standing.caches[d]),
-                    "copies": int(standing.copies[d]),
-                    "borrowed_instances": standing.borrowed,
-                    "speed": standing.speed,
+                    "layers": int(placement.parts[d]),
+                    "projections": int(placement.projections[d]),
+                    "caches": int(placement.caches[d]),
+                    "copies": int(placement.copies[d]),
+                    "borrowed_instances": placement.borrowed,
+                    "speed": placement.speed,
                 }
             )
     return _with_times(rows, study)

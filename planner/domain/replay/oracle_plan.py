@@ -78,10 +78,10 @@ class Oracle:
         Counts per bin and constant counts are tried too, but only without spare replicas, unserved
         demand or lending.
         """
-        self._last_index = self._enough_by_flow()
+        self._last_index = self._enough_by_flow()  # where the search of factors begins
         self._search_factors((*FACTORS, 1.0), self._plan_at)
         if self._best is None:
-            self._last_index = -1
+            self._last_index = -1  # begin in the middle
             self._search_factors(LARGER_FACTORS, self._plan_at)
         if self._best is None:
             return None
@@ -107,9 +107,8 @@ class Oracle:
             # Nothing is lent or left unserved here, so the counts are the whole schedule.
             times, counts = counts_over_time(candidate.counts, candidate.window)
             schedule = FixedSchedule(times, study.counts_by_pool(counts))
-            start = schedule.reset(
-                study.fleet(study.counts_by_pool(study.today))
-            )  # its first counts
+            today = study.fleet(study.counts_by_pool(study.today))
+            start = schedule.reset(today)  # its first counts
         follower = ScheduleFollower(schedule=schedule, name=self.key)
         whole_plan = None if plan is None else lambda: plan
         # The search takes 0.9 of the progress, the replay the last tenth.
@@ -157,7 +156,7 @@ class Oracle:
         cheapest schedule that meets every tier is kept. Schedules that cost at least as much as the
         best so far are not replayed, and count as if they met every tier.
         """
-        low, high = 0, len(factors)
+        low, high = 0, len(factors)  # the smallest that meets is in [low, high]
         if self._last_index < 0:
             tried, step = high // 2, high
         else:
@@ -166,10 +165,10 @@ class Oracle:
         while low < high and self.replays < MAX_REPLAYS:
             candidate = candidate_at(factors[tried])
             if self._costs_at_least_best(candidate) or self._try(candidate):
-                high, following = tried, tried - step
+                high, next_tried = tried, tried - step
             else:
-                low, following = tried + 1, tried + step
-            tried = following if low <= following < high else (low + high) // 2
+                low, next_tried = tried + 1, tried + step
+            tried = next_tried if low <= next_tried < high else (low + high) // 2
         self._last_index = low
 
     def _try(self, candidate: Candidate | None) -> bool:
@@ -273,6 +272,7 @@ class Oracle:
         while self.replays < MAX_REPLAYS:
             base, usd_before = self._best, self._best_usd
             assert base is not None
+            # Find how many of the first removals in ``order`` the tiers bear at once.
             order = _by_utilization(*self._demand(base), base.counts)
             low, high, step = 0, len(order), max(1, len(order) // 4)
             while low < high and self.replays < MAX_REPLAYS:
@@ -323,14 +323,15 @@ def _by_utilization(problem: PlanningProblem, peaks: FloatArray, counts: IntArra
     """
     capacity = _capacity_of(problem, np.maximum(counts, 0))
     lost = capacity - _capacity_of(problem, np.maximum(counts - 1, 0))
-    demand = peaks[:, :, None, None]
+    demand = peaks[:, :, None, None]  # axes as in ``counts``
     utilization = np.zeros(counts.shape)  # after the loss, of the stage that it hurts most
     stages = np.zeros(counts.shape[3], np.int64) if problem.stages is None else problem.stages
+    # First the columns that prefill, then those that decode. Aggregated ones do both.
     for other_stage in (DECODE, PREFILL):
-        is_of_stage = stages != other_stage  # columns of both stages, or of this one
-        of_model = capacity[..., is_of_stage].sum(axis=(2, 3), keepdims=True)
-        share = demand / np.maximum(of_model - lost, 1e-9)
-        utilization = np.maximum(utilization, np.where(is_of_stage, share, 0.0))
+        is_of_stage = stages != other_stage  # [GPU column]
+        capacity_of_model = capacity[..., is_of_stage].sum(axis=(2, 3), keepdims=True)
+        after_loss = demand / np.maximum(capacity_of_model - lost, 1e-9)
+        utilization = np.maximum(utilization, np.where(is_of_stage, after_loss, 0.0))
     utilization[counts <= np.maximum(problem.minimum, 0)] = np.inf
     order = np.argsort(utilization, axis=None, kind="stable")
     order = order[np.isfinite(utilization.ravel()[order])]

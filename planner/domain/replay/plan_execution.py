@@ -57,9 +57,9 @@ class RollingPlanner:
             m, r, g = np.array(self._study.hardware.model_region_gpu).T  # of each pool
             current = np.zeros_like(current)
             current[m, r, g] = running
-        answer = self._plan_period(period, current)
-        self._answers = [*self._answers[:period], answer]
-        target = answer.window.target
+        plan_of_period = self._plan_period(period, current)
+        self._answers = [*self._answers[:period], plan_of_period]
+        target = plan_of_period.window.target
         shares = shares_of(self._periods, period, target)
         return ScheduleStep(
             self._study.counts_by_pool(target), shares=_with_pools(self._study, shares)
@@ -126,14 +126,16 @@ def _followed_plan(
     ``plan`` returns the plan as decided, and ``load`` is the demand that it is made for.
     """
     # [period, model, region, bin of a period]
-    expected = load.tps if load.expected_tps is None else load.expected_tps
-    bins = np.moveaxis(expected, 3, 1).reshape(-1, *expected.shape[1:3])  # [bin, model, region]
+    tps_by_period = load.tps if load.expected_tps is None else load.expected_tps
+    models_and_regions = tps_by_period.shape[1:3]
+    # [bin of the window, model, region]
+    tps_by_bin = np.moveaxis(tps_by_period, 3, 1).reshape(-1, *models_and_regions)
     m, r, _ = np.array(study.hardware.model_region_gpu).T
     return FollowedPlan(
         schedule=schedule,
         start=schedule.reset(study.fleet(study.counts_by_pool(study.today))),
         plan=plan,
-        expected_tps=bins[:, m, r],
+        expected_tps=tps_by_bin[:, m, r],
         bin_s=study.window.bin_s,
     )
 

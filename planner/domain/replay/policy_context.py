@@ -90,14 +90,15 @@ def policy_context_of(
     """Return the context from which the policies of a study are built."""
     tests = shared.tests or PressureTests(study)
     plan_settings, sizes = study.settings.plan, study.sizes
-    means = [(float(isl.mean()), float(osl.mean())) for isl, osl in study.traffic.lengths]
+    mean_lengths = [(float(isl.mean()), float(osl.mean())) for isl, osl in study.traffic.lengths]
     pools = study.hardware.model_region_gpu
     planning = part(progress, 0.0, 0.5)
     loads = shared.loads or Loads(study)
+    # Costly inputs are functions, called only by the policies that need them.
     return PolicyContext(
         today=study.counts_by_pool(study.today),
         peak=study.counts_by_pool(study.peak),
-        lengths=tuple(means[m] for m, _, _ in pools),
+        lengths=tuple(mean_lengths[m] for m, _, _ in pools),
         shared_limits=_shared_limits(study),
         model_weights=plan_settings.model_worth[[m for m, _, _ in pools]],
         tier_weights=plan_settings.tier_worth,
@@ -124,7 +125,7 @@ def _followed_plan(
     ``planned`` is the plan on the scenario's own forecast, if known. Its load serves any load
     factor of the default kind of plan. ``loads`` are other forecast demands.
     """
-    known_plan = None
+    known_plan = None  # a plan for this load, if it exists already
     if planned is None or replace(plan, load_factor=1.0) != Plan():
         load = loads.planned_for(plan, progress)
     else:
@@ -132,7 +133,7 @@ def _followed_plan(
         known_plan = planned.plan if plan.load_factor == 1.0 else None
     inputs = study.plan_input
     inputs = inputs.at_once() if plan.periods == ALL else inputs
-    if inputs.settings.objective.periods == ALL:
+    if inputs.settings.objective.periods == ALL:  # else each period is planned at its decision
         return by_clock(study, known_plan or plan_load(inputs, load, progress), load)
     solved = loads.solved_periods(plan, study.settings.plan.spare)
     return as_decided(study, Periods.of(inputs, load), known_plan, solved)
@@ -178,8 +179,8 @@ def _day_before(study: Study, load_factor: float, progress: Progress) -> tuple[S
     deferrable = {tier.name for tier in study.hardware.tiers if tier.deferrable}
     buffer = study.settings.plan.forecast.niw_buffer
     # Without a buffer, all deferrable demand counts, spread evenly over each period.
-    weights = ((interactive(study.hardware), 1.0), (deferrable, 1.0 if buffer is None else buffer))
-    for tiers, weight in weights:
+    deferrable_weight = 1.0 if buffer is None else buffer
+    for tiers, weight in ((interactive(study.hardware), 1.0), (deferrable, deferrable_weight)):
         spread = tiers is deferrable and buffer is None
         for (m, r), series in by_model_and_region(study.traffic, tiers):
             for p in range(len(load)):
@@ -228,6 +229,7 @@ def _modules_of(study: Study, pool: tuple[int, int, int]) -> Modules | None:
     weights = weight_bytes(shape, hardware.sections[m, g].precision)
     attention_bytes, other_bytes = layer_bytes(shape, weights)
     isl, osl = study.traffic.lengths[m]
+    # Tokens in the KV caches of a batch, with answers that are halfway on average.
     context = COMPARED_BATCH_SIZE * (float(isl.mean()) + float(osl.mean()) / 2)
     fits_one_node = profile.tp * 2 <= gpu.gpus_per_node  # two replicas fit into one node
     link = gpu.link_bytes_s if fits_one_node else gpu.network_bytes_s

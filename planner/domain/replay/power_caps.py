@@ -65,8 +65,8 @@ def _plan_with(
     (``conflict``).
     """
     has_caps = _with_caps(study.hardware, caps)  # [model, GPU column]
-    sized = study.sizes.capacity.items()
-    capacities = [capacity for (m, g), (_, capacity) in sized if has_caps[m, g]]
+    by_model_column = study.sizes.capacity.items()  # values are (tier, capacity)
+    capacities = [capacity for (m, g), (_, capacity) in by_model_column if has_caps[m, g]]
     capped = CapPlan(
         mixed=caps.get("mixed"),
         prefill=caps.get("prefill"),

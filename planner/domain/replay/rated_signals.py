@@ -88,7 +88,8 @@ def pressure_test(study: Study, ratio: str | float = FIXED, *, many: bool = Fals
     signals = {
         name: np.full(len(pools), np.nan) for name in (*SIGNAL_FIELDS, *GAUGES)
     }  # [pools] each
-    ratios, rates = np.full(len(pools), np.nan), np.full(len(pools), np.nan)
+    # P/D ratio, and input tokens/s of a replica, both [pools].
+    ratios, tps_of_replica = np.full(len(pools), np.nan), np.full(len(pools), np.nan)
     tested: dict[tuple[int, ...], dict[str, FloatArray]] = {}
     for group in _pools_tested_together(study):
         model, columns = _model_and_columns(study, group)
@@ -99,11 +100,11 @@ def pressure_test(study: Study, ratio: str | float = FIXED, *, many: bool = Fals
             tested[key] = _simulated_signals(study, group, counts, rate)
         for name, by_pool in signals.items():
             by_pool[group] = tested[key][name]
-        rates[group] = rate * _mean_isl(study, model) / counts
+        tps_of_replica[group] = rate * _mean_isl(study, model) / counts
         if len(group) > 1:
             prefill, decode = counts
             ratios[group] = prefill / decode
-    return Pressure(signals, ratios, rates)
+    return Pressure(signals, ratios, tps_of_replica)
 
 
 def _model_and_columns(study: Study, group: Sequence[int]) -> tuple[int, list[int]]:
@@ -161,6 +162,7 @@ def _replicas_and_rate(
             ratio = FIXED
     if ratio == FIXED:  # as simulation.policies.parts.ratio begins
         ratio = float(today[0] / today[1]) if today.all() else 1.0
+    # Of all splits of the replicas into prefill and decode, take the one nearest to the ratio.
     wanted_ratio = float(ratio)
     total = int(np.clip(today.sum(), 2, DEFAULT_INSTANCES))
     splits = all_splits(total)
@@ -209,12 +211,12 @@ def _simulated_signals(
 
     # The first observation is at the start, before any load; the others are every fifth of a test.
     observations = policy.seen[1:]
-    read = [observed.signals for observed in observations if observed.signals is not None]
+    read_signals = [observed.signals for observed in observations if observed.signals is not None]
     kv_tokens = np.array([pool.profile.kv_capacity_tokens for pool in fleet.pools], np.float64)
     means = {}
     with np.errstate(invalid="ignore"):
         for name in SIGNAL_FIELDS:
-            mean = np.mean([getattr(signals, name) for signals in read], axis=0)
+            mean = np.mean([getattr(signals, name) for signals in read_signals], axis=0)
             means[name] = mean / counts if name.endswith("_tps") else mean
         for metric in GAUGES:
             values = [per_instance(metric, observed, kv_tokens) for observed in observations]
@@ -244,8 +246,8 @@ def _test_requests(study: Study, m: int, fleet: Fleet, requests: int, rate: floa
     traffic, pool = study.traffic, fleet.pools[0]
     isl, osl = traffic.lengths[m]
     rng = generator(study.settings.seed, Stream.PRESSURE)
-    drawn = rng.integers(0, len(isl), requests)
-    isl, osl = isl[drawn], osl[drawn]
+    drawn_indices = rng.integers(0, len(isl), requests)
+    isl, osl = isl[drawn_indices], osl[drawn_indices]
     blocks = None
     shared = traffic.shared[m] if traffic.shared else None
     if shared is not None and study.hardware.serving[m].prefix_caching:

@@ -177,9 +177,8 @@ def min_cost_usd(study: Study, built: BuiltPolicy, options: ReplayOptions) -> fl
     settings, window = study.settings, study.window
     lends = settings.scale_in.lend or settings.plan.objective.lend_share is not None
     may_lose_replicas = options.changed or options.lost or study.hardware.faults or lends
-    if settings.plan.objective.reserve:  # reserved GPUs cost less than ``lowest_usd``
-        return 0.0
-    if not built.keeps_floor or may_lose_replicas:
+    # Reserved GPUs cost less than ``lowest_usd``.
+    if settings.plan.objective.reserve or not built.keeps_floor or may_lose_replicas:
         return 0.0
     pools = built.fleet.pools
     replica_usd = np.array([pool.lowest_usd * pool.gpus_per_instance for pool in pools])
@@ -208,6 +207,8 @@ def replay_policy(
     """Replay the policy ``built``, which was made from ``policy``.
 
     ``study`` is the one it was built for, or a changed copy. The policy does not know the change.
+    Policies that are the same constant fleet share a replay, kept in ``options.constant``. With
+    ``options.spare``, the run also has its survival of the worst loss of replicas.
     """
     replay = partial(
         _replayed_alone, study, policy, built, seed=seed, progress=progress, options=options
@@ -285,14 +286,14 @@ def _replayed_alone(
     result, fleet, recorder = _simulate(study, policy, built, seed, progress, options)
     series = result.series
     labels = _pool_labels(study, built)
-    # Index of the study's pool; None for a pool that serves no requests.
-    sources = [
+    # By pool of the fleet: the index of the study's pool; None for a pool that serves no requests.
+    source_pools = [
         None if pool.lends else source
         for source, pool in zip(built.source_pools, fleet.pools, strict=True)
     ]
     detail = NO_DETAIL
     if options.detailed:
-        capacity = capacity_table(study, series, sources)
+        capacity = capacity_table(study, series, source_pools)
         detail = replace(detail_of(result, labels, requests=options.requests), capacity=capacity)
     plan = built.plan() if built.plan else None
     return PolicyRun(
@@ -305,7 +306,7 @@ def _replayed_alone(
         detail=detail,
         signal_range=recorder.signal_range,
         settings=policy_settings(policy, recorder, fleet, series, labels),
-        worst_loss=worst_loss(study, serving(study, series, sources), series.interval_s),
+        worst_loss=worst_loss(study, serving(study, series, source_pools), series.interval_s),
         modules=module_run(study, built, result, labels, policy),
         refused_starts=getattr(built.policy, "refused", 0),
     )
@@ -328,7 +329,8 @@ def _with_survival(
     """Return the run with its survival of the worst loss of replicas (N+1).
 
     Survival is found by a replay without the lost replicas. That replay is left out if an
-    interactive tier misses its target even with all replicas.
+    interactive tier misses its target even with all replicas; the attainment after a loss is then
+    unknown. If the plan must have spare replicas, the run also says by how much they fall short.
     """
     assert run.worst_loss is not None
     with_all = survival_of(study, run.summary.slo_attainment)
@@ -336,8 +338,9 @@ def _with_survival(
     if with_all is not None and with_all.shortfall:
         survival = replace(with_all, attainment={}, share=None)
     else:
-        options = replace(BRIEF, lost=losses_of(study)[run.worst_loss], constant=options.constant)
-        after = replay_policy(study, policy, built, seed=seed, progress=silent, options=options)
+        loss = losses_of(study)[run.worst_loss]
+        after_loss = replace(BRIEF, lost=loss, constant=options.constant)
+        after = replay_policy(study, policy, built, seed=seed, progress=silent, options=after_loss)
         survival = survival_of(study, after.summary.slo_attainment)
     if survival is None or not study.settings.plan.spare:
         return replace(run, survival=survival)
@@ -352,9 +355,10 @@ def _simulate(
     progress: Progress,
     options: ReplayOptions,
 ) -> tuple[Replayed, Fleet, SignalRecorder]:
-    """Return a replay of a built policy, the fleet at its begin, and the policy as it was replayed.
+    """Return (replay, fleet, recorder): of a built policy, with the fleet at the start.
 
-    The last also has the range of the signal that the policy reads, if ``options.detailed``.
+    ``recorder`` is the policy as it was replayed. With ``options.detailed``, it also has the range
+    of the signal that the policy reads. A replay that the search of an oracle has made is reused.
     """
     fleet = replace(built.fleet, faults=faults_of(study.hardware.faults, built.fleet.pools))
     if options.lost is not None:
@@ -369,7 +373,7 @@ def _simulate(
     if built.replay is not None and not needs_replay:
         return built.replay, fleet, recorder
     duration_s = study.window.duration_s
-    watch = None
+    watch = None  # ends the replay once a tier is sure to miss its bar
     if options.bars is not None:
         watch = LateCounter(_tiers_to_watch(fleet, options.bars), duration_s)
     result = simulate_cell(
@@ -397,8 +401,8 @@ def _wrapped_rule(study: Study, built: BuiltPolicy, options: ReplayOptions) -> S
         reads=scale_in.soft_s > 0,
     )
     # Placement only works with the study's own pools, not with pools that the policy split.
-    unsplit = list(built.source_pools) == list(range(len(study.hardware.model_region_gpu)))
-    if study.network is not None and unsplit:
+    has_study_pools = list(built.source_pools) == list(range(len(study.hardware.model_region_gpu)))
+    if study.network is not None and has_study_pools:
         rule = PlacingPolicy(rule, study.network, study.hardware)
     if np.isfinite(options.cost_limit) and not study.settings.plan.objective.reserve:
         rule = CostLimit(rule, options.cost_limit)
@@ -423,6 +427,7 @@ def _oracle(
     load = loads.planned_for(policy.traits.plan, part(progress, 0.0, 0.1))
 
     options = ReplayOptions(bars=targets)
+    # The replay of the cheapest schedule that meets every tier, kept by ``judge``.
     cheapest_usd, cheapest_replay = np.inf, None
 
     def judge(built: BuiltPolicy) -> float | None:
@@ -495,6 +500,7 @@ def _stated_settings(policy: Policy) -> Iterator[Setting]:
             yield Setting(name, "", value)
         elif isinstance(value, dict):
             yield from (Setting(f"{name}.{key}", "", entry) for key, entry in value.items())
+        # A list of rows: a timetable, or rows of named values.
         elif isinstance(value, list) and all("at" in row for row in value):
             yield from map(_timetable_setting, value)
         elif isinstance(value, list):

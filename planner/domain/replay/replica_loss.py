@@ -106,17 +106,18 @@ def worst_loss(study: Study, counts: IntArray, interval_s: float = 0.0) -> int:
     losses = losses_of(study)
     if len(losses) == 1:
         return 0
-    need = interactive_demand(study)
+    demand_tps = interactive_demand(study)
     if len(counts) > 1:
         bin_of = (np.arange(len(counts)) * interval_s // study.window.bin_s).astype(np.int64)
-        need = need.take(bin_of, axis=0, mode="clip")
-    _, regions = open_region_sets(study)
+        demand_tps = demand_tps.take(bin_of, axis=0, mode="clip")
+    _, serving_regions = open_region_sets(study)  # [region set, region]
 
     def severity(index: int) -> tuple[float, float]:
         """Return the demand without capacity after a loss, and minus the capacity that is left."""
         remaining = losses[index].replicas_after_loss(counts)
-        capacity = capacity_of(study, remaining) @ regions.T  # [interval, model, region set]
-        return float(np.maximum(need - capacity, 0.0).sum()), -float(capacity.sum())
+        # [interval, model, region set]
+        capacity = capacity_of(study, remaining) @ serving_regions.T
+        return float(np.maximum(demand_tps - capacity, 0.0).sum()), -float(capacity.sum())
 
     return max(range(len(losses)), key=severity)
 
@@ -189,8 +190,8 @@ def interactive_demand(study: Study) -> FloatArray:
     bin_of = np.minimum(trace.arrival_s // bin_s, bins - 1).astype(np.int64)
     # Add up the tokens of the requests by bin, model and region.
     shape = bins, len(trace.models), len(trace.regions)
-    cell = np.ravel_multi_index((bin_of, trace.model, trace.region), shape)
-    tokens = np.bincount(cell, trace.input_tokens, minlength=int(np.prod(shape)))
+    index_of_request = np.ravel_multi_index((bin_of, trace.model, trace.region), shape)
+    tokens = np.bincount(index_of_request, trace.input_tokens, minlength=int(np.prod(shape)))
     homes, _ = open_region_sets(study)
     return np.asarray(tokens.reshape(shape) @ homes.T * study.cells / bin_s)
 
@@ -247,13 +248,13 @@ def with_spare_capacity(windows: Sequence[Study], counts: IntArray) -> IntArray:
         (missing,) = missing_tps(enlarged[None]).tolist()
         if missing <= 0:
             break
-        tries = [enlarged + added for added in additions if fits_gpus(study, enlarged + added)]
-        if not tries:
+        candidates = [enlarged + added for added in additions if fits_gpus(study, enlarged + added)]
+        if not candidates:
             return enlarged
-        paid_usd = np.array([(tried - enlarged) @ usd for tried in tries])
-        gained_tps = missing - missing_tps(np.array(tries))
+        paid_usd = np.array([(candidate - enlarged) @ usd for candidate in candidates])
+        gained_tps = missing - missing_tps(np.array(candidates))
         most_for_price = int(np.argmax(gained_tps / np.maximum(paid_usd, 1e-9)))
-        enlarged = tries[most_for_price]
+        enlarged = candidates[most_for_price]
 
     def is_enough(fleet: IntArray) -> bool:
         """Return whether a fleet has the needed capacity after any loss."""

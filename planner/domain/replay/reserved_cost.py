@@ -28,11 +28,11 @@ def with_reserved(study: Study, summary: Summary, result: Replayed, plan: Scalin
     window_h = study.window.duration_s / HOUR_S
     paid = saved = 0.0
     for r, t in np.argwhere(reserved):
-        gpus = _gpus_in_use(result, hardware.regions[r].name, hardware.gpu_types[t].name)
+        used = _gpus_in_use(result, hardware.regions[r].name, hardware.gpu_types[t].name)
         # Dollars per hour on demand of the GPUs in use that are reserved, summed over intervals.
-        replaced = np.minimum(gpus, reserved[r, t]) @ on_demand_usd[hour_of, r, t]
+        replaced_usd = np.minimum(used, reserved[r, t]) @ on_demand_usd[hour_of, r, t]
         paid += float(reserved[r, t] * reserved_usd[r, t]) * window_h
-        saved += float(replaced) * interval_h
+        saved += float(replaced_usd) * interval_h
     return replace(summary, cost_usd=summary.cost_usd + paid - saved, reserved_usd=paid)
 
 

@@ -23,6 +23,7 @@ def fewest(
         """Return ``total`` replicas as counts per pool."""
         return spread_in_proportion(total, base, low, high)
 
+    # The answer is at least ``least``; ``enough`` is the smallest total known to be accepted.
     least, most = max(least, int(low.sum())), int(high.sum())
     # Grow by a quarter until a total is accepted, since each test is a replay.
     enough = max(least, int(base.sum()))
@@ -37,7 +38,7 @@ def fewest(
         if meets(spread(middle)):
             enough, step = middle, 2 * step
         else:
-            least, step = middle + 1, 0
+            least, step = middle + 1, 0  # bisect from now on
     return spread(enough)
 
 

@@ -71,22 +71,21 @@ class FlatWindow:
         """
         study_tiers = self.study.hardware.tiers
         tiers = [replace(tier, attainment=self.goals[tier.name]) for tier in study_tiers]
-        requests = {m: self._requests_by_tier(m) for m in self.models}
-        total = np.sum(list(requests.values()), axis=0)
-        served: dict[int, ServedRequests] = {}  # by model
-        for m in self.models:
-            known_result = self.known.get(self.key(m, counts))
-            if known_result is not None:
-                served[m] = known_result
+        requests_by_model = {m: self._requests_by_tier(m) for m in self.models}
+        all_requests = np.sum(list(requests_by_model.values()), axis=0)
+        known_results = {m: self.known.get(self.key(m, counts)) for m in self.models}
+        served = {m: result for m, result in known_results.items() if result is not None}
         for m in self.models:
             # The late requests known so far may already rule out a goal.
-            if first_missed_tier(tiers, _late_by_tier(served, total), total) is not None:
+            late = _late_by_tier(served, all_requests)
+            if first_missed_tier(tiers, late, all_requests) is not None:
                 return False
             if m not in served or served[m].stopped_early:
+                # The late requests of the other models limit those that this one may have.
                 served.pop(m, None)
-                late = _late_by_tier(served, total)  # of the other models
+                late = _late_by_tier(served, all_requests)  # of the other models
                 length_s = self.study.window.duration_s
-                watch = LateCounter(tiers, length_s, late, total - requests[m])
+                watch = LateCounter(tiers, length_s, late, all_requests - requests_by_model[m])
                 served[m] = self._count_served(m, counts, watch)
                 self.known[self.key(m, counts)] = served[m]
         return _meets_every_tier(tiers, list(served.values()))

@@ -102,9 +102,7 @@ class FleetSearch:
         """
         study = self.study
         of_model = model_pool_mask(study, [m])
-        peaks = np.array(
-            [window.counts_by_pool(window.peak) for window in self.windows]
-        )  # [window, pool]
+        peaks = np.array([w.counts_by_pool(w.peak) for w in self.windows])  # [window, pool]
         base = peaks.max(axis=0)
         pools = fleet_of_models(study.fleet(base), study, [m]).pools
         low = np.array([pool.minimum for pool in pools], np.int64)
@@ -222,7 +220,8 @@ def _fewest_on_all(
 
     ``meets`` has one condition per window, and ``peaks [windows, pools]`` the replicas for its peak
     demand. The first window must have the highest peak. It is searched alone. The others are only
-    checked, and join the search if they fail. ``low`` and ``high`` limit the counts.
+    checked, and join the search if they fail. ``low`` and ``high`` limit the counts. If no counts
+    meet all conditions, return the largest ones tried.
     """
     searched, checked = [0], list(range(1, len(meets)))  # indices of windows
 
@@ -288,7 +287,7 @@ def _max_replicas(study: Study, of_model: BoolArray, base: IntArray, high: IntAr
     hardware = study.hardware
     others = np.where(of_model, 0, base)
     free_gpus = hardware.capacity_gpus - gpus_used(study, others)  # [region, GPU type]
-    most = high.copy()
+    most = high.copy()  # first by GPUs, then also by power
     for i, p in enumerate(np.flatnonzero(of_model)):
         m, r, g = hardware.model_region_gpu[p]
         fitting = int(free_gpus[r, hardware.types[g]]) // hardware.profiles[m, g].tp
@@ -296,6 +295,6 @@ def _max_replicas(study: Study, of_model: BoolArray, base: IntArray, high: IntAr
     for limited, limit_w, watts in limited_pools(hardware, instance_kw(study.plan_input)):
         is_limited = np.isin(np.arange(len(base)), limited)  # [pools]
         free_w = limit_w - int((others * watts)[is_limited].sum())
-        powered = max(0, free_w) // np.maximum(1, watts[of_model])
-        most = np.where(is_limited[of_model], np.minimum(most, powered), most)
+        within_power = max(0, free_w) // np.maximum(1, watts[of_model])
+        most = np.where(is_limited[of_model], np.minimum(most, within_power), most)
     return most

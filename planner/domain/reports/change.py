@@ -117,10 +117,11 @@ def change_facts(
     """Yield the replicas, cost, SLO attainment, energy and risk of a proposal.
 
     Each is compared with ``before``, the active plan. ``after`` is the proposal. They are None if
-    not simulated. ``current`` and ``proposed`` are the (fewest, most) replicas in the schedules of
-    both; ``simulated`` are those in the simulation of the proposal. ``saving`` is the share of the
-    cost saved at equal SLO attainment; None: not known. ``before_label`` is the word before figures
-    of ``before``: NOW, or BEFORE if the fleet has changed since.
+    not simulated; without ``after``, only the replicas are known. ``current`` and ``proposed`` are
+    the (fewest, most) replicas in the schedules of both; ``simulated`` are those in the simulation
+    of the proposal. ``saving`` is the share of the cost saved at equal SLO attainment; None: not
+    known. ``before_label`` is the word before figures of ``before``: NOW, or BEFORE if the fleet
+    has changed since.
     """
     # A guard may start more replicas than the proposal's schedule has.
     guarded = guard_text(proposed, simulated) if proposed else ""

@@ -202,6 +202,7 @@ def comparison_report(
     alone.
     """
     runs = cast(Mapping[str, Mapping[str, Any]], comparison.runs)
+    # The figures of each policy, as a row and as an object.
     figures = {name: {**row, "name": name} for name, row in runs.items()}
     recommendation = comparison.recommended
     spare = _requires_spare(comparison, tests)
@@ -215,6 +216,7 @@ def comparison_report(
     plans = _plans(comparison, outcomes, tests)
     if not plans:
         return Report(frame.scenario, comparison.headline, ())
+    # The plan that the report is about.
     wanted = chosen or (recommendation.assurance if recommendation is not None else "")
     plans_by_name = {plan.name: plan for plan in plans}
     if wanted not in plans_by_name and chosen in outcomes:
@@ -222,10 +224,11 @@ def comparison_report(
     else:
         plan = plans_by_name.get(wanted, plans[0])
     view = ComparisonView(frame, comparison, tests, tables, figures, outcomes, plans, plan)
+    # The charts: demand with capacity, and replicas.
     schedule = _schedule(view)
-    today = TODAY if TODAY in outcomes else comparison.baseline
+    base = TODAY if TODAY in outcomes else comparison.baseline
     meets_slo = all(plan.outcome.slo_met.values())
-    over_time, load = demand_chart(tables, frame, view.key, plan.label, today, meets_slo=meets_slo)
+    over_time, load = demand_chart(tables, frame, view.key, plan.label, base, meets_slo=meets_slo)
     if over_time is not None:
         scheduled = _guard_words(view, schedule)
         notes = (
@@ -352,7 +355,10 @@ def _deciding_facts(view: ComparisonView, schedule: Schedule | None) -> Iterator
 
 
 def _cost_fact(view: ComparisonView) -> Fact:
-    """Return the cost of the plan with one saving: against the baseline, else the static fleet."""
+    """Return the cost of the plan with the saving against the baseline.
+
+    If there is none at equal SLO attainment, compare it with the static fleet in a note.
+    """
     saved, notes = saving_change(view.saving(view.key)), []
     if saved:
         saved["change"] += f" {_comparison_words(view)}"
@@ -433,13 +439,13 @@ def _static_comparison(view: ComparisonView) -> str:
     static = view.outcomes.get(key)
     if static is None or not static.cost_usd or key in (view.key, view.comparison.baseline):
         return ""
-    redundant = view.replica_loss(static).survives
-    plan_redundant = view.replica_loss(view.plan.outcome).survives
+    static_survives = view.replica_loss(static).survives
+    plan_survives = view.replica_loss(view.plan.outcome).survives
     is_safe = _expected_cost(view, key) is not None if view.tests.days else static.meets_slo
-    if not is_safe or (plan_redundant and not redundant):
+    if not is_safe or (plan_survives and not static_survives):
         return ""
     change = view.plan.outcome.cost_usd / static.cost_usd - 1
-    words = f"{signed_percent(change, 0)} vs static{' N+1' if redundant else ''}"
+    words = f"{signed_percent(change, 0)} vs static{' N+1' if static_survives else ''}"
     return words.replace(" ", NO_BREAK_SPACE)
 
 

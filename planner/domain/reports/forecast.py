@@ -54,6 +54,7 @@ def report(result: ForecastResult, tables: Tables) -> Report:
     facts = tuple(_facts(rows, ahead))
     answer = _answer(facts, result.headline) or f"Forecast of {len(rows):,} series."
     sections = [Section("Forecast of each series", (_series(rows),), "Series")]
+    # Without actual demand, the expected peak is the answer instead of past errors.
     is_in_future = not ahead.is_empty() and ahead["actual"].null_count() == len(ahead)
     if is_in_future:
         total = _summed(ahead)
@@ -105,8 +106,8 @@ def _over_time(total: pl.DataFrame, clock: str) -> Table:
 def _facts(rows: Rows, ahead: pl.DataFrame) -> Iterator[Fact]:
     """Yield the errors (WAPE, peak WAPE) and the coverage of past forecasts, of the worst series.
 
-    ``ahead`` is the table of the forecast. If it has the actual demand of several series, the WAPE
-    is over all of them, with that of the worst as a note.
+    ``rows`` are the series. ``ahead`` is the table of the forecast; if it has the actual demand of
+    several series, the WAPE is over all of them, with that of the worst as a note.
     """
     errors = _known(rows, "wape")
     if errors:
@@ -154,6 +155,7 @@ def _answer(facts: Sequence[Fact], headline: str) -> str:
         )
     # Without its first sentence, which is the error.
     compared = headline.partition(". ")[2] if headline.startswith(ERROR_LEADS) else headline
+    # The rest may compare with a naive forecast. It then begins with WORSE or NO_BETTER.
     compared = compared.replace(EARLIER_NO_BETTER, NO_BETTER)
     # Such as "repeating the day before (9.8%", from "Worse than repeating the day before (9.8%)."
     naive = compared.removeprefix(NO_BETTER).removeprefix(WORSE).partition(")")[0].strip()

@@ -116,6 +116,7 @@ def _merge_similar(assumptions: Sequence[Assumption]) -> Iterator[Assumption]:
     Similar assumptions differ only in their value, or only in the index of their source or tier in
     the scenario. Of those, the one with the largest effect is kept.
     """
+    # First merge rows that differ only in their value, then the result by index.
     same_but_value: dict[tuple[str, ...], list[Assumption]] = {}
     for row in assumptions:
         same_but_value.setdefault((row.what, row.provenance, row.source, row.key), []).append(row)

@@ -98,6 +98,7 @@ def capacity_of(tables: Tables, policy: str) -> pl.DataFrame:
     stored = tables("capacity") if policy else tables("plan")
     if stored.is_empty():
         return stored
+    # Rows of model, region and time; a plan has one for each pool, all with the same capacity.
     if policy:
         rows = stored.filter(pl.col("policy") == policy).sort("time")
     else:
@@ -139,8 +140,8 @@ def load_of(demand: pl.DataFrame, capacity: pl.DataFrame) -> Load | None:
         capacity_changes, on="time", by="model", check_sortedness=False
     )
     joined = joined.with_columns(pl.col("capacity").fill_null(0.0))
-    short = (pl.col("tps") - pl.col("capacity")).clip(lower_bound=0).alias("short")
-    joined = joined.with_columns(short)
+    shortage = (pl.col("tps") - pl.col("capacity")).clip(lower_bound=0).alias("short")
+    joined = joined.with_columns(shortage)
     totals = joined.group_by("time").agg(pl.col("tps", "capacity", "short").sum().round(1))
     totals = totals.sort("time")
     return Load(
@@ -180,7 +181,8 @@ def demand_chart(
         Series(demand_label, tuple(total["time"]), tuple(total["tps"]), Role.DEMAND),
         *_capacity_line(tables, policy, frame, f"Capacity, {label}", Role.RECOMMENDED),
     ]
-    top = None  # of the y axis; None: as high as the lines
+    # A baseline far above the other lines is cut off at the top of the y axis; None: not cut.
+    top = None
     if today is not None and today != policy:
         name = "Current capacity" if today == TODAY else "Capacity, baseline"
         for line in _capacity_line(tables, today, frame, name, Role.BASELINE):
@@ -225,8 +227,8 @@ def _deferrable(
     deferrable = total.clear()
     label = "Deferrable demand (stacked)"
     if work:
-        first, second = [*sorted({row.period for row in work}), frame.window.end][:2]
-        period_s = (second - first).total_seconds()
+        first_period, next_time = [*sorted({row.period for row in work}), frame.window.end][:2]
+        period_s = (next_time - first_period).total_seconds()
         rates = [row.planned / period_s for row in work]
         deferrable = pl.DataFrame({"time": [row.period for row in work], "tps": rates})
         label = "Deferrable demand as moved (stacked)"
@@ -253,6 +255,7 @@ def replicas_chart(tables: Tables, frame: Frame, policy: str) -> Chart | None:
         return None
     if not policy:
         rows = rows.rename({"period_start": "time", "target": "ready"})
+    # Name the pools over all policies, before those of this policy are chosen.
     rows = rows.with_columns(_pool_name(rows).alias("pool"))
     rows, pools = _with_other_pools(rows)
     shown = rows.filter(pl.col("policy") == policy) if policy else rows

@@ -58,7 +58,7 @@ def _front_facts(result: ParetoResult) -> Iterator[Fact]:
     first, second = result.of
     first_unit, second_unit = result.units
     label = _planned(first)
-    # Plans are in rising order of the second objective, so the first one falls.
+    # Plans are in rising order of the second objective, and in falling order of the first.
     lowest_second, lowest_first = front[0], front[-1]
     labelled = [(f"{label}, your plan", plan), (f"{label}, lowest", lowest_first)]
     if result.knee is not None:
@@ -85,7 +85,7 @@ def _texts(plan: FrontPlan) -> tuple[str, ...]:
 def _front_table(result: ParetoResult) -> Table:
     """Return a table of the present plan and the numbered plans; the knee is highlighted."""
     plans = [NamedPlan(f"Plan {i}", point) for i, point in enumerate(result.points, start=1)]
-    own = result.as_planned
+    own = result.as_planned  # the present plan; None: not in the result
     if own is not None:
         # To a reader, a plan with the same figures is the same plan.
         others = (row for row in plans if _texts(row.plan) != _texts(own))

@@ -181,8 +181,8 @@ def _over_time(result: PdRatioResult) -> Iterator[Section]:
     best_by_window = step_series("best in the window", times, counts, Role.RECOMMENDED, notes)
     best = result.best.figures
     span = (times[0], best_by_window.x[-1])
-    fixed_counts = (float(best.prefill), float(best.prefill))
-    fixed = Series(f"fixed at {best.name}", span, fixed_counts, Role.BASELINE)
+    fixed_count = float(best.prefill)
+    fixed = Series(f"fixed at {best.name}", span, (fixed_count, fixed_count), Role.BASELINE)
     y_axis = Axis(unit=f"of {result.instances}", top=float(result.instances))
     title = "Prefill replicas of the best ratio"
     chart = Chart(title, Axis(), y_axis, (best_by_window, fixed))
@@ -199,6 +199,7 @@ def _sensitivity(result: PdRatioResult) -> Iterator[Section]:
     """Yield the section on the best ratio at other lengths and limits, by closed forms."""
     sensitivity = result.sensitivity
     blocks: list[Block] = []
+    # The cells are computed by the formula, so say if it disagrees with the simulation.
     best_by_formula = max(result.ratios, key=lambda row: row.closed_tps).figures.name
     best = result.best.figures.name
     if best_by_formula != best:

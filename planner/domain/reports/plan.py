@@ -87,8 +87,9 @@ def _deciding_facts(result: PlanResult, replicas: str) -> Iterator[Fact]:
     per_window = time_text(result.frame.window.end - result.frame.window.start)
     if replicas:
         decisions = result.plan.decisions
-        first = min((row.period for row in decisions), default=None)
-        current = sum(row.current for row in decisions if row.period == first)
+        # The first period begins with the current fleet.
+        first_period = min((row.period for row in decisions), default=None)
+        current = sum(row.current for row in decisions if row.period == first_period)
         # A fleet that the scenario does not state is only assumed.
         stated = all(fact.what != CURRENT_FLEET for fact in result.frame.provenance)
         change = f"current: {current:,}" if current and stated else ""

@@ -186,8 +186,9 @@ def replica_loss(
         for tier, share in result.attainment.items()
         if share is not None and tier not in deferrable
     ]
-    in_window = outcome.n_plus_1
+    in_window = outcome.n_plus_1  # None: unknown
     if in_window is not None:
+        # If window and test days differ, the loss is not survived, and the effect says where.
         if passes and in_window and not all(passes):
             return ReplicaLoss(False, min(shares, default=None), "on a test day")
         if passes and not in_window and all(passes):

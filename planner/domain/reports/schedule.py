@@ -203,7 +203,8 @@ def _periods(schedule: Schedule, end: datetime, today: Schedule | None) -> list[
     Replicas of two periods overlap for a cold start, so a period may have a row in which new
     replicas are requested and one in which others stop. The last one has its replicas.
     """
-    # By start of the period: its first row (the others are replaced), and its last replicas.
+    # By start of the period: the time of its first row (reversed, so that the first one stays), and
+    # the replicas of its last row.
     requested_at = {row.period or row.begins: row.begins for row in reversed(schedule.rows)}
     replicas = {row.period or row.begins: row.replicas for row in schedule.rows}
     starts = list(replicas)

@@ -62,7 +62,8 @@ def answer_report(title: str, before: WhatIf | None, now: WhatIf, *, same: bool 
     """Return the report of the what-if answer ``now``.
 
     ``before`` is the plan without the change; None: not known. ``same``: nothing is changed, so the
-    headline also has the cost of the simulated plan, if there is one.
+    headline also has the cost of the simulated plan, if there is one. If no plan is possible, the
+    report has the reason instead of figures and replicas.
     """
     blocks: list[Block] = []
     if now.totals is None:
@@ -102,8 +103,8 @@ def answer_report(title: str, before: WhatIf | None, now: WhatIf, *, same: bool 
 def _headline(before: WhatIf | None, now: WhatIf, simulated: SimulatedPolicy | None) -> str:
     """Return the planned cost and replicas, or that there is no such plan.
 
-    The cost is compared with that of ``simulated``, else with that ``before`` the change; both may
-    be None.
+    The cost is compared with that of ``simulated``, else with that ``before`` the change. Without
+    both (None), it is not compared.
     """
     if now.totals is None:
         return f"No such {'fleet' if now.flat else 'plan'}"
@@ -182,17 +183,17 @@ def grid_report(
     ``figures`` are the columns of the table.
     """
     is_map = len(varied) > 1
-    ranks = rank_cells(cells, chosen)
+    ranked = rank_cells(cells, chosen)
     # Cells are in the order of the product: the last setting varies fastest.
     texts_of_cells = list(product(*(setting.texts for setting in varied)))
     sections = []
-    if any(cell.value is not None for cell in ranks):
-        drawn = _heat_map(ranks, varied, chosen) if is_map else _curve(ranks, varied[0], chosen)
+    if any(cell.value is not None for cell in ranked):
+        drawn = _heat_map(ranked, varied, chosen) if is_map else _curve(ranked, varied[0], chosen)
         effect = f"Effect of {' and '.join(setting.label.lower() for setting in varied)}"
         sections.append(Section(effect, (drawn,)))
     rows = [
-        CellRow(texts, cell, rank.best)
-        for texts, cell, rank in zip(texts_of_cells, cells, ranks, strict=True)
+        CellRow(texts, cell, cell_rank.best)
+        for texts, cell, cell_rank in zip(texts_of_cells, cells, ranked, strict=True)
     ]
     # The table of one setting is an answer itself. Behind a heat map it only backs it.
     group = Group.BASIS if is_map else None
@@ -200,7 +201,7 @@ def grid_report(
     sections.append(Section("All combinations", (all_cells,), group=group))
     if notes:
         sections.append(_notes(notes))
-    answer = _best_settings(rows, varied, chosen) if is_map else _effect(ranks, varied[0], chosen)
+    answer = _best_settings(rows, varied, chosen) if is_map else _effect(ranked, varied[0], chosen)
     problems = [cell.problem for cell in cells if cell.problem]
     warnings: tuple[str, ...] = ()
     if problems:
@@ -261,7 +262,7 @@ def _effect(cells: Sequence[RankedCell], varied: VariedSetting, chosen: Figure) 
     ends = f"{start}, {_text(chosen, last_figure)} at {varied.texts[last]}"
     if not varied.relative or first_figure == last_figure:
         return f"{chosen.label}: {ends}"
-    # Values of a relative setting are factors, so a change by 0.01 is 1%.
+    # Values of a relative setting are factors: the change per 1 is divided by 100 to be per 1%.
     slope = (last_figure - first_figure) / (varied.values[last] - varied.values[first]) / 100
     change = percent(slope, 2) if chosen.unit == SHARE else figure(slope, _unit(chosen))
     sign = "+" if slope > 0 else ""

@@ -109,6 +109,7 @@ def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
         if window.after_traffic and window.growth
         else ""
     )
+    # The third argument is the text before the words in a sentence.
     candidates = (
         Fact("Fleet", on_average),
         Fact("Cost", cost),
@@ -202,7 +203,7 @@ class _ReplicaOrders:
 def _replica_orders(study: Study, run: PolicyRun) -> _ReplicaOrders:
     """Return the replicas that a policy requests over time, by its plan.
 
-    Without a plan, they are the replicas that it starts with.
+    Without a plan, they are the replicas that it starts with, in one period.
     """
     if run.plan is not None:
         return _orders_of_plan(study, run.plan)
@@ -314,6 +315,7 @@ def _limits_exceeded(study: Study, run: PolicyRun) -> str:
     "" if none is exceeded.
     """
     limits = study.settings.plan
+    # (sign before amounts, unit after, amount, its limit)
     limited = (
         ("$", " an hour", _highest_hourly_cost(study, run), limits.each_hour.usd),
         ("$", " in this window", run.summary.cost_usd, limits.in_all.usd),

@@ -283,6 +283,7 @@ def _speeds(study: Study) -> Iterator[Assumption]:
         source = profile.provenance
         if (m, g) in sizes.capacity:  # beyond the measured range, the source is weaker
             source = provenance_at(profile, sizes.extrapolated_share((m, g)))
+        # Value, words for its effect on replicas, and the effect as a share.
         value, words, effect = f"{profile.kind} profile, {UNCHECKED}", "", None
         error = stated_error(profile)
         if error is not None:

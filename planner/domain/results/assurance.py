@@ -174,7 +174,7 @@ def interval_of(
         return Interval(float(values[0]), None, None)
     order = np.argsort(values, kind="stable")
     sorted_values, sorted_weights = np.array(values)[order], np.array(weights)[order]
-    # A value is at the middle of its weight on the scale of percentiles.
+    # Weighted percentiles: a value is at the middle of its weight on their scale.
     middles = np.cumsum(sorted_weights) - sorted_weights / 2
     low, high = np.interp(INTERVAL_PERCENTILES, middles / sorted_weights.sum(), sorted_values)
     return Interval(float(np.average(values, weights=weights)), float(low), float(high))

@@ -93,10 +93,10 @@ def cost_difference_words(run: PolicyRun, base: PolicyRun, *, usd: bool) -> str:
             share = f"{abs(saved_usd) / base_usd:.0%}"
             difference = f"{difference} ({share})" if usd else share
         words = f"{difference} {'less' if saved_usd > 0 else 'more'} than"
-    unequal = equal_slo(run, base)
-    notes = [*_size_of_oracle(run, base), *_reasons_unequal(unequal, base)]
+    at_equal_slo = equal_slo(run, base)  # None: they attain the same
+    notes = [*_size_of_oracle(run, base), *_reasons_unequal(at_equal_slo, base)]
     remarks = f" ({'; '.join(notes)})" if notes else ""
-    equal = ", at equal SLO attainment" if unequal is None and base.meets_slo else ""
+    equal = ", at equal SLO attainment" if at_equal_slo is None and base.meets_slo else ""
     return f", {words} {lower_first(base.label)}{remarks}{equal}"
 
 

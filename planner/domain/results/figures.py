@@ -39,7 +39,8 @@ from simulation.policies.wrappers.signal_range import SignalRange
 def note_of(run: PolicyRun) -> str:
     """Return a sentence if the policy's signal never triggered a scale-out, or always did.
 
-    Otherwise, and without a signal, return "".
+    Otherwise, and without a signal, return "". ``signal.asked_more`` and ``asked_fewer`` tell
+    whether it ever triggered a scale-out and a scale-in.
     """
     signal = run.signal_range
     if signal is None:

@@ -99,6 +99,7 @@ def compare(
     baseline that was. ``left_out`` has a sentence for every policy that could not be run.
     ``chosen`` is None if no policy can be deployed.
     """
+    # The run that savings are relative to, and that of the chosen policy.
     by_name = {run.name: run for run in runs}
     base = by_name[_baseline_run(by_name, baseline)]
     best = None if chosen is None else by_name.get(chosen.choice.candidate.policy)
@@ -274,19 +275,19 @@ def _autoscaler_sentences(
     today = by_name[key]
     # Costs are per day, and a shorter window shows only part of one.
     rate = " at this window's rate" if today.summary.duration_s < DAY_S else ""
-    cost = f"{_cost_per_day(today)}{rate}"
-    text = f"Your autoscaler ({today.traits.label}) costs {cost} and {_result(today)}."
+    cost_today = f"{_cost_per_day(today)}{rate}"
+    text = f"Your autoscaler ({today.traits.label}) costs {cost_today} and {_result(today)}."
     if recommended is today:
         return f"{text} It is the recommended policy."
     today_usd = _usd_per_day(today)
-    extra = _usd_per_day(recommended) / today_usd - 1 if today_usd else 0.0
-    change = f" ({signed_percent(extra, 0)})" if abs(extra) >= MIN_SHOWN_SHARE else ""
+    extra_share = _usd_per_day(recommended) / today_usd - 1 if today_usd else 0.0
+    change = f" ({signed_percent(extra_share, 0)})" if abs(extra_share) >= MIN_SHOWN_SHARE else ""
     cost = f"{_cost_per_day(recommended)}{change}"
     label = lower_first(recommended.label)
     text += f" The recommended policy, {label}, costs {cost} and {_result(recommended)}."
     if not recommended.meets_slo:
         return f"{text}{_cheapest_feasible_sentence(by_name, today)}"
-    if today.meets_slo and extra >= MIN_SHOWN_SHARE and qualifies:
+    if today.meets_slo and extra_share >= MIN_SHOWN_SHARE and qualifies:
         return f"{text} It is preferred for its results on the test days."
     return text
 

@@ -134,6 +134,7 @@ def _equivalent_linear_profile(
     prefill_tokens = observations.prefill_tokens.mean(keepdims=True)
     share = observations.share.mean(keepdims=True)
     one, zero = np.ones(1), np.zeros(1)
+    # Three iteration times: one sequence alone, the mean batch, and the mean batch with prefill.
     mean_isl = observed.input_tokens.mean(keepdims=True)
     mean_osl = observed.output_tokens.mean(keepdims=True)
     mean_lengths = replace(observed, input_tokens=mean_isl, output_tokens=mean_osl)
@@ -214,19 +215,19 @@ def speed_drift(profile: LinearProfile, observations: Observations) -> SpeedDrif
     A Kalman filter fits the profile's coefficients to the observations. The drift is flagged if it
     exceeds ``LEAST_DRIFT`` and its 95% interval excludes 1.
     """
-    tuned = tune(profile, observations)
-    observed = observations.decodes, observations.prefill_tokens, observations.share
-    mean_load = [float(values.mean()) for values in observed]
+    tuned = tune(profile, observations)  # coefficients after each observation
+    loads = observations.decodes, observations.prefill_tokens, observations.share
+    mean_load = [float(values.mean()) for values in loads]
     coefficients = np.array([profile.alpha_s, profile.beta_s, profile.gamma_s, profile.delta_s])
     profile_s, _ = mean_iteration_seconds(coefficients, *mean_load)
     fitted_s, gradient = mean_iteration_seconds(tuned.history[-1], *mean_load)
     # Delta method: standard error of the logarithm of the iteration time.
     log_gradient = gradient / fitted_s
-    error = float(np.sqrt(log_gradient @ tuned.covariance @ log_gradient))
-    times = fitted_s / profile_s
-    low, high = times * np.exp(-Z95 * error), times * np.exp(Z95 * error)
+    log_error = float(np.sqrt(log_gradient @ tuned.covariance @ log_gradient))
+    slowdown = fitted_s / profile_s
+    low, high = slowdown * np.exp(-Z95 * log_error), slowdown * np.exp(Z95 * log_error)
     excludes_1 = low > 1 or high < 1
-    has_drifted = abs(times - 1) > LEAST_DRIFT and excludes_1
+    has_drifted = abs(slowdown - 1) > LEAST_DRIFT and excludes_1
     since = None
     if has_drifted:
         path_s = [mean_iteration_seconds(fitted, *mean_load)[0] for fitted in tuned.history]
@@ -237,7 +238,7 @@ def speed_drift(profile: LinearProfile, observations: Observations) -> SpeedDrif
         profile.gpu,
         profile.tp,
         observations=int(observations.seconds.size),
-        times=times,
+        times=slowdown,
         low=float(low),
         high=float(high),
         flagged=has_drifted,

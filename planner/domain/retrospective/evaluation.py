@@ -64,7 +64,9 @@ def evaluate_plan(
     study = replace(study, hardware=replace(hardware, today=today))
     # A perfect forecast is the actual demand, in the form that plans use.
     perfect = forecast_load(study.plan_input, part(progress, 0.3, 0.4), method=PERFECT)
+    # Replicas of the cheapest plan for the actual demand; None: there is none.
     needed, notes = _cheapest_fleet(study, perfect.load, part(progress, 0.4, 0.6))
+    # The plan replayed on the actual traffic.
     run = _replay_counts(study, times_s, counts, part(progress, 0.6, 1.0))
     summary = run.summary
     begins_s = window.period_starts_s - window.start_s

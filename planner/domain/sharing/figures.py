@@ -123,11 +123,11 @@ def model_figures(
     # By index of the part in the pool: its shared GPU, and its index on that GPU.
     gpu_of_part = {part: (plan, i) for plan in plans for i, part in enumerate(plan.parts)}
     for m, model in enumerate(pool.models):
-        indices = [part for part, number in enumerate(pool.model) if number == m]
+        indices = [part for part, model_number in enumerate(pool.model) if model_number == m]
         parts = [pool.parts[part] for part in indices]
-        gpus = [gpu_of_part[part] for part in indices]
-        on_shared = [plan.replay.models[i] for plan, i in gpus]
-        neighbours = {part for plan, _ in gpus for part in plan.parts} - set(indices)
+        plans_and_indices = [gpu_of_part[part] for part in indices]
+        on_shared = [plan.replay.models[i] for plan, i in plans_and_indices]
+        neighbours = {part for plan, _ in plans_and_indices for part in plan.parts} - set(indices)
         others = {pool.models[pool.model[part]].name for part in neighbours}
         loads = sum(replay.loads for replay in on_shared)
         yield ModelFigures(
@@ -140,12 +140,12 @@ def model_figures(
             weights_gb=model.weight_bytes / 1e9,
             replicas_alone=len(parts),
             shared_with=tuple(sorted(others)),
-            ways=tuple(plan.way for plan, _ in gpus),
+            ways=tuple(plan.way for plan, _ in plans_and_indices),
             loads=loads,
             load_s=sum(replay.load_s for replay in on_shared) / loads if loads else None,
             alone=_served_figures(parts, [alone[part] for part in indices]),
             shared=_served_figures(parts, on_shared),
-            unseen_attainment=min(plan.unseen[i] for plan, i in gpus),
+            unseen_attainment=min(plan.unseen[i] for plan, i in plans_and_indices),
             why_alone="" if others else _why_alone(pool, m),
             longest_tokens=model.longest,
             kv_floor_gib=pool.kv_floor_bytes[m] / 2**30,

@@ -108,13 +108,14 @@ def sharing_pools(
             model_of_part: list[int] = []
             busy_s: list[float] = []
             feasible: list[bool] = []
+            # Divide each model into parts, the replicas that it would need alone.
             for number, model in enumerate(models):
-                parts_of_model, seconds = _parts_alone(model, host)
+                parts_of_model, busy_of_parts = _parts_alone(model, host)
                 feasible.append(parts_of_model is not None)
                 # A model that misses its SLOs with any number of replicas has one part.
                 parts += parts_of_model or [model]
-                model_of_part += [number] * len(seconds)
-                busy_s += seconds
+                model_of_part += [number] * len(busy_of_parts)
+                busy_s += busy_of_parts
             kv_floors = [
                 _kv_bytes_in_pages(hardware, m, column, model.longest)
                 for (m, column), model in zip(members, models, strict=True)
@@ -175,9 +176,9 @@ def _model(hardware: Hardware, m: int, g: int, r: int, trace: Trace) -> SharingM
     if spec.shape is not None:
         weights = weight_bytes(spec.shape, section.precision)
     rows = requests_of(trace, spec.name, hardware.regions[r].name)
-    by_name = {tier.name: tier for tier in hardware.tiers}
-    tiers = [by_name[name] for name in trace.tiers]
-    tier = trace.tier[rows].astype(np.int64)
+    tier_by_name = {tier.name: tier for tier in hardware.tiers}
+    tiers = [tier_by_name[name] for name in trace.tiers]
+    tier_of_request = trace.tier[rows].astype(np.int64)  # index in ``tiers``
     isl = trace.input_tokens[rows].astype(np.int64)
     return SharingModel(
         name=spec.name,
@@ -188,10 +189,10 @@ def _model(hardware: Hardware, m: int, g: int, r: int, trace: Trace) -> SharingM
         prompt_tokens=isl - cached_tokens(hardware, trace, spec.name)[rows],
         input_tokens=isl,
         output_tokens=trace.output_tokens[rows].astype(np.int64),
-        ttft_s=_limits(tiers, "ttft_s")[tier],
-        tbt_s=_limits(tiers, "tbt_s")[tier],
-        e2e_s=_limits(tiers, "e2e_s")[tier],
-        tier=tier,
+        ttft_s=_limits(tiers, "ttft_s")[tier_of_request],
+        tbt_s=_limits(tiers, "tbt_s")[tier_of_request],
+        e2e_s=_limits(tiers, "e2e_s")[tier_of_request],
+        tier=tier_of_request,
         attainment=tuple(tier.attainment for tier in tiers),
     )
 
@@ -246,7 +247,7 @@ def _parts_alone(
             if not replay.met:
                 break
             part_busy_s.append(replay.models[0].busy_s)
-        else:
+        else:  # every part meets its SLOs
             return parts, part_busy_s
         count += max(1, count // 8)
     return None, [busy_s]

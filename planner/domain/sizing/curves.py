@@ -199,7 +199,10 @@ def _curve(key: _CurveKey) -> PoolCurve:
 
 
 def strictest_tiers(tiers: list[Tier]) -> list[Tier]:
-    """Return ``tiers`` without those that a fleet always meets if it meets another one."""
+    """Return ``tiers`` without those that a fleet always meets if it meets another one.
+
+    Of equal tiers, the first stays.
+    """
 
     def implies(easy: Tier, hard: Tier) -> bool:
         """Return whether a fleet that meets ``hard`` also meets ``easy``."""

@@ -74,7 +74,7 @@ class Sizes:
         replicas = np.arange(1, self.pool_tps.shape[-1] + 1)
         factor_by_size = factor if factor.ndim > 2 else factor[:, :, None]
         tps_per_replica = self.pool_tps * factor_by_size / replicas
-        # The running minimum from the largest pool down keeps it rising with the size.
+        # Lower smaller pools to the minimum of all larger ones, so that it never falls.
         rising = np.minimum.accumulate(tps_per_replica[..., ::-1], axis=-1)[..., ::-1]
         pool_tps = replicas * rising
         return replace(
@@ -103,6 +103,7 @@ def size(
     pools: dict[At, SizedPool] = {}  # by (model, GPU column)
     problems: dict[At, str] = {}  # why pools are omitted
     same_speed = _first_of_same_speed(hardware)
+    # ``at`` is (model, GPU column); ``first`` is the first column of equal speed for that model.
     for done, (at, first) in enumerate(same_speed.items()):
         if first != at:  # sized before, unless it was omitted
             if first in pools:
@@ -169,7 +170,7 @@ def size_over_time(hardware: Hardware, known: KnownLengths, seed: int, progress:
     samples = len(known.samples)
     sizes: list[Sizes] = []
     notes: list[str] = []
-    index_of_sample = []  # in ``sizes``
+    index_of_sample = []  # in ``sizes``, by sample of lengths
     for s, lengths in enumerate(known.samples):
         shared = known.shared[s] if known.shared else ()
         step = part(progress, s / samples, (s + 1) / samples)

@@ -74,19 +74,20 @@ def splits_of(
         tier, alone = sizes.capacity[at]
         lengths, shared = requests[m]
         work = workload_of(hardware, m, lengths, shared, scv[m])
-        rows = _splits_with_sizes(hardware, at, hardware.tier(tier), work)
-        highest_rps = max((row.predicted_rps or 0.0 for row, _ in rows), default=0.0)
-        for row, profile in rows:
+        splits_and_profiles = _splits_with_sizes(hardware, at, hardware.tier(tier), work)
+        highest_rps = max((row.predicted_rps or 0.0 for row, _ in splits_and_profiles), default=0.0)
+        for row, profile in splits_and_profiles:
             row = replace(row, best=row.predicted_rps == highest_rps > 0)
+            # Simulate only the best division. That of the profile itself was simulated before.
             if row.stated:
                 row = replace(row, max_rps=alone.max_rps)
             elif row.best and profile is not None:
                 with suppress(SimulationError):  # bursts too large for one replica
-                    rate = sized_alone(
+                    max_rps = sized_alone(
                         hardware, at, lengths, seed, profile=profile,
                         burstiness=arrivals[m], shared=shared,
                     )  # fmt: skip
-                    row = replace(row, max_rps=rate)
+                    row = replace(row, max_rps=max_rps)
             splits.append(row)
     return tuple(splits)
 
@@ -122,6 +123,7 @@ def _splits_with_sizes(
             profile = split_speed(section, divided, model, gpu)
             sized = size_pool(profile, work, limit, pool)
         except (ScenarioError, SimulationError) as problem:
+            # No capacity, with the reason as a note.
             rows.append((replace(row, note=str(problem).removeprefix("profiles: ")), None))
             continue
         row = replace(row, predicted_rps=sized.max_rps, bound_by=sized.bound_by)
