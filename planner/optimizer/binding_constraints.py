@@ -47,19 +47,18 @@ def _binding_caps(problem: PlanningProblem, target: IntArray) -> Iterator[Bindin
     can_run = problem.theta_tps[:, None, :].repeat(target.shape[1], 1) > 0  # [l, r, g]
     for cap in caps(problem):
         used, limit = cap_use(problem, target, cap), cap.limit
-        uses = cap.per_instance[can_run]
-        smallest_use = float(uses[uses > 0].min(initial=np.inf))
         if cap.family == CHURN:
-            smallest_use = 1.0
-        if limit - used >= smallest_use:
-            continue
-        user = "The plan"
-        if cap.family == POWER:
-            user = cap.where[0].upper() + cap.where[1:]
-        if cap.family == CHURN:
-            # This cap leaves out a constant on both sides, so name the true numbers of changes.
+            # Use and limit of this cap leave out the same constant. Take the true numbers.
             changes = totals(problem, target)
             used, limit = float(changes.starts + changes.stops), problem.churn
+            smallest_use = 1.0  # a start or a stop
+        else:
+            uses = cap.per_instance[can_run]
+            smallest_use = float(uses[uses > 0].min(initial=np.inf))
+        if limit - used >= smallest_use:
+            continue
+        is_power = cap.family == POWER
+        user = cap.where[0].upper() + cap.where[1:] if is_power else "The plan"
         amounts = f"{cap_words(cap.family, used)} of {cap_words(cap.family, limit)}"
         yield Binding(cap.family, cap.where, f"{user} uses {amounts} allowed.")
 
@@ -96,26 +95,29 @@ def _pools_at(
 
 
 def _binding_local_needs(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
-    """Yield regions that could not serve their own demand with one instance less."""
-    needed_tps, all_sides = local_need_tps(problem), role_sides(problem)
+    """Yield regions that could not serve their own demand of a model with one instance less.
+
+    A side is the GPU columns of one role, such as prefill. The weakest side of a role is tested.
+    """
+    all_needed_tps, all_sides = local_need_tps(problem), role_sides(problem)
     last_tps_by_side = [_last_instance_tps(problem, target, side) for side in all_sides]
     reported = set[str]()
-    for model, region, served_tps, weakest in _limiting_sides(problem, target, all_sides):
-        side = all_sides[weakest]
-        present = (target[model, region] > 0) & side.columns
-        if needed_tps[model, region] <= 0 or not present.any():
+    for model, region, served_tps, side_index in _limiting_sides(problem, target, all_sides):
+        side, needed_tps = all_sides[side_index], float(all_needed_tps[model, region])
+        has_instances = (target[model, region] > 0) & side.columns  # [GPU column]
+        if needed_tps <= 0 or not has_instances.any():
             continue
-        smallest_loss = last_tps_by_side[weakest][model, region][present].min() / side.share
-        where = in_region(problem, model, region) + _side_words(problem, side, present)
+        last_tps_by_column = last_tps_by_side[side_index][model, region]
+        smallest_loss_tps = last_tps_by_column[has_instances].min() / side.share
+        where = in_region(problem, model, region) + _side_words(problem, side, has_instances)
         # An aggregated pool is on both sides, and is reported once.
-        if served_tps - needed_tps[model, region] >= smallest_loss or where in reported:
+        if served_tps - needed_tps >= smallest_loss_tps or where in reported:
             continue
         reported.add(where)
         replicas = int(target[model, region, side.columns].sum())
         redundancy = redundancy_words(problem).removesuffix(" in each region")
         sentence = f"{where}: must serve {percent(problem.epsilon)} of its own peak{redundancy}."
-        needed = float(needed_tps[model, region])
-        yield Binding("local", where, sentence, replicas, needed, served_tps)
+        yield Binding("local", where, sentence, replicas, needed_tps, served_tps)
 
 
 def _limiting_sides(
@@ -138,22 +140,25 @@ def _limiting_sides(
 def _binding_joint_peaks(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
     """Yield models whose joint peak over all regions could not be served with one instance less.
 
-    If a region may be lost, the other regions must serve the peak.
+    If a region may be lost, the other regions must serve the peak. A side is the GPU columns of one
+    role, such as prefill. The side that carries least limits what a region serves.
     """
-    needed_tps, carried_by_side = global_need_tps(problem), carried_tps(problem, target)
+    carried_by_side = carried_tps(problem, target)  # [side, model, region]
     weakest_tps, reported = carried_by_side.min(axis=0), set[str]()
+    # Both by model.
+    needed_tps = global_need_tps(problem)
     served_tps = served_without_largest_region(problem, weakest_tps)
     lost = " without any one of them" if problem.lose_region else ""
     for side, side_tps in zip(role_sides(problem), carried_by_side, strict=True):
         last_tps = _last_instance_tps(problem, target, side)
         # Only pools of the weakest side bind: fewer instances of another change nothing.
-        is_weakest = side_tps <= weakest_tps * (1 + TOLERANCE)  # [l, r]
-        all_tight = (target > 0) & side.columns & is_weakest[..., None]
-        for (model,) in np.argwhere((needed_tps > 0) & all_tight.any(axis=(1, 2))):
-            tight = all_tight[model]
-            where = problem.models[model] + _side_words(problem, side, tight.any(axis=0))
-            smallest_loss = last_tps[model][tight].min() / side.share
-            if served_tps[model] - needed_tps[model] >= smallest_loss or where in reported:
+        is_weakest = side_tps <= weakest_tps * (1 + TOLERANCE)  # [model, region]
+        may_bind = (target > 0) & side.columns & is_weakest[..., None]
+        for (model,) in np.argwhere((needed_tps > 0) & may_bind.any(axis=(1, 2))):
+            pools = may_bind[model]  # [region, GPU column]
+            where = problem.models[model] + _side_words(problem, side, pools.any(axis=0))
+            smallest_loss_tps = last_tps[model][pools].min() / side.share
+            if served_tps[model] - needed_tps[model] >= smallest_loss_tps or where in reported:
                 continue
             reported.add(where)
             family = "regions" if problem.lose_region else "global"

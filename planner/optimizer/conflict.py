@@ -155,6 +155,7 @@ def _global_shortage(problem: PlanningProblem) -> Iterator[str]:
 def _maximum_conflicts(problem: PlanningProblem) -> Iterator[str]:
     """Yield a sentence for each local or joint demand that a model cannot serve at its maximums."""
     gpus_each = np.maximum(1, problem.gpus_per_instance)[:, None, :]
+    # The most instances that maximums and usable GPUs allow, [model, region, GPU column].
     largest = np.minimum(problem.maximum, problem.usable_gpus[None] // gpus_each)
     served_tps, redundancy = local_served_tps(problem, largest), redundancy_words(problem)
     local_need, joint_need = local_need_tps(problem), global_need_tps(problem)
@@ -222,7 +223,7 @@ def _fewest_gpus(
     region. It holds for several pools too, because separate pools carry no more than one pool of
     all their instances.
     """
-    need_tps *= side.share * (1 - TOLERANCE)
+    need_tps *= side.share * (1 - TOLERANCE)  # of the side, such as the prefill columns
     gpus_each = np.maximum(1, problem.gpus_per_instance[model, columns])  # GPUs of an instance
     if len(columns) == 1:
         (column,) = columns

@@ -78,22 +78,22 @@ class Covering:
     def _add(self, pools: _Pools, need_tps: FloatArray, side: Side, single: bool) -> FloatArray:
         """Add instances for ``need_tps [n]`` more tokens/s; return the tokens/s left over, ``[n]``.
 
-        ``pools`` are the pools of one side that may serve each need. In each round, each uncovered
-        need takes the pool with the lowest price per token/s. With ``single``, there is only one
-        round, of one instance each.
+        ``pools [n, pool]`` are the pools of one side that may serve each need. In each round, each
+        uncovered need takes the pool with the lowest price per token/s. With ``single``, there is
+        only one round, of one instance each.
         """
         remaining, tolerance = need_tps.copy(), TOLERANCE * np.maximum(need_tps, 0.0)
-        uncovered = np.flatnonzero(remaining > tolerance)  # needs that are not covered yet
+        uncovered = np.flatnonzero(remaining > tolerance)  # indices of uncovered needs
         while uncovered.size:
-            candidates = pools.of_needs(uncovered)
+            candidates = pools.of_needs(uncovered)  # [uncovered need, pool], as the three below
             instances, added_tps, price_per_token = self._price_next(
                 candidates, remaining[uncovered], side, single
             )
-            # The cheapest pool of each need. A need for which nothing fits stays uncovered.
             cheapest = np.argmin(price_per_token, axis=1)
-            can_add = np.isfinite(price_per_token[np.arange(len(cheapest)), cheapest])
+            # If nothing fits, the need stays uncovered and leaves the loop.
+            can_add = np.isfinite(price_per_token.min(axis=1))
             uncovered, chosen = uncovered[can_add], (np.flatnonzero(can_add), cheapest[can_add])
-            # Take the chosen instances, and use up their GPUs.
+            # Take the chosen instances, one entry per need, and use up their GPUs.
             model, region, column = (index[chosen] for index in candidates.index)
             self.target[model, region, column] += instances[chosen]
             gpus = instances[chosen] * self._problem.gpus_per_instance[model, column]
@@ -107,15 +107,17 @@ class Covering:
     def _price_next(
         self, pools: _Pools, need_tps: FloatArray, side: Side, single: bool
     ) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Return number, added tokens/s and price of the next instances of each pool, ``[n, p]``.
+        """Return number, added tokens/s and price of the next instances of each pool.
 
-        The number is the most instances that ``need_tps`` uses in full, at least one, or 1 with
+        The number is the most instances that ``need_tps [n]`` uses in full, at least one, or 1 with
         ``single``. The price is the charge per useful token/s, infinite if nothing fits. Capacity
-        beyond the need is not useful, so it raises the price.
+        beyond the need is not useful, so it raises the price. ``pools``, the results and all arrays
+        here are ``[n, pool]``.
         """
-        model, _, column = pools.index
+        model, region, column = pools.index
         need_tps, present_count = need_tps[:, None], self.target[pools.index]
-        region, problem = pools.region, self._problem
+        problem = self._problem
+        # The most instances that fit.
         gpus_each = problem.gpus_per_instance[model, column]
         fit_in_free = self.free[region, problem.rows[column]] // gpus_each
         below_maximum = problem.maximum[pools.index] - present_count
@@ -132,8 +134,9 @@ class Covering:
         count = np.clip(count, 1, 1 if single else np.maximum(count_limit, 1))
         added_tps = self._capacity_after_loss(pools, present_count + count, side) - tps_before
 
-        start_cost = np.where(still_running > 0, 0.0, self._start[pools.index])
-        usd = (self._hourly[pools.index] + start_cost) / self._side_count[column] * count
+        # The price: each side that a column helps is charged an equal part.
+        start_usd = np.where(still_running > 0, 0.0, self._start[pools.index])
+        usd = (self._hourly[pools.index] + start_usd) / self._side_count[column] * count
         useful_tps = np.minimum(added_tps, need_tps)
         price_per_token = usd / np.maximum(useful_tps, ROUNDING * need_tps)  # never divides by 0
         return count, added_tps, np.where(most_that_fit > 0, price_per_token, np.inf)

@@ -28,11 +28,11 @@ def greedy_target(problem: PlanningProblem) -> IntArray:
     local_tps, joint_tps = local_need_tps(problem), global_need_tps(problem)
     # Cover the local demand by region: models with few columns first, then the largest demand.
     choices = np.broadcast_to(column_choices[:, None], local_tps.shape)
-    order = np.lexsort((-local_tps, choices), axis=0)  # [place, region] the models of each region
-    for models in order:
-        regions = np.flatnonzero(local_tps[models, range(len(models))] > 0)
-        needed = models[regions]
-        covering.cover(Needs(needed, regions[:, None], local_tps[needed, regions]))
+    models_by_turn = np.lexsort((-local_tps, choices), axis=0)  # [turn, region]
+    for model_by_region in models_by_turn:
+        own_tps = local_tps[model_by_region, range(len(model_by_region))]
+        regions = np.flatnonzero(own_tps > 0)
+        covering.cover(Needs(model_by_region[regions], regions[:, None], own_tps[regions]))
     all_regions = list(range(len(problem.regions)))
     for model in np.lexsort((-joint_tps, column_choices)):
         if joint_tps[model] <= 0:
@@ -69,7 +69,10 @@ class _Removal:
             self._remove_from(model, region, column)
 
     def _remove_from(self, model: int, region: int, column: int) -> None:
-        """Remove the most instances of a pool that leave every side with enough."""
+        """Remove the most instances of a pool that leave every side with enough.
+
+        A side is the GPU columns of one role, such as prefill.
+        """
         required = self._required_tps(model, region)
         pool = model, region, column
         present, minimum = int(self.target[pool]), int(self.problem.minimum[pool])
@@ -80,10 +83,13 @@ class _Removal:
                 lost_count = int(side.lost[column])
                 curve = capacity_curve(self.problem, model, column, present, lost_count)
                 pool_tps = curve / side.share  # of 0 to ``present`` instances
-                # The tokens/s that the side loses with 0, 1, 2, ... instances less.
+                # The tokens/s that the side loses with 0, 1, 2, ... instances less. They rise.
                 lost_tps = pool_tps[present] - pool_tps[minimum : present + 1][::-1]
                 spare_tps = max(0.0, self.served_tps[index, model, region] - required)
-                removed = min(removed, int((lost_tps <= spare_tps).sum()) - 1)
+                removable_count = (
+                    int((lost_tps <= spare_tps).sum()) - 1
+                )  # 0 instances less: no count
+                removed = min(removed, removable_count)
                 lost_by_side[index] = lost_tps
         self.target[pool] -= removed
         for index, lost_tps in lost_by_side.items():
@@ -105,7 +111,8 @@ class _Removal:
         The shape is ``[model, region, GPU column]``. Each pool is tested as if no other pool lost
         an instance. A removal never makes another pool removable.
         """
-        served_tps = self.served_tps.min(axis=0)
+        served_tps = self.served_tps.min(axis=0)  # [model, region] by the weakest side
+        # What the other regions serve, less the largest of them if it may be lost.
         others_tps = served_tps.sum(axis=1, keepdims=True) - served_tps
         if self.problem.lose_region:
             others_tps = others_tps - _largest_other_region(served_tps)

@@ -279,10 +279,11 @@ def _split_by_weight(
     peak = float(demand_tps.sum(axis=0).max())
     if peak <= 0:
         return
-    need_before = 0.0  # of the tiers of higher weight
-    for weight_of_tier in np.unique(tier_weights[:, model])[::-1]:
-        included_tps = demand_tps[tier_weights[:, model] >= weight_of_tier]
-        need_now = need * float(included_tps.sum(axis=0).max()) / peak
-        if need_now > need_before:
-            yield _Workload(float(weight_of_tier), model, region, need_now, need_now - need_before)
-        need_before = need_now
+    higher_need = 0.0  # of the tiers of higher weight together
+    for tier_weight in np.unique(tier_weights[:, model])[::-1]:
+        included_tps = demand_tps[tier_weights[:, model] >= tier_weight]
+        included_need = need * float(included_tps.sum(axis=0).max()) / peak
+        if included_need > higher_need:
+            own_need = included_need - higher_need
+            yield _Workload(float(tier_weight), model, region, included_need, own_need)
+        higher_need = included_need

@@ -159,8 +159,8 @@ def solve_moved(
     """Solve the problem ``moved``, in which one limit is changed, and return the saving.
 
     ``plan`` is the plan without the change, and ``move`` says which limit was changed. ``relaxed``
-    is the saving in the linear relaxation, if known. With ``before``, the problem of ``plan``, it
-    is computed here: it shows a value that is too small to save a whole instance.
+    is the saving in the linear relaxation, which shows a value that is too small to save a whole
+    instance; None: not known. With ``before``, the problem of ``plan``, it is computed here.
     """
     if before is not None:
         optimum, _, _ = _relaxation_duals(before)

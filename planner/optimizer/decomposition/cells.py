@@ -100,6 +100,7 @@ class Cells:
         A solution chooses the instances beyond the minimums. Demand, capacities and caps are
         therefore those that the minimums leave.
         """
+        # Instances [model, region, GPU column] and GPUs that the minimums leave.
         can_run = problem.theta_tps[:, None, :] > 0
         minimum = np.where(can_run, problem.minimum, 0)
         gpus_each = np.maximum(1, problem.gpus_per_instance)[:, None, :]
@@ -112,10 +113,13 @@ class Cells:
         max_extra = np.minimum(max_extra, _max_useful_instances(problem, minimum))
         # Solving a cell is faster without pool_tps, and linear curves do not need it.
         simplified = problem if is_nonlinear(problem).any() else replace(problem, pool_tps=None)
+        # Capacity and cost of the minimums.
         carried_tps = carried_by_pools(problem, minimum, problem.spare).sum(axis=2)
         hourly_usd, start_usd = price(problem), np.where(can_run, start_cost(problem), 0.0)
-        starts = np.maximum(0, minimum - problem.current)  # to reach the minimums
-        sum_tps, runs_on = problem.theta_tps.sum(axis=1), (problem.theta_tps > 0).sum(axis=1)
+        starts = np.maximum(0, minimum - problem.current)
+        # The mean tokens/s of an instance of each model, over the GPU columns that it runs on.
+        sum_tps, column_count = problem.theta_tps.sum(axis=1), (problem.theta_tps > 0).sum(axis=1)
+        mean_tps = np.where(column_count > 0, sum_tps / np.maximum(1, column_count), 1.0)
         cap_x, cap_start, cap_rest = _scaled_caps(problem, minimum)
         return cls(
             curves=CapacityCurves.from_problem(simplified, problem.spare),
@@ -130,7 +134,7 @@ class Cells:
             rows=problem.rows,
             minimum=minimum,
             fixed_usd=float((hourly_usd * minimum).sum() + (start_usd * starts).sum()),
-            mean_tps=np.where(runs_on > 0, sum_tps / np.maximum(1, runs_on), 1.0),
+            mean_tps=mean_tps,
             cap_x=cap_x,
             cap_start=cap_start,
             cap_rest=cap_rest,

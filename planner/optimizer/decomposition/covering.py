@@ -288,10 +288,14 @@ def _cheapest_cover(
     suffice. ``linear`` states that every instance of a type adds the same tokens/s.
 
     The search is depth-first. Each depth decides the count of type ``items.order[depth]``, and has
-    a row of the work array ``state``. Counts fall from the one that covers the rest alone.
+    a row of the work array ``state``: tokens/s MISSING, cost PAID, count TAKEN and BOUND of the
+    count tried before. Counts fall from the one that covers the rest alone. ``chosen`` must hold
+    the counts ``origin`` at the beginning.
     """
     gain, cost, origin, filled_to, _ = tables
     order, types = items.order, items.types
+    # A count is pruned if its bound is within ``tolerance`` of the best cost. The result must be
+    # no more than the lowest bound of those. After many nodes the tolerance rises, to save time.
     best_cost, lowest_pruned, nodes, tolerance = np.inf, np.inf, 0, 0.0
     depth = 0
     _enter_depth(state, 0, need_tps, 0.0)
@@ -304,7 +308,7 @@ def _cheapest_cover(
                 best_cost = paid_usd + cost[gpu, cheapest]
                 _take_counts(items, origin, state, depth, chosen)
                 chosen[gpu] = cheapest
-        # Take one instance less, and leave the rest to the types that follow.
+        # The next count: one instance less. The types that follow must cover the rest.
         state[depth, TAKEN] -= 1
         count = int(state[depth, TAKEN])
         if count < origin[gpu] or depth == types - 1:
@@ -312,7 +316,7 @@ def _cheapest_cover(
             continue
         further_usd = _hull_cost(items, depth, missing_tps - gain[gpu, count])
         bound = paid_usd + cost[gpu, count] + further_usd
-        if bound >= best_cost * (1.0 - tolerance):  # no cover with this count can be cheaper
+        if bound >= best_cost * (1.0 - tolerance):  # with this count, none can be much cheaper
             lowest_pruned = min(lowest_pruned, bound)
             # Costs are convex. With linear capacity, so is the bound: it rises from here on.
             if linear and bound >= state[depth, BOUND]:
@@ -408,12 +412,14 @@ def cheapest_cells(cells: Any, x: Any, lower_bound: Any, served: Any) -> None:
         for region in range(regions):
             cell = one_cell(cells, model, region)
             x[model, region], lower_bound[model, region], served[model, region] = 0, 0.0, 0.0
+            # -2: the need is 0, and no instance pays. -1: one instance may not be best.
             single_type, cost, single_tps = _best_single_type(cell)
             if single_type >= 0:
                 x[model, region, single_type] = 1
                 lower_bound[model, region], served[model, region] = cost, single_tps
             if single_type != -1:
                 continue
+            # Take the cheapest count of each type, and then the cheapest cover of the rest.
             _fill_tables(cell, -np.inf, tables)
             chosen[:] = tables.origin
             lower_bound[model, region], missing_tps = tables.base[1], cell.need_tps - tables.base[0]
@@ -433,8 +439,10 @@ def _append_columns(items: Any, tables: Any, need_and_limit: Any, state: Any, ro
 
     ``need_and_limit`` is (tokens/s to cover, largest cost), both beyond the counts ``origin``.
     ``rows`` is (array to fill, first row to fill, number of rows). Returns the next free row, or -1
-    if the rows do not suffice or the search takes too long. It is a depth-first search, with
-    ``state`` as in ``_cheapest_cover``.
+    if the rows do not suffice or the search takes too long.
+
+    The search is depth-first. Each depth tries the counts of type ``items.order[depth]``, from 0
+    on, and has a row of the work array ``state``: tokens/s MISSING, cost PAID, and count TAKEN.
     """
     gain, cost, _, filled_to, _ = tables
     (missing_tps, max_cost), (x, row, end) = need_and_limit, rows
@@ -481,6 +489,7 @@ def enumerate_columns(cells: Any, cost_limit: Any, x: Any, begins: Any) -> bool:
     for model in range(models):
         for region in range(regions):
             cell, max_cost = one_cell(cells, model, region), cost_limit[model, region]
+            # Need and cost limit count from ``tables.base``: each type at its cheapest count.
             _fill_tables(cell, max_cost, tables)
             items = _hull_steps(tables, step_rows, counts[:2], hull)
             need_and_limit = cell.need_tps - tables.base[0], max_cost - tables.base[1]

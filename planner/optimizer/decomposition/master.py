@@ -77,7 +77,8 @@ def columns_near(
     A column is a choice of instance counts of a cell. None: there are more than ``max_columns``, or
     listing them takes too long.
     """
-    # If a cell's branch and bound was cut short, the solution can cost more than its bound.
+    # The cost of each cell's solution, less the value of the tokens that it serves. It exceeds
+    # ``lowest_usd`` if the search of the cell was cut short, and the band has to include it.
     running_usd, new_usd = cells.instance_charges(priced.prices)
     starts = np.maximum(0, priced.x - cells.running_count)
     instances_usd = ((priced.x - starts) * running_usd + starts * new_usd).sum(axis=2)
@@ -150,7 +151,7 @@ def relax(
     if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         return None
     solution = highs.getSolution()
-    # Variables are the shares of columns, then the violations of rows.
+    # Variables: the share of each column in its cell, then the violation of each row.
     shares, violations = np.split(np.array(solution.col_value), [len(columns)])
     usd = highs.getInfo().objective_function_value + cells.fixed_usd
     # Duals in the order of the rows of ``_master_program``. Those of rows <= are <= 0.
@@ -211,7 +212,7 @@ def _master_program(cells: Cells, columns: Columns, penalty: float | None = None
 
     Rows: one column per cell; the GPUs of each region and capacity row; the joint demand of each
     model; the plan-wide caps. With a ``penalty``, all but the first may be violated at that price
-    per GPU or mean instance.
+    per GPU or mean instance. Entries of the matrix are (row, variable, factor).
     """
     builder = Builder()
     # The relaxation needs no bound: the "cell" rows limit the sum to 1.
@@ -222,6 +223,7 @@ def _master_program(cells: Cells, columns: Columns, penalty: float | None = None
 
     model, region = np.divmod(columns.cell, cells.need_tps.shape[1])
     types = cells.free_gpus.shape[1]
+    # [column, GPU type] row number, and GPUs that the column uses there.
     capacity_row = region[:, None] * types + np.arange(types)
     gpus = cells.by_row(columns.x * cells.gpus_each[model])
     used_gpus: Entry = capacity_row, chosen[:, None], gpus

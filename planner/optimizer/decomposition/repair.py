@@ -70,6 +70,7 @@ def repair_plan(cells: Cells, priced: PricedCells) -> IntArray | None:
     # The repair checks capacities and joint demand itself, so only caps have a price.
     arrays = cells.arrays(replace(cells.zero_prices, caps=priced.prices.caps))
     problem = RepairProblem(arrays, cells.gpus_each, cells.rows, cells.joint_tps)
+    # A view of ``plan``: [cell, GPU column].
     plan_by_cell, all_cells = plan.reshape(cells.need_tps.size, -1), np.arange(cells.need_tps.size)
     served_tps = cells.served_tps(plan_by_cell, all_cells).reshape(cells.need_tps.shape)
     gpus_by_column = np.einsum("lrg,lg->rg", plan, cells.gpus_each)  # GPUs of all models

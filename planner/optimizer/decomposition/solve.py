@@ -94,18 +94,19 @@ def _ascend_and_repair(
         if repaired is not None and _plan_usd(cells, repaired) < cost * (1 - CLOSE):
             plan, cost = repaired, _plan_usd(cells, repaired)
         elif best.bound <= bound + WORTH_ANOTHER * abs(bound):
-            break
+            break  # neither a better plan nor a better bound
         bound = best.bound
+        # A bound above the cost of every possible plan proves infeasibility.
         if bound >= cells.ceiling_usd:
             return Outcome(INFEASIBLE, target=None, bound=0.0)
-        end = until - repair_s
-        if _is_proven(cost, bound, gap) or perf_counter() >= end - repair_s:
+        prices_until = until - repair_s
+        if _is_proven(cost, bound, gap) or perf_counter() >= prices_until - repair_s:
             break
-        # Better prices, from half of the remaining time for each method. They aim at the plan's
-        # cost.
+        # Better prices, by each method in half of the time that is left to it. They aim at the
+        # plan's cost.
         relative_gap = min(FIRST_OVERSHOOT, 1.0 - best.bound / cost)
         for improve in (partial(ascend, overshoot=relative_gap), polish):
-            half_time = end - (end - perf_counter()) / 2
+            half_time = prices_until - (prices_until - perf_counter()) / 2
             improved = improve(cells, begin=best.prices, until=half_time, check=check)
             best = max(best, improved, key=attrgetter("bound"))
     return _outcome(cells, plan, bound, gap)
@@ -121,6 +122,7 @@ def _generate_columns(
     Columns near the cheapest are replaced as prices move. Each round also solves the cells midway
     between the relaxation's prices and the best prices, which damps swings (Wentges 1997).
     """
+    # ``band_near(solution)``: the columns that cost little more than the cheapest of their cell.
     band_near = partial(
         widest_band,
         cells,
@@ -180,7 +182,12 @@ class _BandSearch:
         self.cost, self.bound = np.inf, best.bound
 
     def run(self) -> Outcome | None:
-        """Return the best plan and the bound found; None: solve the whole program instead."""
+        """Return the best plan and the bound found; None: solve the whole program instead.
+
+        A band has the columns that cost up to its width more than the cheapest of their cell. Each
+        round finds the best plan of a band. The next band is wider, until the gap is proven, time
+        runs out, or no wider band can have a better plan.
+        """
         # At first few columns, or a narrow band with more: prices may leave many equally good.
         band = self._band(BAND * self.mean_cost, FEW * self.cells.need_tps.size + 1000)
         if band.width < NARROW * self.mean_cost:
@@ -193,6 +200,7 @@ class _BandSearch:
             self.check()
             if whole_plan is None:
                 whole_plan = self._combine(band, ON_TIME * seconds_left)
+            # Plans with a column outside the band cost at least the second value.
             self.bound = max(self.bound, min(whole_plan.bound, self.best.bound + band.width))
             if self.bound >= self.cells.ceiling_usd:
                 return Outcome(INFEASIBLE, target=None, bound=0.0)
@@ -206,8 +214,9 @@ class _BandSearch:
             wider_band = self._band(wider, self.max_columns)
             if wider_band.width <= band.width:
                 return self._with_too_many_columns()
+            # Without new columns, the plan and its bound hold for the wider band too.
             if len(wider_band.columns) > len(band.columns):
-                whole_plan = None  # else the proof for the old band covers the wider one too
+                whole_plan = None
             band = wider_band
         died = "" if whole_plan is None else whole_plan.died
         return _outcome(self.cells, self.plan, self.bound, self.gap, died)
@@ -218,7 +227,7 @@ class _BandSearch:
 
     def _combine(self, band: Band, seconds: float) -> WholePlan:
         """Return the best plan of the columns in ``band``, and keep it if it is the cheapest."""
-        master = combine(
+        combined = combine(
             self.cells,
             band.columns,
             outside=self.best.bound + band.width,
@@ -227,9 +236,9 @@ class _BandSearch:
             time_limit_s=seconds,
             check=self.check,
         )
-        if master.x is not None and _plan_usd(self.cells, master.x) < self.cost:
-            self.plan, self.cost = master.x, _plan_usd(self.cells, master.x)
-        return master
+        if combined.x is not None and _plan_usd(self.cells, combined.x) < self.cost:
+            self.plan, self.cost = combined.x, _plan_usd(self.cells, combined.x)
+        return combined
 
     def _with_too_many_columns(self) -> Outcome | None:
         """Return the outcome if no wider band can be listed: by repair, or None if small."""

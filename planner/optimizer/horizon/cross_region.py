@@ -60,7 +60,7 @@ def _sent_by_model(problem: HorizonProblem, serving: IntArray) -> FloatArray:
     for period, window in enumerate(problem.windows):
         # The weaker of prefill and decode limits what a region serves.
         served = carried_tps(replace(window, spare=0), serving[period]).min(axis=0)
-        for model, peak in enumerate(_demand_at_peak(window)):
+        for model, peak in enumerate(_demand_at_peak(window)):  # peak, missing, free: by region
             missing = np.maximum(0.0, peak - served[model])
             free = np.maximum(0.0, served[model] - peak)
             if not missing.any():

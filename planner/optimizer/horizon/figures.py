@@ -33,12 +33,12 @@ def totals(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[T
         # Requested in the last ``lead`` periods, this one included, so not up yet.
         starting = starts[max(0, period - problem.lead + 1) : period + 1]
         paid_instances = target[period] + (starting.sum(axis=0) if problem.lead else 0)
-        used = []
+        amounts = []
         for measure in MEASURES:
             by_instances = (per_hour(window, measure) * paid_instances).sum()
             by_starts = (per_start(window, measure) * starts[period]).sum()
-            used.append(float(by_instances + by_starts) * problem.hours)
-        usd, gpu_hours, kwh, kg = used
+            amounts.append(float(by_instances + by_starts) * problem.hours)
+        usd, gpu_hours, kwh, kg = amounts
         if problem.lend_usd is not None:
             usd -= float((problem.lend_usd * lent[period]).sum()) * problem.hours
         usd += float(reservation_usd_h[period]) * problem.hours

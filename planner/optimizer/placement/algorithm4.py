@@ -38,6 +38,7 @@ RowsAndGaps = tuple[list[Row], list[UnplacedUnits]]  # placed instances, and uni
 def run_algorithm4(problem: PlacementProblem, current: Placement | None = None) -> Placement:
     """Return the placement after a cycle of Algorithm 4 from ``current`` (None: nothing runs)."""
     placed = Placement.from_rows([]) if current is None else current
+    # GPUs of replicas that this cycle removes are not free for those that it adds.
     ledger = Ledger(problem, placed)
     rows: list[Row] = []
     unplaced: list[UnplacedUnits] = []
@@ -83,6 +84,7 @@ def _scale_out(
     unit = int(present.unit.max(initial=-1)) + 1
     for shape, count in split_units(added, service.ratio):
         to_place = count
+        # Use each way to place a unit until none fits, the best way first.
         for blocks, domain in _tries(problem, ledger, present, service_id, shape):
             while to_place:
                 unit_rows = ledger.place_unit(service_id, unit, blocks, domain)

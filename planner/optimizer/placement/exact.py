@@ -87,9 +87,9 @@ def _merge_unplaced(unplaced: tuple[UnplacedUnits, ...]) -> tuple[UnplacedUnits,
 def placement_of(problem: PlacementProblem, counts: dict[Key, int]) -> Placement:
     """Return the placement of all instances on nodes, given the ``counts`` of units by switch.
 
-    The largest instances come first. In that order, all instances fit if the program's slots
-    suffice (``FreeSlots``) and sizes divide one another. Otherwise an instance may not fit. Its
-    unit is then unplaced.
+    Counts of the kind "none" are of units that the program did not place. The largest instances
+    come first. In that order, all instances fit if the program's slots suffice (``FreeSlots``) and
+    sizes divide one another. Otherwise an instance may not fit. Its unit is then unplaced.
     """
     units, instances = _placed_instances(problem, counts)
     ledger = Ledger(problem)
@@ -99,13 +99,13 @@ def placement_of(problem: PlacementProblem, counts: dict[Key, int]) -> Placement
         gpus_by_node = ledger.take(ledger.nodes(switch, gpu), gpus)
         if not gpus_by_node:
             failed.add(unit)
+        # A row has the fields of a placement: these, a node, and the GPUs on it.
         instance = unit.service, unit.number, block.role, block.replica, part, instance_number
         rows_of_unit[unit] += [(*instance, node, node_gpus) for node, node_gpus in gpus_by_node]
     placed = [row for unit, rows in rows_of_unit.items() if unit not in failed for row in rows]
-    failed_units = [unit for unit in units if unit in failed]
-    absent = [(key, count) for key, count in counts.items() if key.kind == "none"]
-    unplaced = [(key.service, key.shape, count) for key, count in absent]
-    unplaced += [(unit.service, unit.shape, 1) for unit in failed_units]
+    # (service, index of its shape, number of units)
+    unplaced = [(key.service, key.shape, n) for key, n in counts.items() if key.kind == "none"]
+    unplaced += [(unit.service, unit.shape, 1) for unit in units if unit in failed]
     reason = "no placement of all services together has room for it"
     units_without_place = tuple(
         UnplacedUnits(service, problem.services[service].shapes[shape][0], count, reason)
@@ -136,7 +136,11 @@ class _Instance(NamedTuple):
 def _placed_instances(
     problem: PlacementProblem, counts: dict[Key, int]
 ) -> tuple[list[_Unit], list[_Instance]]:
-    """Return the units that ``counts`` places, and their instances, the largest first."""
+    """Return the units that ``counts`` places, and their instances, the largest first.
+
+    Counts of the kind "unit" are of units under one S1 switch, ``key.place``. Those of the kind
+    "wide" are of units in one subgroup, ``key.place``, with replicas under several switches.
+    """
     switches_of_parts = _switches_of_parts(counts)
     units_of_service = Counter[int]()
     units: list[_Unit] = []
@@ -152,10 +156,10 @@ def _placed_instances(
             for block in blocks:
                 switch = key.place
                 if key.kind == "wide":
-                    part = key.service, block.role, key.alternative, key.place
-                    switch = switches_of_parts[part].pop()
-                for number, gpu, gpus in block.instances:
-                    instances.append(_Instance(unit, gpus, block, number, gpu, switch))
+                    replica_key = key.service, block.role, key.alternative, key.place
+                    switch = switches_of_parts[replica_key].pop()
+                for part_index, gpu, gpus in block.instances:
+                    instances.append(_Instance(unit, gpus, block, part_index, gpu, switch))
     instances.sort(key=lambda instance: -instance.gpus)  # equal ones by unit, role and replica
     return units, instances
 

@@ -35,38 +35,47 @@ class FreeSlots:
 
     @classmethod
     def from_problem(cls, problem: PlacementProblem) -> FreeSlots:
-        """Return the free slots of each instance size that the services use."""
+        """Return the free slots of each instance size that the services use.
+
+        The topology's arrays are by node: its S1 switch, GPU type and GPUs.
+        """
         tree = problem.topology
-        node_gpus = np.zeros(len(tree.gpu_types), np.int64)
+        node_gpus = np.zeros(len(tree.gpu_types), np.int64)  # [GPU type] GPUs of the largest node
         np.maximum.at(node_gpus, tree.gpu, tree.gpus)
         entries = _instance_sizes(problem)
         free = tree.gpus - problem.taken
         slots = np.zeros((len(problem.tiers), len(entries)), np.int64)
         for (gpu, slot_gpus), entry_slots in zip(entries, slots.T, strict=True):
+            # ``entry_slots [S1 switch]`` is a column of ``slots``, and is changed in place.
             nodes, largest_node = np.flatnonzero(tree.gpu == gpu), int(node_gpus[gpu])
             if slot_gpus <= largest_node:
                 np.add.at(entry_slots, tree.s1[nodes], free[nodes] // slot_gpus)
             else:
-                # A larger instance takes whole free nodes.
+                # A larger instance takes whole free nodes. Count these, then divide.
                 is_free = (free[nodes] == largest_node) & (tree.gpus[nodes] == largest_node)
                 np.add.at(entry_slots, tree.s1[nodes[is_free]], 1)
                 entry_slots //= _nodes_of_instance(slot_gpus, largest_node)
         return cls(entries, slots, node_gpus)
 
     def used_by(self, blocks: Sequence[Block]) -> IntArray:
-        """Return the slots of each entry that the instances of all ``blocks`` use, ``[entry]``."""
-        total = np.zeros(len(self.entries), np.int64)
+        """Return the slots of each entry that the instances of all ``blocks`` use, ``[entry]``.
+
+        An entry is a GPU type and a slot size. ``blocks`` are replicas. A larger slot than a node
+        is a number of whole nodes.
+        """
+        used_slots = np.zeros(len(self.entries), np.int64)
         instances = [instance for block in blocks for instance in block.instances]
-        for index, (slot_gpu, slot_gpus) in enumerate(self.entries):
+        for entry, (slot_gpu, slot_gpus) in enumerate(self.entries):
             node_gpus = max(1, int(self.node_gpus[slot_gpu]))
             for instance_gpus in [gpus for _, gpu, gpus in instances if gpu == slot_gpu]:
                 if slot_gpus > node_gpus:
                     slot_nodes = _nodes_of_instance(slot_gpus, node_gpus)
-                    total[index] += _nodes_of_instance(instance_gpus, node_gpus) // slot_nodes
+                    used_slots[entry] += _nodes_of_instance(instance_gpus, node_gpus) // slot_nodes
                 else:
                     full_nodes, rest_gpus = divmod(instance_gpus, node_gpus)
-                    total[index] += full_nodes * (node_gpus // slot_gpus) + rest_gpus // slot_gpus
-        return total
+                    slots_per_node = node_gpus // slot_gpus
+                    used_slots[entry] += full_nodes * slots_per_node + rest_gpus // slot_gpus
+        return used_slots
 
 
 def _instance_sizes(problem: PlacementProblem) -> tuple[tuple[int, int], ...]:

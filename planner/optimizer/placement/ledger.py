@@ -74,7 +74,7 @@ class Ledger:
         s1s = int(tree.s1.max(initial=-1)) + 1
         self.free_s1 = np.zeros((s1s, len(tree.gpu_types)), np.int64)
         np.add.at(self.free_s1, (tree.s1, tree.gpu), self.free)
-        # Nodes sorted by switch and GPU type, and where each such group starts.
+        # Nodes sorted by group (switch and GPU type), and where each group starts in that order.
         self._nodes = np.lexsort((tree.gpu, tree.s1))
         group = tree.s1[self._nodes] * len(tree.gpu_types) + tree.gpu[self._nodes]
         self._starts = np.searchsorted(group, np.arange(s1s * len(tree.gpu_types) + 1))

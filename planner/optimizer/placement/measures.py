@@ -111,7 +111,8 @@ def _unit_points(problem: PlacementProblem, placement: Placement, units: Units) 
         service_weight[gap.service] * gap.number * problem.services[gap.service].gpus(gap.shape)
         for gap in placement.unplaced
     )
-    # A split unit counts as unplaced, and earns nothing for filling fragments.
+    # A unit that is split over several subgroups counts as unplaced. It earns nothing for filling
+    # fragments (free GPUs on nodes in part use), so their points are added.
     points_per_gpu = POINTS.unplaced * service_weight[units.service] + POINTS.fragment
     points += float((points_per_gpu * units.gpus)[units.split].sum())
     is_whole = ~units.split
@@ -158,12 +159,13 @@ def measure_units(
     ``shares`` gives the share of bandwidth at each level of switches.
     """
     tree, services = problem.topology, problem.services
-    units, unit = np.unique(
+    # A row of the placement is the part of an instance on one node. Here ``*_of_row`` is by row,
+    # and other arrays are by unit.
+    (service, number), unit_of_row = np.unique(
         np.stack([placement.service, placement.unit]), axis=1, return_inverse=True
     )
-    service, number = units  # of each unit
-    by_unit = _Groups(unit.reshape(-1), len(number))
-    s1 = tree.s1[placement.node]  # of each row
+    by_unit = _Groups(unit_of_row.reshape(-1), len(number))
+    s1_of_row = tree.s1[placement.node]
     has_several_roles = np.array([len(spec.roles) > 1 for spec in services], bool)[service]
     # The lowest level at which all nodes of a unit have one parent: tried downwards.
     level = np.full(by_unit.count, CENTRE, np.int64)
@@ -173,21 +175,24 @@ def measure_units(
     levels = {"s1": S1, "s2": S2, "none": CENTRE}
     allowed_level = np.array([levels[spec.affinity] for spec in services])
     is_near = ~has_several_roles | (level <= allowed_level[service])
-    preferred_type = _preferred_types(problem)[placement.service, placement.role, placement.part]
-    needed_tier = np.array([spec.lowest_priority for spec in services], np.int64)
-    steps_above = np.maximum(0, problem.tiers[s1] - needed_tier[placement.service])  # of each row
-    on_other_type = tree.gpu[placement.node] != preferred_type
+    type_by_part = _preferred_types(problem)  # [service, role, part]
+    type_of_row = type_by_part[placement.service, placement.role, placement.part]
+    is_fallback_of_row = tree.gpu[placement.node] != type_of_row
+    # Priority tiers of the switch above the one that the service needs.
+    needed_tier = np.array([spec.lowest_priority for spec in services], np.int64)  # [service]
+    tier_of_row = problem.tiers[s1_of_row]
+    excess_of_row = np.maximum(0, tier_of_row - needed_tier[placement.service])
     return Units(
         service=service,
         unit=number,
         gpus=by_unit.sums(placement.gpus),
         level=level,
         honoured=is_near & ~_has_broken_replica(problem, placement, by_unit),
-        split=has_several_roles & ~by_unit.are_equal(problem.subgroup[s1]),
+        split=has_several_roles & ~by_unit.are_equal(problem.subgroup[s1_of_row]),
         share=np.where(has_several_roles, np.asarray(shares, float)[level], 1.0),
-        fallback_gpus=by_unit.sums(placement.gpus * on_other_type),
-        dear_gpus=by_unit.sums(placement.gpus * steps_above),
-        tier=by_unit.largest(problem.tiers[s1]),
+        fallback_gpus=by_unit.sums(placement.gpus * is_fallback_of_row),
+        dear_gpus=by_unit.sums(placement.gpus * excess_of_row),
+        tier=by_unit.largest(tier_of_row),
     )
 
 
@@ -198,18 +203,19 @@ def _has_broken_replica(
 
     Only services with replicas of several parts count.
     """
-    # Each column of ``replicas`` is a replica: its unit, role and number.
+    # Each column of ``replicas`` is a replica: its unit, role and number. ``replica_of_row`` is the
+    # index of that column for each row of the placement.
     replicas, replica_of_row = np.unique(
         np.stack([by_unit.of_row, placement.role, placement.replica]), axis=1, return_inverse=True
     )
     by_replica = _Groups(replica_of_row.reshape(-1), replicas.shape[1])
-    under_one_switch = by_replica.are_equal(problem.topology.s1[placement.node])
-    services_with_parts = [
+    is_under_one_s1 = by_replica.are_equal(problem.topology.s1[placement.node])  # [replica]
+    has_parts_by_service = [
         any(len(role.parts) > 1 for role in spec.roles) for spec in problem.services
     ]
-    has_several_parts = np.array(services_with_parts, bool)[placement.service]
-    broken = ~under_one_switch[by_replica.of_row] & has_several_parts  # of each row
-    return by_unit.sums(broken) > 0
+    has_parts_by_row = np.array(has_parts_by_service, bool)[placement.service]
+    is_broken_by_row = ~is_under_one_s1[by_replica.of_row] & has_parts_by_row
+    return by_unit.sums(is_broken_by_row) > 0
 
 
 def service_share(units: Units, service_id: int) -> tuple[float, float] | None:

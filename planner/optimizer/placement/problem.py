@@ -146,8 +146,9 @@ def split_units(
     # By role, the replicas in each unit: the first units get one more if it does not divide.
     counts_by_role = []
     for count in replicas:
-        each, left_over = divmod(count, unit_count)
-        counts_by_role.append([each + (unit < left_over) for unit in range(unit_count)])
+        per_unit_count, left_over = divmod(count, unit_count)
+        counts = [per_unit_count + (unit < left_over) for unit in range(unit_count)]
+        counts_by_role.append(counts)
     shapes = list(zip(*counts_by_role, strict=True))
     return tuple((shape, shapes.count(shape)) for shape in dict.fromkeys(shapes))
 
