@@ -290,7 +290,7 @@ def summary_of(
         tiers=tiers,
         models=models,
         pools=pools,
-        peak_kw={region: float(w.max(initial=0.0)) / 1000 for region, w in watts.items()},
+        peak_kw={name: float(power.max(initial=0.0)) / 1000 for name, power in watts.items()},
         **{name: getattr(total, name) for name in TOTAL_FIELDS},
         **{usage.name: sum(getattr(pool, usage.name) for pool in pools) for usage in fields(Usage)},
     )
@@ -384,7 +384,8 @@ def _percentiles(seconds: FloatArray) -> Percentiles:
 def pool_summary(result: Replay, p: int, energy: PoolEnergy) -> PoolSummary:
     """Return hours, energy and cost of the pool with index ``p``, also outside the window."""
     pool, totals, after = result.fleet.pools[p], result.totals, result.after
-    # After the window, instances are paid until their last work (``kept_s``), idle or not.
+    # Instance-seconds by status, with those before and after the window. After it, instances are
+    # paid until their last work (``kept_s``), idle or not.
     worked_s, kept_s = float(after.prefill_s[p] + after.decode_s[p]), float(after.kept_s[p])
     before_s = float(totals.before_s[p])
     starting_s = float(totals.starting_s[p]) + before_s

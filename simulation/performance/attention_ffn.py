@@ -204,7 +204,7 @@ def side_bytes(
 def _check_split(shape: ModelShape, arrangement: Arrangement, split: AttentionFfn) -> None:
     """Raise SimulationError if the split is invalid for the model or the arrangement."""
     spread = max(arrangement.pp, arrangement.attention_dp, arrangement.moe_tp, arrangement.moe_ep)
-    problems = (
+    problems = (  # condition, and the end of a sentence that begins with the model
         (not shape.experts, " has no experts: attention and feed-forward GPUs apart are for "
          "mixtures of experts. Leave attention_ffn out."),
         (spread > 1, ": attention_ffn already spreads the experts. Leave out pp, attention_dp, "

@@ -333,8 +333,8 @@ def _group_rows(
 ) -> Iterator[tuple[tuple[Any, ...], list[FloatArray]]]:
     """Yield groups of rows with one precision and the same values in the columns ``key``.
 
-    Each is the precision and those values as whole numbers, and then a list of the columns
-    ``names`` and the seconds.
+    Each is a pair: (the precision and those values, as whole numbers), and a list of the columns
+    ``names`` of its rows, with their seconds last.
     """
     for precision in sorted({rows.precision for rows in measured}):
         tables = [rows for rows in measured if rows.precision == precision]

@@ -127,7 +127,7 @@ def load(
     )
     if (time <= 0).any():
         raise SimulationError("Power is of iterations that take time: seconds must be above 0.")
-    decode = iteration(batch, context)
+    decode = iteration(batch, context)  # the decodes alone, then the prompts alone
     prefill = iteration(0.0 * batch, 0.0, tokens, pairs)
     zero = np.zeros_like(time)
     experts = [operator for operator in graph.operators if isinstance(operator, Experts)]

@@ -85,7 +85,7 @@ def roofline_profile(
     """
     graph = operator_graph(shape, arrangement)
     timing = OperatorTiming(gpu, efficiencies)
-    families = sorted({efficiencies.of(o, gpu).family for o in graph.operators})
+    families = sorted({efficiencies.of(operator, gpu).family for operator in graph.operators})
     return _graph_profile(
         graph,
         gpu,

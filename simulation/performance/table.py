@@ -163,16 +163,17 @@ def _share_points(families: list[PrefillPoints]) -> list[PrefillPoints]:
     """
     result = []
     for family in families:
-        added: dict[float, list[float]] = defaultdict(list)  # log seconds of others, by tokens
+        added_logs: dict[float, list[float]] = defaultdict(list)  # log seconds of others, by tokens
         for other in families:
             if other is not family:
                 for tokens, log_seconds in _points_from(other, family):
-                    added[tokens].append(log_seconds)
-        all_tokens = np.append(family.tokens, list(added))
-        logs = np.append(np.log(family.seconds), [np.mean(logs) for logs in added.values()])
+                    added_logs[tokens].append(log_seconds)
+        all_tokens = np.append(family.tokens, list(added_logs))
+        mean_logs = [np.mean(logs) for logs in added_logs.values()]
+        all_logs = np.append(np.log(family.seconds), mean_logs)
         keys = np.interp(all_tokens, family.tokens, family.keys)
-        weights = np.append(family.weights, np.ones(len(added)))
-        result.append(_rising_points(all_tokens, keys, logs, weights))
+        weights = np.append(family.weights, np.ones(len(added_logs)))
+        result.append(_rising_points(all_tokens, keys, all_logs, weights))
     return result
 
 

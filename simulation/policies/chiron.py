@@ -66,7 +66,8 @@ class Chiron(ScalingPolicy):
         self._batch_limits = self._max_batch.copy()  # what ``tune_batch`` changes
         self._last_throughput = np.zeros(pools)  # tokens/s per instance, last decision
         self._tbt_limit_s = np.array([_tightest_tbt_s(fleet, p) for p in range(pools)])
-        deadlines = [limit for t in fleet.tiers if t.deferrable for limit in (t.e2e_s, t.ttft_s)]
+        deferrable = [tier for tier in fleet.tiers if tier.deferrable]
+        deadlines = [limit for tier in deferrable for limit in (tier.e2e_s, tier.ttft_s)]
         self._deadline_s = min((limit for limit in deadlines if limit is not None), default=DAY_S)
         self._isl, self._osl = np.broadcast_to(np.asarray(self.lengths, np.float64), (pools, 2)).T
         return initial_counts(fleet)

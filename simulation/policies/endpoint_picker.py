@@ -207,7 +207,8 @@ class EndpointPicker(ScalingPolicy):
         self._second_applies = (roles != "prefill") | (self.signal != "tokens")
         velocities = [self.prefill_tps or idle_prefill_tps(pool.profile) for pool in fleet.pools]
         self._velocity = np.array(velocities)
-        self._limits = [np.broadcast_to(s, len(counts)) for s in (self.ttft_s, self.tbt_s)]
+        limits_s = (self.ttft_s, self.tbt_s)
+        self._limits = [np.broadcast_to(limit_s, len(counts)) for limit_s in limits_s]
         if self.signal == "latency" and np.isnan(self._limits).all():
             raise SimulationError(f"Policy {self.name!r} needs a tier with a limit on TTFT or TBT.")
         rate_decisions = self._count_decisions(RATE_WINDOW_S)

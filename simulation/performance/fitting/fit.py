@@ -143,7 +143,8 @@ class Fitter:
             prefill_origin = Provenance("modelled", f"{tied} (modelled)")
             phases = Phase(prefill_origin), Phase(self.provenance)
             spread = base.spread
-            start_s = start_outside_prompt(prompt_alone(rows, self.waiting), self.waiting, base)
+            prompt = prompt_alone(rows, self.waiting)
+            start_s = start_outside_prompt(prompt, self.waiting, base)
         else:
             fitted = linear_fit(rows, budget, base)
             if fitted.tied:

@@ -57,9 +57,9 @@ class Observations:
         """Raise ``SimulationError`` for arrays of different lengths or impossible values."""
         arrays = [getattr(self, name) for name in self.__slots__]
         arrays = [array for array in arrays if array is not None]
-        if len({a.shape for a in arrays}) != 1 or arrays[0].ndim != 1:
+        if len({array.shape for array in arrays}) != 1 or arrays[0].ndim != 1:
             raise SimulationError("Observations: the arrays must have one length.")
-        if not all(np.isfinite(a).all() for a in arrays):
+        if not all(np.isfinite(array).all() for array in arrays):
             raise SimulationError("Observations: every value must be a finite number.")
         if (np.diff(self.at_s) < 0).any():
             raise SimulationError("Observations: times must not go back. Sort them.")
@@ -100,7 +100,7 @@ def tune(
     """
     start = np.array([profile.alpha_s, profile.beta_s, profile.gamma_s, profile.delta_s])
     if (start <= 0).any():
-        zero = ", ".join(n for n, value in zip(NAMES, start, strict=True) if value <= 0)
+        zero = ", ".join(name for name, value in zip(NAMES, start, strict=True) if value <= 0)
         raise SimulationError(
             f"The profile of {profile.model} on {profile.gpu} cannot be tuned from {zero} = 0. "
             "Start from a small positive value."
