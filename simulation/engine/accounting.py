@@ -116,7 +116,7 @@ def _add_to_series(state: Any, slot: int, status_row: int, start_s: float, end_s
     """Add the time of an instance from ``start_s`` to ``end_s`` to the series, split by interval.
 
     ``status_row`` is the row for the status, such as ``S_READY``. Busy time, batch and KV use are
-    added to their rows.
+    added to their rows. The last column of the series, after the window, gets nothing here.
     """
     instance, interval_s = state.instances[slot], state.clock[0].interval_s
     last_interval = state.series.shape[2] - 2

@@ -84,8 +84,10 @@ def fill_records(requests: Any, words: Any, empty: Any, trace: Any, tables: Any)
     """Fill the records ``requests``, and reject those that cannot be served.
 
     ``words`` is the memory of the records as 64-bit words, and ``empty`` that of a record before
-    the request arrives. ``trace`` are ``TraceColumns``, ``tables`` are ``ServiceTables``. Return
-    the number of requests that are not rejected, and the tokens of the largest of them, at least 1.
+    the request arrives. ``trace`` are ``TraceColumns``. ``tables`` are ``ServiceTables``: the
+    service of a request, and the most tokens that its models accept (``context``) and that fit in
+    KV memory (``longest``). Return the number of requests that are not rejected, and the tokens of
+    the largest of them, at least 1.
     """
     accepted, most_tokens = 0, 1
     for i in range(requests.size):
@@ -221,8 +223,9 @@ def count_requests(
 
     A request is not possible if its outcome and times contradict each other, which is a bug. Its
     group in the tally is its model, home region and tier, numbered in this order.
-    ``trace`` are ``TraceColumns``, ``rules`` are ``Rules``. ``until_s`` is the end of the
-    simulation. If it is infinite, the simulation goes on, and unfinished requests are left out.
+    ``trace`` are ``TraceColumns``. ``rules`` are ``Rules``: the limits of each tier, and the
+    seconds from a pool back to a home region (``away``). ``until_s`` is the end of the simulation.
+    If it is infinite, the simulation goes on, and unfinished requests are left out.
     """
     # Local names, since compiled code counts the references to an array at each access to a field.
     arrival_s, models, regions, tier_codes = trace.arrival_s, trace.model, trace.region, trace.tier
