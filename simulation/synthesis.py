@@ -224,9 +224,8 @@ def _shares_of_bins(weight: FloatArray, counts: IntArray, tokens: IntArray) -> I
         weight_of_bin[has_requests] = np.add.reduceat(weight, bin_start[has_requests])
     running_weight = np.cumsum(weight)
     sum_before_bin = np.concatenate([[0.0], running_weight])[bin_start]
-    running_share = (running_weight - np.repeat(sum_before_bin, counts)) / np.repeat(
-        weight_of_bin, counts
-    )
+    weight_in_bin = running_weight - np.repeat(sum_before_bin, counts)
+    running_share = weight_in_bin / np.repeat(weight_of_bin, counts)
     bin_tokens = np.repeat(tokens, counts)
     running_tokens = np.rint(np.clip(running_share, 0.0, 1.0) * bin_tokens).astype(np.int64)
     last_request = bin_end[has_requests] - 1

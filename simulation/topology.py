@@ -154,8 +154,9 @@ def _node_positions(shape: Shape, remaining: IntArray) -> list[tuple[int, int]]:
 
     Positions count from 0 to ``shape.nodes``, rack by rack. ``remaining`` are the nodes of each GPU
     type, and is reduced in place to those without a block. A block of positions is filled with the
-    type that has the most nodes remaining. If the block's parent must be mixed, types that the
-    parent already has are skipped. Nodes without a block go to any free position.
+    type that has the most nodes remaining. Types that the block's parent already has are skipped,
+    if others remain (for blocks and parents see ``_block_and_parent``). Nodes without a block go to
+    any free position.
     """
     placed: list[tuple[int, int]] = []
     per_s2 = shape.s1_per_s2 * shape.nodes_per_s1

@@ -163,8 +163,9 @@ def due_and_late(result: Replayed) -> tuple[IntArray, IntArray]:
     if isinstance(result, StreamResult):
         tier_index = _tier_indices(result.tiers, result.fleet)
         outcomes = result.tally.outcomes  # [groups, outcomes]; the tier varies fastest over groups
-        counts = outcomes.reshape(-1, len(tier_index), outcomes.shape[1]).sum(axis=0)
-        due[tier_index] = counts.sum(axis=1) - counts[:, NOT_DUE]
+        tiers, outcome_kinds = len(tier_index), outcomes.shape[1]
+        outcomes_by_tier = outcomes.reshape(-1, tiers, outcome_kinds).sum(axis=0)
+        due[tier_index] = outcomes_by_tier.sum(axis=1) - outcomes_by_tier[:, NOT_DUE]
         late[tier_index] = result.tally.missed_by_tier(len(tier_index))
         return due, late
     trace, tiers = result.trace, len(result.trace.tiers)

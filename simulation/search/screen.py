@@ -91,8 +91,8 @@ def speeds_of(instances: Sequence[Instance], requests: Requests) -> Speeds:
         if key not in speeds_by_key:
             speeds_by_key[key] = _speeds_at_knots(profile, requests)
         speeds.append(speeds_by_key[key])
-    columns = [np.array(column) for column in zip(*speeds, strict=True)]
-    max_sequences, decode_s, prompt_s, extra_s = columns
+    # [instance, 1], then three arrays [instance, knot]
+    max_sequences, decode_s, prompt_s, extra_s = map(np.array, zip(*speeds, strict=True))
     points = np.linspace(0.0, 1.0, POINTS)  # exponents of the largest number
     sequences = np.where(max_sequences >= 1.0, np.maximum(max_sequences, 1.0) ** points, np.nan)
     # Linear interpolation as a matrix [knot, point]: a knot's weight falls to 0 at its neighbours.
@@ -100,12 +100,12 @@ def speeds_of(instances: Sequence[Instance], requests: Requests) -> Speeds:
     weights = np.maximum(1.0 - distance * (KNOTS - 1), 0.0)
     start_s = np.array([instance.profile.start_s for instance in instances])
     return Speeds(
-        sequences,
-        max_sequences[:, 0],
-        decode_s @ weights,
-        prompt_s @ weights,
-        extra_s @ weights,
-        start_s,
+        sequences=sequences,
+        max_sequences=max_sequences[:, 0],
+        decode_s=decode_s @ weights,
+        prompt_s=prompt_s @ weights,
+        extra_s=extra_s @ weights,
+        start_s=start_s,
     )
 
 
@@ -135,29 +135,31 @@ def aggregated_loads(speeds: Speeds, requests: Requests) -> Loads:
     The rate is 0 if the queue would be too long.
     """
     deviations = _normal_quantile(requests)
-    # The number of sequences exceeds ``mean_n`` by ``exceeding`` at the tier's attainment.
-    mean_n, exceeding = speeds.sequences, deviations * np.sqrt(SMOOTHED * speeds.sequences)
     gap_count = requests.osl - 1.0
-    rate, gap_s = _rate_and_gap(speeds, gap_count)
-    prompt_load = rate * speeds.extra_s
-    max_n = speeds.max_sequences[:, None]
-    may_be_full = (mean_n + exceeding > max_n) & (mean_n < max_n)
-    # Time that more prompts than the mean, which a sequence meets by chance, add to its mean gap.
+    rate, gap_s = _rate_and_gap(speeds, gap_count)  # of the mean number of sequences
+    mean_n, max_n = speeds.sequences, speeds.max_sequences[:, None]
+    # Number of sequences that is not exceeded at the tier's attainment
+    tail_n = mean_n + deviations * np.sqrt(SMOOTHED * mean_n)
+
+    # TBT: the mean gap, slower with ``tail_n`` sequences, and longer by the prompts that a sequence
+    # meets by chance beyond their mean number.
+    tail_decode_s = _interpolate_rows(mean_n, speeds.decode_s, np.minimum(tail_n, max_n))
+    slowdown = tail_decode_s / np.maximum(speeds.decode_s, NEVER)
     prompts_met = rate * gap_count * gap_s
     prompts_noise_s = deviations * np.sqrt(prompts_met) * speeds.extra_s / max(gap_count, 1.0)
-    sequences_at_tail = np.minimum(mean_n + exceeding, max_n)
-    busy_decode_s = _interpolate_rows(speeds.sequences, speeds.decode_s, sequences_at_tail)
-    slowdown = busy_decode_s / np.maximum(speeds.decode_s, NEVER)
-    # Mean wait for earlier prompts, by the formula of M/D/1.
+    tbt_s = gap_s * slowdown + prompts_noise_s
+
+    # TTFT: the prompt after the running iteration and earlier prompts, which wait as in M/D/1.
+    prompt_load = rate * speeds.extra_s
     wait_s = prompt_load / np.maximum(1.0 - prompt_load, 1.0 - BUSIEST) * speeds.extra_s / 2.0
     queued_s = _exponential_quantile(requests) * wait_s
     ttft_s = speeds.start_s[:, None] + speeds.prompt_s + gap_s + queued_s
+
     # With requests waiting for a place, the queue is too long for a TTFT or E2E limit.
-    has_prompt_limit = requests.tier.ttft_s is not None or requests.tier.e2e_s is not None
     overloaded = prompt_load >= BUSIEST
-    if has_prompt_limit:
-        overloaded |= may_be_full | (mean_n >= max_n)
-    return Loads(np.where(overloaded, 0.0, rate), ttft_s, gap_s * slowdown + prompts_noise_s)
+    if requests.tier.ttft_s is not None or requests.tier.e2e_s is not None:
+        overloaded |= ((tail_n > max_n) & (mean_n < max_n)) | (mean_n >= max_n)
+    return Loads(np.where(overloaded, 0.0, rate), ttft_s, tbt_s)
 
 
 def _rate_and_gap(speeds: Speeds, gap_count: float) -> tuple[FloatArray, FloatArray]:

@@ -78,12 +78,13 @@ def search(
     screened = _best_candidates(table, instances, requests, max(CLOSED, simulated_count))
     rated_or_none = [rate_by_closed_forms(candidate, requests) for candidate in screened]
     rated_closed = _by_cost([rated for rated in rated_or_none if rated is not None], requests)
-    to_simulate = rated_closed[:simulated_count]
-    for rated in _best_by_gpu(rated_closed, requests):
-        if rated not in rated_closed[:simulated_count] and np.isfinite(
-            rated.candidate.usd_per_hour
-        ):
-            to_simulate.append(rated)
+    cheapest = rated_closed[:simulated_count]
+    # Simulate the best of each other GPU type too, if it has a price.
+    to_simulate = cheapest + [
+        rated
+        for rated in _best_by_gpu(rated_closed, requests)
+        if rated not in cheapest and np.isfinite(rated.candidate.usd_per_hour)
+    ]
     best = _by_cost(_simulated(to_simulate, requests, seed, report), requests)
     dropped_count = len(screened) - len(rated_closed) + len(to_simulate) - len(best)
     if dropped_count:
@@ -204,11 +205,13 @@ def cost_fronts(
     instances. Closed forms check them, and the candidates ``simulated`` are added. Cost is in
     dollars per request, or in GPUs per request/s if no candidate has a price.
     """
-    alone = _aggregated_points(table, aggregated, requests)
-    pairs = _pair_points(table, decode, requests)
-    rows, rates, ttft, tbt = (np.concatenate(column) for column in zip(alone, pairs, strict=True))
+    aggregated_points = _aggregated_points(table, aggregated, requests)
+    pair_points = _pair_points(table, decode, requests)
+    columns = zip(aggregated_points, pair_points, strict=True)
+    rows, rates, ttft, tbt = (np.concatenate(column) for column in columns)  # by point
     priced = bool(np.isfinite(table.usd_per_hour[rows]).any())
     screened_cost = (table.usd_per_hour if priced else table.gpus)[rows] / rates
+    # Expensive points are on no front.
     lowest_cost = np.nanmin(screened_cost, initial=np.inf)
     screened_cost = np.where(screened_cost <= COSTLY * lowest_cost, screened_cost, np.nan)
 
@@ -226,9 +229,9 @@ def cost_fronts(
                 points.append(rated)
         rate = np.array([rated.rate for rated in points])
         candidates = [rated.candidate for rated in points]
-        spent = [each.usd_per_hour if priced else each.gpus for each in candidates]
+        cost_per_hour = [c.usd_per_hour if priced else c.gpus for c in candidates]
         latency = np.array([getattr(rated, measure) for rated in points])
-        undominated = pareto_front(np.array(spent, np.float64) / rate, latency)
+        undominated = pareto_front(np.array(cost_per_hour, np.float64) / rate, latency)
         return tuple(points[i] for i in undominated.tolist())
 
     return front_of(ttft, "ttft_s"), front_of(tbt, "tbt_s")
@@ -239,14 +242,13 @@ def _aggregated_points(table: Table, aggregated: Loads, requests: Requests) -> P
     aggregated_rows = np.flatnonzero(table.prefill == NONE)
     instance_of_row = table.decode[aggregated_rows]
     meets_limits = aggregated.meets_limits(requests)[instance_of_row]  # [row, load]
-    row, load = np.nonzero(meets_limits)
-    at = (instance_of_row[row], load)
-    table_rows = aggregated_rows[row]
+    row, load = np.nonzero(meets_limits)  # of each point, among the aggregated rows
+    of_point = (instance_of_row[row], load)  # index into arrays [instance, load]
     return (
-        table_rows,
-        aggregated.rate[at],
-        aggregated.ttft_s[at],
-        aggregated.tbt_s[at],
+        aggregated_rows[row],
+        aggregated.rate[of_point],
+        aggregated.ttft_s[of_point],
+        aggregated.tbt_s[of_point],
     )
 
 

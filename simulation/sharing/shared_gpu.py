@@ -76,8 +76,9 @@ def _keep_on_host(state: State, m: int) -> None:
 def _make_room(state: State, m: int, keep: int) -> float:
     """Reserve GPU memory for model ``m`` and return the seconds that its load takes.
 
-    The least recently used models leave for it, but not ``keep``. -1: memory does not suffice even
-    without them.
+    The least recently used models leave for it, but not ``keep``, which runs during the load. With
+    ``keep`` equal to ``m``, none runs then. If memory does not suffice even without them, the
+    result is -1, or ``m`` loads all the same if none runs.
     """
     gpu, model = state.gpu[0], state.models[m]
     seconds = load_seconds(state, m)

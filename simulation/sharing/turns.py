@@ -125,6 +125,7 @@ def turn_seconds(state: State, m: int) -> float:
             own_slack = slack
     if own_slack == 0.0:  # no limit, so the formula does not apply
         return float(min(loads_s, MOST_TURN_S))
+    # turn = c / (n (alpha - sum 1/n)), with the least alpha that keeps all turns short enough
     alpha = max(loads_s / (least_slack * MOST_TURN_S) + sum_of_inverses, MOST_LOAD_SHARE)
     return float(min(loads_s / (own_slack * (alpha - sum_of_inverses)), MOST_TURN_S))
 

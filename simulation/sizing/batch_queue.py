@@ -144,7 +144,7 @@ def instance_speeds(profile: Profile, workload: Workload, role: str, limit: int)
         decode_s = iteration_s(profile, sequences, sequences * context, 0.0, 0.0)
         zeros = np.zeros(len(decode_s))  # no prompts are computed here
         return Speeds(decode_s, decode_s, zeros, zeros, np.maximum(gaps, 1e-9) * decode_s)
-    # Times for some numbers of sequences ``n``: an iteration that only decodes, one full of
+    # 1. Times for some numbers of sequences ``n``: an iteration that only decodes, one full of
     # prompt tokens, a prompt, and the delay that it causes to others.
     n = np.unique(np.rint(np.geomspace(1.0, limit, SPEED_KNOTS)))
     decode_s = iteration_s(profile, n, n * context, 0.0, 0.0)
@@ -153,7 +153,7 @@ def instance_speeds(profile: Profile, workload: Workload, role: str, limit: int)
     prompts_s, extras_s = _prefill_with_decodes(profile, workload, n, decode_s)
     prompt_s, extra_s = prompts_s.mean(axis=1), extras_s.mean(axis=1)
 
-    # Speed and admitted rate depend on each other: damped fixed-point iteration.
+    # 2. Speed and admitted rate depend on each other: damped fixed-point iteration.
     others = (n[-1] - 1.0) / n[-1]  # no other prompts if there is a single place
     # Share of time that prompts take: no gap is longer than an iteration that they fill.
     largest_share = 1.0 - decode_s / np.maximum(full_s, decode_s * 1.0001)
@@ -164,7 +164,8 @@ def instance_speeds(profile: Profile, workload: Workload, role: str, limit: int)
         residence_s = (residence_s + prompt_s + gaps * gap_s) / 2.0
     admitted_rate = min(workload.rate, float(n[-1] / residence_s[-1]))
     noise = others * admitted_rate * (extras_s * extras_s).mean(axis=1)
-    columns = (decode_s, gap_s, noise, extra_s, residence_s)  # as in ``Speeds``
+    # 3. The fields of ``Speeds`` for every number of sequences, by interpolation.
+    columns = (decode_s, gap_s, noise, extra_s, residence_s)
     return Speeds(*(np.interp(sequences, n, column) for column in columns))
 
 
@@ -217,7 +218,7 @@ def evaluate_pool(
     speed = instance_speeds(profile, share_of_load, role, limit)
     utilisation = min(1.0, rate / (instances * float(speed.completions[-1])))
 
-    # Number of sequences: in the pool, on an instance, and waiting for a place.
+    # Number of sequences: in the pool, on an instance (mean: ``batch``), and waiting (``queue``).
     in_pool = _pool_occupancy(speed, workload, instances)
     if not in_pool.stable:
         return _unstable_evaluation(rate, utilisation, float(limit))
@@ -226,6 +227,7 @@ def evaluate_pool(
     # If prefill is the constraint, ``_prompt_times`` already counts the wait for earlier prompts.
     place_wait = AT_ONCE if limited_by == "prefill" and limit > 1 else queue_wait(in_pool, rate)
 
+    # Latencies: of decode instances, else of those that prefill too.
     tbt = _gap_spread(speed, occupied, workload)
     if role == "decode":
         # A sequence arrives at any moment of a running iteration, and waits for the rest of it.
@@ -236,7 +238,10 @@ def evaluate_pool(
             return _unstable_evaluation(rate, utilisation, batch)
         tbt = gaps_with_delay(tbt, delay, workload)
         e2e = end_to_end_time(AT_ONCE, tbt, workload)
-        return Evaluation(rate, True, utilisation, batch, queue, place_wait, NO_TIME, tbt, e2e)
+        return Evaluation(
+            rate, stable=True, utilisation=utilisation, batch=batch, queue=queue, wait=place_wait,
+            ttft=NO_TIME, tbt=tbt, e2e=e2e,
+        )  # fmt: skip
 
     prompts = _prompt_times(profile, share_of_load, occupied, speed)
     if np.isfinite(prompts.by_earlier.values[-1]):
@@ -253,7 +258,10 @@ def evaluate_pool(
     if not np.isfinite(ttft.values[-1]):  # prompts arrive faster than they are prefilled
         return _unstable_evaluation(rate, utilisation, batch)
     e2e = end_to_end_time(ttft, tbt, workload)
-    return Evaluation(rate, True, utilisation, batch, queue, wait, ttft, tbt, e2e)
+    return Evaluation(
+        rate, stable=True, utilisation=utilisation, batch=batch, queue=queue, wait=wait, ttft=ttft,
+        tbt=tbt, e2e=e2e,
+    )  # fmt: skip
 
 
 def saturated_rps(profile: Profile, workload: Workload, pool: PoolShape = ONE_REPLICA) -> float:
@@ -332,7 +340,8 @@ def _gap_spread(speed: Speeds, occupied: FloatArray, workload: Workload) -> Spre
     met = met / met.sum() if met.sum() > 0 else np.eye(len(met))[0]  # if none: one runs alone
 
     # Mean decode-only gap by answer length and by the sequences met, ``[length, met, 1]``. A longer
-    # answer meets more different numbers of sequences, so its mean gap varies less.
+    # answer meets more different numbers of sequences, so its mean gap varies less. ``smoothing``
+    # is the relative deviation of a mean over a life, if numbers are correlated over a mean life.
     decode_s = thin(spread(speed.decode_s, met), GAP_POINTS)
     lengths = thin(spread(answers), GAP_POINTS)
     mean_lives = lengths.values / max(workload.facts.mean_osl, 1.0)

@@ -56,23 +56,25 @@ def size_pool(
     left empty. Raises SimulationError if even the smallest rate misses the SLO.
     """
 
-    def at(rate: float) -> Evaluation:
+    def evaluated(rate: float) -> Evaluation:
         """Return the evaluation of the pool at ``rate`` requests/s."""
         return evaluate_pool(profile, workload.at(rate), pool)
 
     upper = saturated_rps(profile, workload, pool)
-    bracket = largest_rate(at, tier, upper, precision)
-    if bracket is None:
+    rates = largest_rate(evaluated, tier, upper, precision)
+    if rates is None:
         raise SimulationError(
             f"{profile.model} on {profile.tp} x {profile.gpu} cannot meet tier {tier.name} even "
             "at batch 1. Use a faster profile or a looser limit."
         )
-    low, high = bracket
+    met_rps, missed_rps = rates
     if not explain:
-        return PoolSize(low, "", at(low))
-    bound = "throughput" if high >= MAX_LOAD * upper else most_missed_limit(at(high), tier)
-    bound = binding_limit(bound, profile, workload, tier, high, pool)
-    return PoolSize(low, bound, at(low))
+        return PoolSize(met_rps, "", evaluated(met_rps))
+    missed = "throughput"
+    if missed_rps < MAX_LOAD * upper:
+        missed = most_missed_limit(evaluated(missed_rps), tier)
+    bound = binding_limit(missed, profile, workload, tier, missed_rps, pool)
+    return PoolSize(met_rps, bound, evaluated(met_rps))
 
 
 def largest_pool_rate(

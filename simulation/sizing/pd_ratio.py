@@ -166,9 +166,11 @@ class ClosedForms:
         high = self.prefill_limit(prefill).rate
         if high and not self.decode_keeps_up(prefill, decode):
             high = self.decode_limit(prefill, decode).rate
+        if not high:
+            return 0.0
         # If both pools are near their limits, they miss it together at a lower rate: bisect.
         rate, low = high, JOINT_LOWER_SHARE * high
-        for _ in range(JOINT_STEPS if high else 0):
+        for _ in range(JOINT_STEPS):
             if self._joint_attainment(prefill, decode, rate) >= self.service.tier.attainment:
                 low = rate
             else:
@@ -250,7 +252,10 @@ def closed_form_ratio(service: PdService, prefill: int, decode: int) -> RatioCap
         rate = 0.0
     if not rate:
         nan = float("nan")
-        return RatioCapacity(prefill, decode, 0.0, 0.0, "slo", "", nan, nan, nan)
+        return RatioCapacity(
+            prefill, decode, max_rps=0.0, max_tps=0.0, bound_by="slo", side="", ttft_s=nan,
+            tbt_s=nan, transfer_s=nan,
+        )  # fmt: skip
     share = service.tier.attainment
     return RatioCapacity(
         prefill=prefill,
@@ -297,9 +302,12 @@ def best_ratio(ratios: Sequence[RatioCapacity], service: PdService) -> BestRatio
         )
 
     def lost_capacity_share(other: int) -> float | None:
-        """Return the lost share of capacity per GPU with the ratio at index ``other``."""
-        return 1.0 - tps_per_gpu[other] / tps_per_gpu[best] if 0 <= other < len(rows) else None
+        """Return the lost share of capacity per GPU with ratio ``other``; None: there is none."""
+        if not 0 <= other < len(rows):
+            return None
+        return 1.0 - tps_per_gpu[other] / tps_per_gpu[best]
 
+    # The ratios next to the best have one prefill instance less, and one more.
     return BestRatio(rows[best], lost_capacity_share(best - 1), lost_capacity_share(best + 1))
 
 

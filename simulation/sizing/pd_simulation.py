@@ -106,10 +106,10 @@ def simulate_best_ratios(
     ``routing`` None: the default of the simulator.
     """
     rows = sorted(ratios, key=lambda ratio: ratio.prefill)
-    best_index = int(np.argmax([per_gpu(service, ratio) for ratio in rows]))
-    simulated: dict[int, RatioCapacity] = {}
+    centre = int(np.argmax([per_gpu(service, ratio) for ratio in rows]))
+    simulated: dict[int, RatioCapacity] = {}  # by index in ``rows``
     while True:
-        for i in range(max(best_index - 1, 0), min(best_index + 2, len(rows))):
+        for i in range(max(centre - 1, 0), min(centre + 2, len(rows))):
             if i not in simulated:
                 report(min(0.9, len(simulated) / 5))
                 simulated[i] = simulate_ratio(
@@ -118,9 +118,9 @@ def simulate_best_ratios(
                     start_rps=0.0 if service.blocks is None else rows[i].max_rps,
                 )  # fmt: skip
         best = max(simulated, key=lambda i: per_gpu(service, simulated[i]))
-        if best == best_index:
+        if best == centre:
             return [simulated[i] for i in sorted(simulated)]
-        best_index = best
+        centre = best
 
 
 def _pools(service: PdService, prefill: int, decode: int) -> Pools:

@@ -174,6 +174,7 @@ def prompt_delays(
         return None
     kinds = _kinds_of(iterations, isl, running_s, grid)
 
+    # 1. Cells that wait at the start of an iteration, ``[cells + 1]``.
     # Tokens that arrive in T seconds are compound Poisson, with transform exp(rate T (phi - 1)).
     # Powers of that of an eighth of an iteration take a tenth of the time of exponentials.
     lengths = np.fft.rfft(_length_distribution(isl / grid.cell_tokens, grid.size)) - 1.0
@@ -183,13 +184,15 @@ def prompt_delays(
         arrivals, kinds.after_idle(arrivals), grid.cells, grid.cells_per_iteration
     )
 
-    # Shares of all time, by kind of the running iteration and cells left over.
+    # 2. Shares of all time, ``[kind of the running iteration, cells left over]``.
     time_shares = kinds.time_spent(waiting)
     idle_s = waiting[0] / max(rate, 1e-12) if running_s == 0 else 0.0  # mean, per iteration
     time_shares /= idle_s + time_shares.sum()
     busy_share = float(time_shares.sum())
     time_shares /= max(busy_share, 1e-300)  # conditional on a running iteration
     likely = time_shares.sum(axis=1) > MIN_PROBABILITY
+
+    # 3. Delays: of prompts that begin at once, and of those that find an iteration running.
     # Later prompts share the last iteration of a prompt that began at once.
     later_tokens = rate * mean_isl * iterations.full_s * iterations.full_iterations(isl)
     others_s = iterations.all_s(isl, later_tokens) - iterations.all_s(isl)
@@ -260,9 +263,11 @@ def _delays_in_iteration(
     length = own_length.values[:, None]  # tokens of the prompt, [length, 1]
     alone_s = iterations.all_s(length)
     arriving_tokens_s = workload.rate * float(isl.mean())
-    # Of each moment: delays and probability by the prompt's length and the state that it meets.
+    # Lists by moment in the running iteration at which a prompt arrives. Their arrays are [length
+    # of the prompt, state that it meets], flattened. A state is a kind and the cells ahead.
     waits_s, delays_s, earlier_delays_s, weights = [], [], [], []
-    # Transform of the tokens that wait at a moment: those at the start, and arrivals since then.
+    # Transform of the cells that wait at a moment: those at the start, and arrivals since then.
+    # The first moment is an eighth into the iteration, each further one a quarter later.
     transform, quarter = np.fft.rfft(waiting) * eighth, eighth**2
     for moment in MOMENTS:
         probability = np.fft.irfft(transform, waiting.shape[1])  # [kind, cells ahead of a prompt]
@@ -351,12 +356,13 @@ def _stationary_distribution(arrivals: Any, after_idle: Any, cells: int, compute
 
     A cell is a fixed number of prompt tokens. An iteration that starts with n cells computes
     k = min(n, ``computed``) of them. The cells that arrive meanwhile have the distribution
-    ``arrivals[k]``. If n is 0, the next number has the distribution ``after_idle``. Probability
-    beyond ``cells`` goes to the last state. States are eliminated from the end (Grassmann, Taksar
-    and Heyman 1985), which needs no subtraction.
+    ``arrivals[k]``. If n is 0, the next number has the distribution ``after_idle``. A state is n.
+    Probability beyond ``cells`` goes to the last state. States are eliminated from the end
+    (Grassmann, Taksar and Heyman 1985), which needs no subtraction.
     """
     size = cells + 1
-    # Transition probabilities from ``now`` waiting cells to others, one iteration later.
+    # Transition probabilities from ``now`` waiting cells to ``then``, one iteration later. ``left``
+    # are the cells that the iteration does not compute, so ``then`` is at least that.
     steps = np.zeros((size, size))
     for now in range(size):
         left = max(now - computed, 0)

@@ -81,10 +81,11 @@ class Stream:
         )
 
     def pieces(self, end_s: float, piece: int = PIECE) -> Iterator[Trace]:
-        """Yield the requests before ``end_s`` in pieces of 1 to ``piece`` requests.
+        """Yield the requests before ``end_s``, from chunks of any size, in pieces.
 
-        Raises ``SimulationError`` for a part of other models, regions, tiers, start or block size
-        than the stream, and for arrivals before those of the part before.
+        A piece has 1 to ``piece`` requests. Raises ``SimulationError`` for a chunk of other models,
+        regions, tiers, start or block size than the stream, and for arrivals before those of the
+        chunk before.
         """
         last_s = 0.0
         for chunk in self.chunks():
@@ -95,13 +96,13 @@ class Stream:
             stop = int(np.searchsorted(chunk.arrival_s, end_s))
             for i in range(0, stop, piece):
                 yield chunk.rows(slice(i, min(i + piece, stop)))
-            if stop < len(chunk):
+            if stop < len(chunk):  # later chunks arrive after ``end_s``
                 return
 
     def _check(self, chunk: Trace, last_s: float) -> None:
-        """Raise ``SimulationError`` for the parts that ``pieces`` refuses.
+        """Raise ``SimulationError`` for the chunks that ``pieces`` refuses.
 
-        ``last_s`` is the last arrival of the part before.
+        ``last_s`` is the last arrival of the chunk before.
         """
         names = (chunk.models, chunk.regions, chunk.tiers, chunk.start_s)
         if names != (self.models, self.regions, self.tiers, self.start_s):

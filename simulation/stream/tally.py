@@ -119,8 +119,8 @@ class Tally(NamedTuple):
         mean_ms = int(self.micros[groups, latency].sum()) / count / 1e3
         quantiles_ms = []
         for share in (0.5, 0.95, 0.99):
-            # Linear between the two nearest ranks. A rank is in the first bucket with more values
-            # up to its end.
+            # Linear between the values at the two ranks next to ``rank``, counted from 0. A value
+            # is the middle of its bucket: the first with more values up to its end than the rank.
             rank = share * (count - 1)
             ranks = [int(rank), int(rank) + (rank > int(rank))]
             low_s, high_s = _MIDDLES_S[np.searchsorted(cumulative, ranks, side="right")]
