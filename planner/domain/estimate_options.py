@@ -71,8 +71,8 @@ ENGINE = (
             ("mean", "median")),
     _number("rounds", "Requests per user", "Requests that each user sends in sequence. Default: "
             "10, as in benchmarks. For steady traffic, enter 1000.", 1, 1e9),
-    _choice("equal_lengths", "Equal request lengths", "Default: yes for benchmarks, except with "
-            "InferenceMAX request lengths.", ("yes", "no")),
+    _choice("equal_lengths", "Equal request lengths", "Default: yes for benchmarks without "
+            "InferenceMAX request lengths, else no.", ("yes", "no")),
     _number("recv_interval", "SGLang's recv_interval", "Iterations between SGLang's polls for "
             "requests. Default: 1. With InferenceMAX request lengths: 10 or 30.", 1, MOST_RECV),
     _count("lora_rank", "Rank of LoRA adapters", "Rank of LoRA adapters."),

@@ -323,7 +323,7 @@
     const order = [...rows].sort(([a], [b]) => (isName(a) || a === b ? 0 : a < b ? -1 : 1));
     const names = lines.map((line) => line.name || title(figure.layout, `${second}axis`));
     const heads = names.map((name, at) => ( // the two ends of a band
-      names.indexOf(name) !== at ? `${name}, high` : names.lastIndexOf(name) !== at ? `${name}, low` : name
+      names.indexOf(name) !== at ? `${name}, upper end` : names.lastIndexOf(name) !== at ? `${name}, lower end` : name
     ));
     // A step holds its value until the next one.
     lines.forEach((line, i) => {

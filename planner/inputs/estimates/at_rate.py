@@ -188,9 +188,8 @@ def compare_with_built_in(deployment: Deployment, estimate: Estimate) -> tuple[s
     side = "above" if change > 0 else "below"
     other = ", another engine" if engine not in ("", deployment.engine) else ""
     sentence = (
-        f"plans do not use this estimate, but the built-in profile ({profile.provenance.kind}, "
-        f"{origin}{other}). Its TPOT at this load is {1e3 * tbt_s:.1f} ms, {abs(change):.0%} "
-        f"{side} this estimate"
+        f"plans use the built-in profile instead ({profile.provenance.kind}, {origin}{other}): its "
+        f"TPOT at this load is {1e3 * tbt_s:.1f} ms, {abs(change):.0%} {side} this estimate"
     )
     if estimate.batch > profile.fitted_decodes:
         sentence += ", beyond its measured batches"
