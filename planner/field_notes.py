@@ -32,7 +32,10 @@ def field_notes(section: type) -> dict[str, str]:
 
 @cache
 def _own_notes(kind: type) -> dict[str, str]:
-    """Return the comments of the fields that the class itself declares."""
+    """Return the comments of the fields that the class itself declares, by field.
+
+    A field's comment is in the lines above it, and at the end of its own lines.
+    """
     source = inspect.getsource(kind)
     comment_of_line = {}
     for token in tokenize.generate_tokens(io.StringIO(source).readline):

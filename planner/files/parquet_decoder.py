@@ -44,7 +44,11 @@ def _limit(kind: int, limit: int) -> None:
 
 
 def _answer(request: dict[str, Any], out: BinaryIO) -> None:
-    """Write the answer to a request: a line of JSON, and for rows an Arrow stream."""
+    """Write the answer to a request: a line of JSON, and for rows an Arrow stream.
+
+    A request without "rows" asks for the columns, one without "columns" checks that rows can be
+    decoded, and others ask for rows.
+    """
     content = b""
     try:
         scan = pl.scan_parquet(request["path"])
@@ -57,13 +61,13 @@ def _answer(request: dict[str, Any], out: BinaryIO) -> None:
                 },
                 "rows": int(scan.select(pl.len()).collect().item()),
             }
-        elif "columns" not in request:  # a check
+        elif "columns" not in request:
             rows = scan.slice(request["offset"], request["rows"]).collect()
             answer = {"decoded": rows.height}
         else:
-            rows_of_columns = scan.select(request["columns"])
+            selected = scan.select(request["columns"])
+            rows = selected.slice(request["offset"], request["rows"]).collect()
             stream = io.BytesIO()
-            rows = rows_of_columns.slice(request["offset"], request["rows"]).collect()
             rows.write_ipc_stream(stream)
             content = stream.getvalue()
             answer = {"bytes": len(content)}

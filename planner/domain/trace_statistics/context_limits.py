@@ -33,18 +33,19 @@ def requests_beyond_context(
 ) -> tuple[BeyondContext, ...]:
     """Return the labels with requests that exceed the context of their model, most requests first.
 
-    ``contexts`` maps a label of the trace to (name of the model, its context in tokens).
+    ``contexts`` maps a label of the trace to (name of the model, its context in tokens). If one
+    model serves all requests, its label is ``EVERY_LABEL``. () if no request is too long.
     """
     shortest_context = min(context for _, context in contexts.values())
     if longest_request(store_dir) <= shortest_context:
         return ()
     _, requests = scan_requests(store_dir)
-    by_label = EVERY_LABEL not in contexts
-    label = pl.col("model").fill_null("") if by_label else pl.lit(EVERY_LABEL)
-    long = requests.select(TOTAL_TOKENS.alias("total"), label.alias("label"))
-    long = long.filter(pl.col("total") > shortest_context)
+    has_labels = EVERY_LABEL not in contexts
+    label = pl.col("model").fill_null("") if has_labels else pl.lit(EVERY_LABEL)
+    lengths = requests.select(TOTAL_TOKENS.alias("total"), label.alias("label"))
+    long_requests = lengths.filter(pl.col("total") > shortest_context)
     # Numbers of requests (``len``) by label and tokens.
-    counts = long.group_by("label", "total").len().collect(engine="streaming")
+    counts = long_requests.group_by("label", "total").len().collect(engine="streaming")
     rows = []
     for name, (model, context) in contexts.items():
         beyond = counts.filter(pl.col("label") == name, pl.col("total") > context)

@@ -67,7 +67,7 @@ def rhythm(values: FloatArray, start_s: float, bin_s: float, clock: str) -> Rhyt
     A bin of ``bin_s`` seconds counts in the hour in which it starts. Bins wider than an hour do not
     show the hour, so all its rates are then None.
     """
-    compared_s, day, week = day_and_week(values, bin_s)
+    compared_bin_s, after_day, after_week = day_and_week(values, bin_s)
     amount, seconds = _by_hour_of_week(values, start_s, bin_s, clock)
     by_hour = _rates(amount.sum(axis=0), seconds.sum(axis=0))
     known_hours = [(rate, hour) for hour, rate in enumerate(by_hour) if rate is not None]
@@ -75,10 +75,10 @@ def rhythm(values: FloatArray, start_s: float, bin_s: float, clock: str) -> Rhyt
     if len(known_hours) == 24:
         (high, peak_hour), (low, trough_hour) = max(known_hours), min(known_hours)
     return Rhythm(
-        bin_s=compared_s,
-        autocorrelation_day=day,
-        autocorrelation_week=week,
-        weekday_hour=tuple(_rates(amount[day], seconds[day]) for day in range(7)),
+        bin_s=compared_bin_s,
+        autocorrelation_day=after_day,
+        autocorrelation_week=after_week,
+        weekday_hour=tuple(map(_rates, amount, seconds)),
         hour=by_hour,
         peak_hour=peak_hour,
         trough_hour=trough_hour,
@@ -137,7 +137,10 @@ def burstiness(values: FloatArray, bin_s: float) -> list[Burstiness]:
 
 
 def _variation(sums: FloatArray, width_s: float) -> Burstiness:
-    """Return the variation of ``sums``, the amounts per bin of ``width_s`` s; NaN: gap."""
+    """Return the variation of ``sums``, the amounts per bin of ``width_s`` s; NaN: gap.
+
+    ``within_10_min`` is the variance over the mean within spans of STEADY_SPAN_S.
+    """
     known = sums[~np.isnan(sums)]
     mean = float(known.mean())
     variance = float(known.var(ddof=1))

@@ -200,6 +200,7 @@ def sessions_of(store: Path) -> Sessions | None:
     if session is None:
         return None
     think_known = THINK in scan.collect_schema().names()
+    # One row per request, session by session.
     turns = _turns(scan, session, pl.col(THINK) if think_known else pl.lit(0.0).alias(THINK))
     counts = turns.group_by("session").len()["len"]
     is_later_turn = turns["session"].diff() == 0
@@ -248,13 +249,13 @@ def days(grid: Grid, lost: BoolArray, clock: str) -> Days:
     total = replace(total, values=np.where(lost, np.nan, total.values))
     listed = _calendar_days(grid, total, clock)
     week = busiest(total, WEEK_S)
-    words = list(_day_sentences(listed, total, week, len(grid.names), clock))
+    sentences = list(_day_sentences(listed, total, week, len(grid.names), clock))
     ranked = sum(day.rank is not None for day in listed)
     if len(listed) > MAX_LISTED_DAYS:
-        words.append(f"{len(listed):,} days; the {MAX_LISTED_DAYS:,} busiest are listed.")
-        listed.sort(key=lambda day: -(day.of_busiest or 0.0))
-        listed = sorted(listed[:MAX_LISTED_DAYS], key=lambda day: day.start_s)
-    return Days(tuple(listed), ranked, busiest(total, DAY_S), week, tuple(words))
+        sentences.append(f"{len(listed):,} days; the {MAX_LISTED_DAYS:,} busiest are listed.")
+        busiest_first = sorted(listed, key=lambda day: -(day.of_busiest or 0.0))
+        listed = sorted(busiest_first[:MAX_LISTED_DAYS], key=lambda day: day.start_s)
+    return Days(tuple(listed), ranked, busiest(total, DAY_S), week, tuple(sentences))
 
 
 def _calendar_days(grid: Grid, total: DemandSeries, clock: str) -> list[Day]:
@@ -353,16 +354,16 @@ def request_lengths(store: Path, by: tuple[str, ...]) -> list[Lengths]:
     ``by`` are the kinds of labels. Only the ``MAX_LISTED_LABELS`` labels with most requests count.
     """
     report, scan = scan_requests(store)
-    coded = label_code(report).alias("code")
+    label_codes = label_code(report)  # a number for each combination of model, region and tier
     lengths = []
     for field in LENGTH_FIELDS.values():
         # Count pairs of label and length, so that memory does not grow with the requests.
-        packed = (coded * LENGTH_LIMIT + pl.col(field)).alias("packed")
+        packed = (label_codes * LENGTH_LIMIT + pl.col(field)).alias("packed")
         counts = scan.select(packed).group_by("packed").len("n").collect(engine="streaming")
         code, tokens = np.divmod(counts["packed"].to_numpy(), LENGTH_LIMIT)
         requests = counts["n"].to_numpy().astype(np.int64)
-        distinct, series = np.unique(code, return_inverse=True)
-        labels = labels_of(report, distinct)  # (model, region, tier) of each series
+        distinct_codes, series = np.unique(code, return_inverse=True)
+        labels = labels_of(report, distinct_codes)  # (model, region, tier) of each series
         lengths += _by_label(field, "all", np.full(len(labels), "all"), series, tokens, requests)
         for kind in by:
             of_kind = [row[LABELS.index(kind)] or UNLABELLED for row in labels]

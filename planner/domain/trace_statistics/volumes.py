@@ -59,7 +59,8 @@ def _volume_of_label(
     mean = float(known.sum()) / (len(known) + int(absent.sum())) if len(known) else 0.0
     peak = float(known.max(initial=0.0))
     _, day, week = day_and_week(rates, grid.bin_s)
-    total, requests = utility.get(label, (None, 0.0))
+    utility_sum, requests = utility.get(label, (None, 0.0))
+    utility_mean = utility_sum / requests if utility_sum is not None and requests else None
     kind, name = label
     return Volume(
         by=kind,
@@ -73,8 +74,8 @@ def _volume_of_label(
         peak_to_mean=peak / mean if mean else None,
         autocorrelation_day=day,
         autocorrelation_week=week,
-        utility=total,
-        utility_per_request=total / requests if total is not None and requests else None,
+        utility=utility_sum,
+        utility_per_request=utility_mean,
     )
 
 
@@ -149,14 +150,14 @@ def chart_rates(grid: Grid, lost: BoolArray) -> pl.DataFrame:
     intervals = {"start_s": grid.start_s + grid.bin_s * starts, "seconds": grid.bin_s * width}
     frames = []
     for by in ("all", *grid.labels):
-        for line_index, (label, rows) in enumerate(_chart_lines(grid, by)):
+        for rank, (label, rows) in enumerate(_chart_lines(grid, by)):
             amounts = {}
             for field in grid.amounts:
                 values = np.where(lost, np.nan, grid.sum_over_series(field, rows))
                 amounts[field] = pl.Series(_interval_sums(values, starts, width)).fill_nan(None)
-            named = pl.lit(by).alias("by"), pl.lit(label).alias("label")
-            place = pl.lit(line_index, pl.Int64).alias("place")
-            frames.append(pl.DataFrame(intervals | amounts).select(*named, place, pl.all()))
+            names = pl.lit(by).alias("by"), pl.lit(label).alias("label")
+            place = pl.lit(rank, pl.Int64).alias("place")
+            frames.append(pl.DataFrame(intervals | amounts).select(*names, place, pl.all()))
     return pl.concat(frames)
 
 

@@ -139,7 +139,7 @@ class BinnedSource:
         tiers. A bin is a gap (NaN) if any of the source's shorter bins within it is missing.
         """
         region, tier = np.nonzero(self.weights > 0)  # indices of the pairs with traffic
-        weight = self.weights[region, tier][:, None]
+        weight = self.weights[region, tier][:, None]  # [pair, 1], times [bins] below
         model = template.models[self.model]
         requests, (input_tokens, output_tokens) = self.requests(), self.tokens()
         return Demand(
@@ -208,8 +208,8 @@ class BinnedSource:
         columns, bins = self.columns, self.bins_between(start_s, end_s)
         counts = self.requests()[bins]
         begin_s = columns.start_s + bins.start * columns.bin_s - start_s
-        # Of one in ``parts`` requests, chosen at random, the variance over mean exceeds 1 by that
-        # part of the excess.
+        # If each request is kept with probability 1 / parts, the excess of variance over mean
+        # above 1 (a Poisson process) shrinks by that factor.
         dispersion = 1.0 + (self.dispersion - 1.0) / parts
         traces = []
         for region, tier in np.argwhere(self.weights > 0):
@@ -332,7 +332,7 @@ def _shares_of_parts(totals: FloatArray, parts: int) -> FloatArray:
     The shares follow a smooth curve through the neighbouring bins. ``totals [bins]`` are amounts;
     NaN is a gap, whose shares are equal. If all totals are whole numbers, so are their parts.
     """
-    known = np.nan_to_num(totals)[:, None]
+    known = np.nan_to_num(totals)[:, None]  # [bins, 1], as the slopes below; ``s`` is [parts + 1]
     # The neighbours of each bin; the first and the last bin are their own.
     before = np.concatenate([totals[:1], totals[:-1]])
     after = np.concatenate([totals[1:], totals[-1:]])

@@ -113,7 +113,10 @@ def described_bins(
     expected = expected_counts(launch, start_s, width, bins, clock)
     counts = draw_counts(launch, expected, width, rng)
     name, model = source.model or "launch", source.model
-    return DemandColumns(name, model, None, None, start_s, width, counts, None, None, None)
+    return DemandColumns(
+        name, model, region=None, tier=None, start_s=start_s, bin_s=width, requests=counts,
+        input_tokens=None, output_tokens=None, total_tokens=None,
+    )  # fmt: skip
 
 
 def _span_before(launch: Launch, where: str, bin_s: float) -> tuple[float, float]:

@@ -48,7 +48,8 @@ def draw_days(traffic: Traffic, window: Window, method: str, paths: int, seed: i
 def busiest_hours(demand: Demand, window: Window, days: DrawnDays) -> FloatArray:
     """Return the tokens (input plus output) in the busiest hour of each path, ``[paths]``.
 
-    Paths only count requests. Each request has the mean tokens of its key in ``demand``.
+    A path is one random course of the demand in ``window``. Paths only count requests. Each request
+    has the mean tokens of its key in ``demand``.
     """
     requests = np.nansum(demand.requests, axis=1)
     tokens = np.nansum(demand.input_tokens, axis=1) + np.nansum(demand.output_tokens, axis=1)
@@ -182,19 +183,21 @@ def _resample_requests(
     bins, arrived = len(counts), pattern.arrival_s[rows]
     session = None if pattern.session is None else pattern.session[rows]
     groups = Groups.of(session, len(rows))  # sessions, and single requests without one
-    begin_bin = bin_of[groups.first_requests]
-    groups_in_bin = np.bincount(begin_bin, minlength=bins)
+    # Draw groups by the bin in which they begin.
+    bin_of_group = bin_of[groups.first_requests]
+    groups_in_bin = np.bincount(bin_of_group, minlength=bins)
     to_draw = counts if session is None else _groups_to_draw(counts, bin_of, groups_in_bin, rng)
-    drawn, is_repeat = _draw_groups(begin_bin, groups_in_bin, to_draw, rng)
-    begin_s = arrived[groups.first_requests[drawn]]
-    begin_s = _move_repeats(begin_s, is_repeat, begin_bin[drawn], window.bin_s, rng)
+    drawn, is_repeat = _draw_groups(bin_of_group, groups_in_bin, to_draw, rng)
+    original_begin_s = arrived[groups.first_requests[drawn]]
+    begin_s = _move_repeats(original_begin_s, is_repeat, bin_of_group[drawn], window.bin_s, rng)
+    # Copy the requests of these groups; ``original`` is an index in ``rows``.
     arrival_s, original, new_session = groups.copies(arrived, drawn, begin_s)
     in_order = np.argsort(arrival_s, kind="stable")
     in_window = arrival_s[in_order] < bins * window.bin_s  # leaves out late turns of sessions
     in_order = in_order[in_window]
     new_ids = None if session is None else new_session[in_order]
-    picked = rows[original[in_order]]
-    resampled = pattern.select_with_arrivals(picked, arrival_s[in_order], new_ids)
+    drawn_rows = rows[original[in_order]]
+    resampled = pattern.select_with_arrivals(drawn_rows, arrival_s[in_order], new_ids)
     return replace(resampled, start_s=window.start_s)
 
 
@@ -265,12 +268,12 @@ def demand_paths(
     series = [_requests_since_launch(demand, i, known_s) for i in range(len(demand.keys))]
     forecast = panel_forecast(series, method, window.bins_per_period, lead + bins)
     paths = joint_paths(forecast, count, seed)
+    in_window = paths[:, :, lead:]  # a view without the lead time, so changes are in ``paths``
     for i, key in enumerate(demand.keys):
         described = traffic.described_demand(key, {key.tier}, REQUESTS, window)
         if described is not None:
-            deviation = ratio(paths[:, i, lead:], forecast.mean[i, lead:], 1.0)
-            paths[:, i, lead:] = described * deviation
-    paths[:, :, lead:] *= window.growth_factors
+            in_window[:, i] = described * ratio(in_window[:, i], forecast.mean[i, lead:], 1.0)
+    in_window *= window.growth_factors
     return np.asarray(paths, np.float64)
 
 

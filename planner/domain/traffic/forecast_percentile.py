@@ -240,7 +240,7 @@ class Quantiles:
             if not np.nansum(actual) > 0:
                 continue
             usd_per_tps_hour = 0.0 if self.usd_per_tps is None else float(self.usd_per_tps[place])
-            # Capacity for one more token in each bin of a period, in dollars.
+            # The price of capacity for one more token in each bin of a period.
             usd_per_token = usd_per_tps_hour * hours / self.window.bin_s
             requests_per_token = np.nansum(requests[place].values) / np.nansum(demand.values)
             pasts.append(PastPeriods(capacity, actual, usd_per_token, float(requests_per_token)))
@@ -353,18 +353,20 @@ def past_capacity_and_demand(
     ``method`` cannot be fitted to the data known at a decision.
     """
     lead, per_period = lead_bins(window), window.bins_per_period
-    call = past_forecast_arguments(series, window, method, origins, at_once=at_once)
-    known_series = call.series
+    arguments = past_forecast_arguments(series, window, method, origins, at_once=at_once)
+    known_series = arguments.series
     if known_series.start_s > origins[0] - 1e-6:
         raise SeriesTooShort(f"{series.key}: its traffic begins after the first past decision.")
-    forecasts = result_of(rolling_forecasts, *call)
-    # [levels, bins of all periods], without the lead time of each decision
-    quantiles = np.concatenate([quantiles_at_levels(f)[:, lead:] for f in forecasts], axis=1)
-    peaks = quantiles.reshape(len(QUANTILE_LEVELS), -1, per_period).max(axis=2)  # of each period
-    above_top = np.multiply.outer(TOP_FACTORS, peaks[-1])  # factors on the highest quantile
+    forecasts = result_of(rolling_forecasts, *arguments)
+    # Forecasts of all periods, [quantile level, bin], without the lead time of each decision.
+    after_lead = [quantiles_at_levels(forecast)[:, lead:] for forecast in forecasts]
+    quantiles = np.concatenate(after_lead, axis=1)
+    # Planning levels are the quantiles, and then factors on the highest one: [level, period].
+    peaks = quantiles.reshape(len(QUANTILE_LEVELS), -1, per_period).max(axis=2)
+    capacity = np.concatenate([peaks, np.multiply.outer(TOP_FACTORS, peaks[-1])])
     first = round((float(origins[0]) - known_series.start_s) / window.bin_s) + lead
-    actual = known_series.values[first : first + quantiles.shape[1]].reshape(-1, per_period)
-    return np.concatenate([peaks, above_top]), actual
+    demand = known_series.values[first : first + quantiles.shape[1]].reshape(-1, per_period)
+    return capacity, demand
 
 
 def past_forecast_arguments(

@@ -64,7 +64,8 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
     """
     rng, first_decision_s = generator(seed, Stream.KNOWN), window.first_decision_s
     samples, sample_of_period = _samples_by_model(traffic, window, rng)
-    lengths: list[tuple[Lengths, ...]] = []  # by set of samples, then by model
+    # Both by set of samples, and then by model.
+    lengths: list[tuple[Lengths, ...]] = []
     shared: list[tuple[SharedPrompts | None, ...]] = []
     for by_model in samples:
         lengths.append(tuple(sample.lengths for sample in by_model))
@@ -72,7 +73,7 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
         shared.append(tuple(prompts))
     notes = []
     for model, first, of_all in zip(traffic.models, lengths[0], traffic.lengths, strict=True):
-        if first is of_all:
+        if first is of_all:  # the same object: no request was known
             notes.append(
                 f"No request of {model} is known before the first decision. Its lengths are those "
                 "of all traffic, including the window."
@@ -92,21 +93,22 @@ def _samples_by_model(
 ) -> tuple[list[list[LengthSample]], IntArray]:
     """Return (sets, set of each period): the samples ``[set][model]`` that periods use.
 
-    A set has one sample of each model. No two sets are equal.
+    A set has one sample of each model. No two sets are equal. The set of a period is an index.
     """
-    samples_by_model, sample_of_period = [], []
+    samples_by_model, sample_of_period = [], []  # both by model
     for m in range(len(traffic.models)):
         model_samples, model_sample_of_period = _samples_of_model(traffic, m, window, rng)
         samples_by_model.append(model_samples)
         sample_of_period.append(model_sample_of_period)
     # For each period, the index of every model's sample.
-    combinations = [tuple(indices) for indices in np.stack(sample_of_period, axis=1).tolist()]
-    distinct = list(dict.fromkeys(combinations))
+    indices_of_period = [tuple(row) for row in np.stack(sample_of_period, axis=1).tolist()]
+    indices_of_set = list(dict.fromkeys(indices_of_period))
     sets = [
         [samples[i] for samples, i in zip(samples_by_model, indices, strict=True)]
-        for indices in distinct
+        for indices in indices_of_set
     ]
-    return sets, np.array([distinct.index(indices) for indices in combinations], np.int64)
+    set_of_period = [indices_of_set.index(indices) for indices in indices_of_period]
+    return sets, np.array(set_of_period, np.int64)
 
 
 def traffic_with_known_lengths(traffic: Traffic, known: KnownLengths) -> Traffic:
@@ -189,7 +191,7 @@ def _samples_of_model(
     for decision_s in window.origins_s.tolist():
         if decision_s != last_decision_s:  # else ahead of the trace: nothing new is known
             recent = observed_lengths(traffic, m, decision_s - window.period_s, decision_s, rng)
-            current = _index_of_similar(samples, current, recent)
+            current = _index_of_similar(samples, current, recent)  # may append to ``samples``
         last_decision_s = decision_s
         sample_of_period.append(current)
     return samples, np.array(sample_of_period, np.int64)

@@ -341,11 +341,11 @@ def _add_counts(
 
     ``source`` is its source in the scenario, with the key ``where`` for errors.
     """
-    known = [bins_before(series, sources.settings.until_s) for series in columns]
-    counted = binned_sources(sources.template, source, known, where)
-    sampling = _sampling_variance(source, stored)
-    for series in _in_wanted_bins(counted, sources, stored.name):
-        sources.binned.append(replace(series, sampling=sampling))
+    until_now = [bins_before(series, sources.settings.until_s) for series in columns]
+    binned = binned_sources(sources.template, source, until_now, where)
+    sampling_variance = _sampling_variance(source, stored)
+    for series in _in_wanted_bins(binned, sources, stored.name):
+        sources.binned.append(replace(series, sampling=sampling_variance))
 
 
 def _add_log(
@@ -467,8 +467,9 @@ def _total_demand(sources: _Sources) -> Demand:
     bin_s = _bin_width(sources.settings, end_s - start_s, binned)
     edge_s = float(np.floor(start_s / bin_s) * bin_s)
     # A log may end shortly before its last bin does, so a small part of that bin may be missing.
-    may_be_missing = MAX_MISSING_SHARE if until_s is None and not binned else 1e-9  # share of a bin
-    bins = int((end_s - edge_s) / bin_s + may_be_missing)
+    # As a share of the bin; 1e-9 is more than the rounding error.
+    missing_share = MAX_MISSING_SHARE if until_s is None and not binned else 1e-9
+    bins = int((end_s - edge_s) / bin_s + missing_share)
     _check_bins(bins, bin_s, end_s - start_s, sources.template)
     if until_s is not None:
         sources.notes.append(cutoff_note(until_s, sources.span_s[1], bin_s))
@@ -500,7 +501,7 @@ def _common_span(sources: _Sources) -> tuple[float, float]:
     if until_s is not None:
         check_data_age(until_s, first_end_s)
         end_s = until_s
-    if starts == [first_end_s]:
+    if starts == [first_end_s]:  # one source, which ends when it starts
         raise ScenarioError(
             "traffic.sources: all requests arrive at one moment. Use a trace with at least two."
         )
@@ -544,8 +545,8 @@ def _bin_width(settings: TrafficSettings, span_s: float, binned: Sequence[Binned
         usual_s = 60.0
         if span_s >= DAY_S / 2:
             usual_s = 300.0 if span_s < 2 * DAY_S else 900.0
-        width_s = max(common_s, min(usual_s, settings.period_s or usual_s))
-        width_s = float(np.ceil(width_s / common_s - 1e-9) * common_s)
+        least_s = max(common_s, min(usual_s, settings.period_s or usual_s))
+        width_s = float(np.ceil(least_s / common_s - 1e-9) * common_s)
     for width in widths:
         multiple = width_s / width
         if abs(multiple - round(multiple)) > 1e-6 or multiple < 1:

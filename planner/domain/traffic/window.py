@@ -122,7 +122,10 @@ def resolve_window(horizon: WindowSettings, demand: Demand, clock: str = UTC_CLO
     if isinstance(horizon.start, datetime):
         start = _start_from_scenario(horizon.start, duration, demand, clock)
     end = float(start + duration)
-    window = Window(float(start), end, period, horizon.lead_s, bin_s, after_traffic, horizon.growth)
+    window = Window(
+        float(start), end, period_s=period, lead_s=horizon.lead_s, bin_s=bin_s,
+        after_traffic=after_traffic, growth=horizon.growth,
+    )  # fmt: skip
     _check_history(window, demand, clock)
     return window
 

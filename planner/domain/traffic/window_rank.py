@@ -108,11 +108,11 @@ def window_rank(
     if top is not None and not top.amount:
         sentence = f"{words} has no demand, and neither has the rest of the trace."
         return replace(unranked, sentence=sentence)
-    here = [span for span in compared if abs(span.start_s - start_s) < 1e-6]
-    if top is None or not here:
+    equal_spans = [span for span in compared if abs(span.start_s - start_s) < 1e-6]
+    if top is None or not equal_spans:
         sentence = f"{words} is not wholly within the trace or has too many gaps to rank."
         return replace(unranked, sentence=sentence)
-    window = here[0]
+    window = equal_spans[0]
     rank = 1 + sum(span.amount > window.amount * (1 + ROUNDING) for span in compared)
     return replace(
         unranked,

@@ -59,6 +59,7 @@ class TierStanding:
 def tier_standings(tiers: tuple[Tier, ...], run: PolicyRun) -> dict[str, TierStanding]:
     """Return each model's attainment at its tightest interactive tier, by the name of the model.
 
+    That is the tier with the smallest margin: attainment minus target.
     Tiers with fewer than ``MIN_REQUESTS`` requests of the model do not count. ``run`` must have a
     row for each request.
     """
@@ -256,8 +257,11 @@ def misses(study: Study, run: PolicyRun) -> tuple[Miss, ...]:
     for row in groups.iter_rows(named=True):
         target, share = targets[row["tier"]], row["attainment"]
         if target - share > EQUAL_ATTAINMENT:
-            names = row["model"], row["region"], row["tier"]
-            all_misses.append(Miss(*names, share, target, target - share, row["arrived"]))
+            miss = Miss(
+                row["model"], row["region"], row["tier"], attainment=share, target=target,
+                short=target - share, arrived=row["arrived"],
+            )  # fmt: skip
+            all_misses.append(miss)
     all_misses.sort(key=lambda miss: -miss.short)
     of_enough_requests = [miss for miss in all_misses if miss.arrived >= MIN_REQUESTS]
     worst: dict[tuple[str, str], Miss] = {}  # by model and region
@@ -301,7 +305,7 @@ def correction_windows(
         if len(earlier.trace) < MIN_REQUESTS:
             continue
         try:
-            # Else capacities would be corrected for the forecast errors of that one day.
+            # A perfect forecast: capacities shall not make up for the forecast errors of one day.
             perfect_plan = plan_window(earlier.plan_input, progress, method=PERFECT)
         except Infeasible:
             continue

@@ -99,7 +99,7 @@ def _replays(
 
     The causes yielded earlier stay removed. A cause is left out if there is no plan without it.
     """
-    changes: list[Callable[[Fleet], Fleet]] = []
+    changes: list[Callable[[Fleet], Fleet]] = []  # of the fleet, to remove the causes so far
 
     def apply_changes(fleet: Fleet) -> Fleet:
         """Return the fleet with all changes so far."""
@@ -109,8 +109,8 @@ def _replays(
 
     steps = _steps(study)
     for i, (cause, change) in enumerate(steps):
-        step = part(progress, i / len(steps), (i + 1) / len(steps))
-        planning = part(step, 0.0, 0.3)
+        step_progress = part(progress, i / len(steps), (i + 1) / len(steps))
+        planning, replaying = part(step_progress, 0.0, 0.3), part(step_progress, 0.3, 1.0)
         try:
             if cause == FORECAST:
                 planned_window = plan_window(study.plan_input, planning, method=PERFECT)
@@ -120,9 +120,9 @@ def _replays(
                 planned_window = replace(planned_window, plan=larger_plan)
         except Infeasible:  # the next causes get the share of this one
             continue
-        if change is not None:
+        if change is not None:  # None: the new plan above removes the cause
             changes.append(change)
-        options, replaying = ReplayOptions(changed=apply_changes), part(step, 0.3, 1.0)
+        options = ReplayOptions(changed=apply_changes)
         run = replay_plan(study, planned_window, seed, replaying, options)
         yield cause, _missed_shares(study, run)
 

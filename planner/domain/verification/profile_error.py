@@ -78,19 +78,19 @@ def profile_errors(
     faster, why_faster = _peaks_at_error(study, load, errors, -1, part(progress, 0.5, 1.0))
     unchanged = _peaks(plan)
     rows = []
-    for at, profile in hardware.profiles.items():
-        error = errors[at]
+    for key, profile in hardware.profiles.items():  # key: (model, GPU column)
+        error = errors[key]
         row = ProfileError(
             model=profile.model,
             gpu=profile.gpu,
             tp=profile.tp,
-            arrangement=hardware.arrangement(*at),
+            arrangement=hardware.arrangement(*key),
             kind=profile.kind,
             error=error.value if error else None,
             basis=error.basis if error else UNCHECKED,
-            replicas=int(unchanged[at]),
-            replicas_if_slower=int(slower[at]) if error and slower is not None else None,
-            replicas_if_faster=int(faster[at]) if error and faster is not None else None,
+            replicas=int(unchanged[key]),
+            replicas_if_slower=int(slower[key]) if error and slower is not None else None,
+            replicas_if_faster=int(faster[key]) if error and faster is not None else None,
             note=why_slower or why_faster,
         )
         rows.append(row)
@@ -134,10 +134,10 @@ def _peaks_at_error(
     """
     if not any(errors.values()):
         return None, ""
-    hardware = _at_error(study.hardware, errors, sign)
+    hardware = _at_error(study.hardware, errors, sign)  # with the changed profiles
     changed = "slower" if sign > 0 else "faster"
     try:
-        factors = size_factors(
+        factors = size_factors(  # changed capacity over the present one
             study.hardware, hardware, study.sizes, study.traffic.lengths, study.traffic.shared
         )
         inputs = replace(study.plan_input, hardware=hardware, sizes=study.sizes.scaled(factors))

@@ -283,7 +283,8 @@ def _try_corrections(
     Raises Infeasible if there is no plan with the first factors.
     """
     correction = Correction(study.hardware)
-    tried: dict[bytes, _Attempt] = {}  # by plan, so that an equal plan is not replayed again
+    # By the plans of all windows, as bytes, so that equal plans are not replayed again.
+    tried: dict[bytes, _Attempt] = {}
 
     def attempt() -> _Attempt:
         """Return the attempt with the current factors, replayed unless its plan was tried."""
@@ -300,9 +301,11 @@ def _try_corrections(
         # Factors may lead to a plan that was tried before, which counts as no replay. So the number
         # of factors is limited, too.
         for _ in range(2 * rounds):
-            if not correction.learn(attempt().standings) or len(tried) >= rounds - 1:
+            # ``learn`` changes the factors by the result of the attempt.
+            factors_left = correction.learn(attempt().standings)
+            if not factors_left or len(tried) >= rounds - 1:
                 break
-        correction.settle()
+        correction.settle()  # to the best factors found; the last round tries them
         attempt()
     except Infeasible as problem:
         if not tried:

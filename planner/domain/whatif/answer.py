@@ -143,9 +143,9 @@ def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = 
         return _no_plan(why_unservable, sizes, notes)
     if change.level is not None and basis.waiting_tps.any():
         notes.append(DEFERRABLE_AS_PLANNED)
-    if basis.peaks_before is not None:
+    if basis.peaks_before is not None:  # today's fleet is not stated
         inputs = _with_fleet_before(base, inputs, basis.peaks_before * change.growth)
-    if basis.flat is not None:
+    if basis.flat is not None:  # the run recommends a static fleet
         old, new = old_scenario.objective.spare, scenario.objective.spare
         fleet = StaticFleet.of(basis.flat, old, new)
         return _static_answer(basis, fleet, inputs, change, notes)
@@ -231,20 +231,22 @@ def _static_answer(
     """
     sizes = _size_changes(basis.sizes, inputs.sizes, inputs.hardware)
     load = load_of(basis, change)
-    # The load factor belongs to the plan, which a static fleet does not follow.
+    # The peak by model and region. The load factor belongs to the plan, which a static fleet does
+    # not follow.
     peak_tps = load_of(replace(basis, load_factor=1.0), DemandChange()).tps.max(axis=(0, 3))
     needed = instances_for(fleet, basis.sizes, inputs.sizes, peak_tps, change.growth)
     counts = with_spare(needed, fleet.more_spare)
-    why = exceeded_limit(inputs.hardware, counts)
     if (needed < 0).any():  # no number of replicas meets the limits
         why = "Some of its replicas cannot meet these limits at any load. Simulate to find others."
+    else:
+        why = exceeded_limit(inputs.hardware, counts)
     if why:
         return replace(_no_plan(why, sizes, notes), flat=True)
     if change.growth != 1 or (needed != fleet.counts).any():
         notes.append(IN_PROPORTION)
     if change.level is not None:
         notes.append(STATIC_FLEET)
-    target = np.broadcast_to(counts, (len(load.tps), *counts.shape))
+    target = np.broadcast_to(counts, (len(load.tps), *counts.shape))  # the same in each period
     without_totals = _answer_of_target(inputs, target, load.tps.max(axis=3), sizes, notes)
     fleet_cost = fleet_totals(inputs, load, counts)
     return replace(without_totals, status="flat", totals=fleet_cost, flat=True)
@@ -318,6 +320,7 @@ def load_of(basis: Basis, change: DemandChange) -> Load:
     Deferrable load does not depend on the percentile: it is as planned, times the growth.
     """
     shape = basis.waiting_tps.shape
+    periods = shape[0]
     names = list(dict.fromkeys(series.tier for series in basis.series)) or [INTERACTIVE]
     # [group of tiers, period, model, region, bin]: interactive groups first, then deferrable load.
     tier_tps, expected_tps = np.zeros((len(names) + 1, *shape)), np.zeros(shape)
@@ -325,8 +328,8 @@ def load_of(basis: Basis, change: DemandChange) -> Load:
     for series in basis.series:
         tier, m, r = names.index(series.tier), series.model, series.region
         rate = series.planned_rate if change.level is None else series.rate(level)
-        tier_tps[tier, :, m, r] = rate.reshape(len(expected_tps), -1)
-        expected_tps[:, m, r] += series.rate(None).reshape(len(expected_tps), -1)
+        tier_tps[tier, :, m, r] = rate.reshape(periods, -1)
+        expected_tps[:, m, r] += series.rate(None).reshape(periods, -1)
     tier_tps[-1] = basis.waiting_tps
     tiers = (*names, DEFERRABLE)
     load = Load.of_tiers(tiers, tier_tps * change.growth, expected_tps * change.growth)
@@ -459,6 +462,7 @@ def _period_rows(
     periods = []
     for p, start_s in enumerate(inputs.window.period_starts_s.tolist()):
         sizes = inputs.sizes.at_period(p)
+        # ``pool_capacity`` takes and returns an axis of periods, which is one here.
         (pool_tps,) = pool_capacity(sizes.theta_tps, sizes.pool_tps, target[p][None])
         by_model_and_region = pool_tps.reshape(-1, pool_tps.shape[-1])  # capacity by GPU column
         periods.append(

@@ -30,11 +30,11 @@ def capacities_for(
         for gpu, share in shares.items():
             owned, on_spot = _allowed(rows, gpu, share)
             if gpu in region.capacity:
-                most = int(region.capacity[gpu])
-                limits[f"{where}.capacity[{gpu}]"] = min(most, owned)
+                available = int(region.capacity[gpu])
+                limits[f"{where}.capacity[{gpu}]"] = min(available, owned)
             if gpu in region.spot:
-                most = int(region.spot[gpu].capacity)
-                limits[f"{where}.spot[{gpu}].capacity"] = min(most, on_spot)
+                available = int(region.spot[gpu].capacity)
+                limits[f"{where}.spot[{gpu}].capacity"] = min(available, on_spot)
     return limits
 
 

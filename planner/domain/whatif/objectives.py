@@ -58,11 +58,11 @@ class _Tradeoff:
     progress: Progress
     solved: int = 0  # plans so far
 
-    def minimise(self, main: str, level: float) -> Point | None:
-        """Return the plan with the least ``main`` objective, if the second is at most ``level``.
+    def minimise(self, main: str, second_limit: float) -> Point | None:
+        """Return the plan with the least ``main``, one of the pair of objectives.
 
-        Among equal plans, it is the one with the least of the other objective. None: no plan keeps
-        that level.
+        The second objective of the pair is at most ``second_limit``. Among equal plans, it is the
+        one with the least of the other objective. None: no plan keeps the limit.
         """
         first, second = self.pair
         other = second if main == first else first
@@ -72,9 +72,9 @@ class _Tradeoff:
             "objective.gap": max(MIN_SOLVER_GAP, self.base.scenario.objective.gap),
             "objective.limited": None,  # every point serves all demand
         }
-        bound = min(level, self.bound)
-        if bound < math.inf:
-            variation[BOUNDS[second]] = bound
+        limit = min(second_limit, self.bound)
+        if limit < math.inf:
+            variation[BOUNDS[second]] = limit
         answer = answer_what_if(self.base, variation, self._report)
         self.solved += 1
         if answer.totals is None or answer.status not in (OPTIMAL, FEASIBLE):
@@ -109,10 +109,10 @@ def front(
         return ()
     limit = getattr(objective.limits, TOTALS[second])
     bound = math.inf if limit is None else float(limit)
-    scale = {name: total(plan, name) or 1.0 for name in pair}
+    scale = {name: total(plan, name) or 1.0 for name in pair}  # makes the objectives comparable
     search = _Tradeoff(base, pair, scale, bound, points + 1, progress)
     return pareto_front(
-        lambda level: search.minimise(first, level),
-        lambda: search.minimise(second, math.inf),
-        points,
+        least_first=lambda second_limit: search.minimise(first, second_limit),
+        least_second=lambda: search.minimise(second, math.inf),
+        points=points,
     )

@@ -212,7 +212,7 @@ def basis_of(
     lengths = tuple(sample.lengths for sample in samples)
     prompts = [sample.shared_prompts for sample in samples]
     periods, spare = len(window.period_starts_s), study.settings.plan.spare
-    if flat is None:
+    if flat is None:  # as large as possible with the same plan
         load_factor = _largest_factor(study, planned_window, load_factor)
     series = tuple(Series.of(forecast, traffic) for forecast in planned_window.forecasts)
     has_blocks = any(

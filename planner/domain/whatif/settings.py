@@ -98,7 +98,10 @@ class Setting:
 
 
 def label_and_unit(key: str) -> tuple[str, str]:
-    """Return the label and the unit of a setting, by its name or an address; "": no unit."""
+    """Return the label and the unit of a setting; "": no unit.
+
+    ``key`` is a name, with an entry after a point (price.H100), or an address in the scenario.
+    """
     name, _, entry = key.partition(".")
     address = ENTRY.fullmatch(key)
     if name in LABELS:

@@ -63,13 +63,13 @@ def instances_for(
     """
     counts, theta_tps, pool_tps = fleet.counts, before.theta_tps, before.pool_tps
     serving = np.where(counts > 0, np.maximum(1, counts - fleet.spare), 0)
+    # The load of each pool, by its share of the capacity in its region; 1e-300 avoids 0 / 0.
     capacity = pool_capacity(theta_tps, pool_tps, serving)
     share = capacity / np.maximum(capacity.sum(axis=2, keepdims=True), 1e-300)
+    pool_load = peak_tps[:, :, None] * share
     # The fleet is the smallest one, so the load exceeds the capacity of one replica less.
     one_less = pool_capacity(theta_tps, pool_tps, np.maximum(0, serving - 1))
-    load = growth * np.clip(
-        peak_tps[:, :, None] * share, one_less / MAX_SHARE_WITH_ONE_LESS, capacity
-    )
+    load = growth * np.clip(pool_load, one_less / MAX_SHARE_WITH_ONE_LESS, capacity)
     needed = np.zeros_like(counts)
     for m, r, g in np.argwhere(counts > 0).tolist():
         needed[m, r, g] = _fewest(after.pool_tps[m, g], after.theta_tps[m, g], load[m, r, g])

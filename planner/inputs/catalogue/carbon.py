@@ -83,16 +83,19 @@ def grids() -> tuple[Grid, ...]:
         Grid(
             name, provider, location, float(grams),
             Provenance("published", f"{sources['regions']}, from {source}"),
-            CYCLE_OF.get(location),
+            cycle=CYCLE_OF.get(location),
         )
         for provider, regions in document["regions"].items()
         for name, (location, grams, source) in regions.items()
     )  # fmt: skip
     published = Provenance("published", sources["countries"])
     countries = (
-        Grid(code, "", location, float(grams), published, code if code in cycles_known else None)
+        Grid(
+            code, "", location, float(grams), published,
+            cycle=code if code in cycles_known else None,
+        )
         for code, (location, grams) in document["countries"].items()
-    )
+    )  # fmt: skip
     return (*regions, *countries)
 
 

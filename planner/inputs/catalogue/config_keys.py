@@ -104,7 +104,11 @@ def precision_of(config: Mapping[str, Any]) -> str:
 
 
 def _precision_of_section(section: Any, key: str) -> str:
-    """Return the precision of most layers in the section ``key`` (``quantization_config``)."""
+    """Return the precision of most layers in the section ``key`` (``quantization_config``).
+
+    Each tool that quantizes states it in other fields. The first known one counts. Raise
+    CatalogueError if there is none.
+    """
     if not isinstance(section, Mapping):
         raise _unknown(key, section)
     layers, groups = section.get("quantized_layers"), section.get("config_groups")

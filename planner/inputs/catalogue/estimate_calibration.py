@@ -99,6 +99,7 @@ def estimate_fit() -> EstimateFit:
             for basis, cells in document["errors"].items()
         },
         ranges={name: (low, high) for name, (low, high) in document["ranges"].items()},
+        # By quantity (tbt, ttft).
         alike={
             name: CorrectionModel(
                 ErrorCovariance(**likeness["parts"]),

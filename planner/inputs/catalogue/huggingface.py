@@ -59,15 +59,18 @@ def shape_of(config: Config, name: str = "") -> ModelShape:
 
 
 def _shape(reader: _ConfigReader) -> ModelShape:
-    """Return the model's shape; raise CatalogueError for a config that is not fully supported."""
-    encoder = reader.attends_both_ways()
+    """Return the model's shape; raise CatalogueError for a config that is not fully supported.
+
+    Later fields replace earlier ones: those of hybrid or windowed layers correct the base.
+    """
+    is_encoder = reader.attends_both_ways()
     if keys := state_space_keys(reader.text, FIELDS["heads"]):
         raise reader.refuse(f"{', '.join(keys)}: no layer attends. {REMEDY}")
     values = reader.base() | reader.attention() | reader.experts()
     values |= reader.hybrid(values)
     if "linear_layers" not in values:
         values |= reader.windows(values["layers"])
-    if encoder:  # without an output head
+    if is_encoder:  # without an output head
         values |= {"causal": False, "tied_embeddings": True}
     if keys := unread_keys(reader.text, reader.used):
         raise reader.refuse(f"{', '.join(keys)} would be ignored. {REMEDY}")
@@ -88,8 +91,10 @@ class _ConfigReader:
     """
 
     def __init__(self, config: Config, name: str) -> None:
+        """Collect the fields of the language model in ``config`` of the model ``name``."""
         self.name = name
         self.outer = config.get("thinker_config") or config  # Qwen-Omni
+        # The language model has an object of its own, or its fields are among the others.
         nested = (self.outer.get(key) for key in OBJECTS["text"])
         language_model: Config = next((part for part in nested if isinstance(part, Mapping)), {})
         self.text = {**self.outer, **language_model}
@@ -213,13 +218,17 @@ class _ConfigReader:
         }
 
     def attention(self) -> dict[str, Any]:
-        """Return the fields of heads, their widths, and sparse, latent or other attention."""
+        """Return the fields of heads, their widths, and sparse, latent or other attention.
+
+        Most families have one exception at most. Raise CatalogueError if latent attention lacks its
+        rank.
+        """
         heads = self.required_number("heads")
         kv_heads = self.number("kv_heads") or heads
         if self.number("multi_query_group_num"):
             self.used.add("multi_query_attention")
         if self.get("multi_query") and not self.get("new_decoder_architecture"):
-            kv_heads = 1  # Falcon, GPT-BigCode
+            kv_heads = 1  # Falcon and GPT-BigCode: all heads share their keys and values
         head_dim = self.number("head_width") or self.required_number("width") // heads
         values: dict[str, Any] = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
         if self.get("attn_output_gate", "attention_output_gate") or self.kind == "qwen3_next":
@@ -300,11 +309,12 @@ class _ConfigReader:
             "dense_layers": self.dense_layers(),
         }
         is_llama4 = self.kind.startswith("llama4")
-        # These families give experts the width of the feed-forward part.
+        # In these families, the width of the feed-forward part is that of an expert.
         has_common_width = self.kind in FAMILIES["mixed"] or is_llama4
         needs_width = expert_width is None and not has_common_width
         if needs_width and not self.number("dense_intermediate_size"):
             raise self.refuse("moe_intermediate_size is missing. Add the width of one expert")
+        # The width of all shared experts together.
         shared_width = self.number("shared_width")
         shared_experts = self.number("shared_experts") or 0
         if shared_width is None:
@@ -357,7 +367,9 @@ class _ConfigReader:
         names = ("sliding_window", "sliding_window_size", "attention_chunk_size")
         kinds = self.list_field("layer_types")[:layers]
         use_windows = self.get("use_sliding_window")  # Qwen; None: not stated
-        cycle = self.get(names[0])  # Mistral's params.json lists a window, or null for none
+        # Mistral's params.json lists windows (null for none), which repeat over the layers. Replace
+        # the list by its one window.
+        cycle = self.get(names[0])
         if isinstance(cycle, list):
             kinds = [WINDOWS[0] if cycle[i % len(cycle)] else FULL[0] for i in range(layers)]
             self.text[names[0]] = max(filter(None, cycle), default=None)
@@ -483,7 +495,7 @@ class _ConfigReader:
             expansion = self.number("mamba_expand", "expand") or 2
             inner_width = self.required_number("width") * expansion
         head_dim = self.get("mamba_head_dim", "mamba_d_head")
-        if heads and head_dim == "auto":
+        if heads and head_dim == "auto":  # write the number into the config, to be read below
             self.text["mamba_d_head"] = inner_width // heads
         if heads and head_dim is None:
             raise self.refuse("mamba_head_dim is missing. Add it to describe the model")

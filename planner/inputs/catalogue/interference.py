@@ -15,10 +15,14 @@ EVEN_SHARE = 0.5  # split of a GPU between two operators; the nearest measured s
 
 
 def published_interference(gpu: str) -> InterferenceTable | None:
-    """Return the published interference of matrix products with other operators, or None."""
+    """Return the published interference of matrix products with other operators.
+
+    None if none is published for the GPU type.
+    """
     document = read("interference")
     if gpu_known_as(gpu) not in document["gpus"]:
         return None
+    # By (slowed kind, other kind): the slowdown if each has about half of the GPU.
     pairs: dict[tuple[str, str], float] = {}
     alone = {}  # by kind of operator: shares of the GPU, and the slowdown at each
     for kind in KINDS:

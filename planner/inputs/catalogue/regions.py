@@ -70,6 +70,7 @@ def regions() -> Mapping[str, CatalogueRegion]:
     offers_of_region: dict[tuple[str, str], list[Price]] = {}  # by provider and name
     for price in prices():
         offers_of_region.setdefault((price.provider, price.region), []).append(price)
+    # Each region with its PUE, prices by GPU type and carbon, as far as regions.yaml states them.
     grids_and_figures = []
     for entry in document["regions"]:
         grid = replace(carbon.grid(entry["name"], entry["provider"]), location=entry["location"])
@@ -97,6 +98,7 @@ def _region(
     """Return the region of ``grid`` with stated ``values``, and with ``offers`` for other GPUs.
 
     ``values`` are the PUE, prices on demand by GPU type, and the carbon if it is not the grid's.
+    They and ``sources`` are changed in place.
     """
     mean, pue = values.pop("carbon_g_per_kwh", grid.carbon_g_per_kwh), values.pop("pue")
     spot = {}

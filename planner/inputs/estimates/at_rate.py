@@ -74,8 +74,7 @@ def at_rate(
     name = deployment.shape.name
     model = user_facts.models[name] if name in user_facts.models else catalogue.model(name)
     model = replace(model, shape=deployment.shape)
-    row = section or _roofline_section(deployment)
-    profile = speed_of(row, model, deployment.gpu, user_facts)
+    profile = speed_of(section or _roofline_section(deployment), model, deployment.gpu, user_facts)
     tokens = deployment.isl + deployment.osl
     requests = int(np.clip(MOST_TOKENS / tokens, LEAST_REQUESTS, MOST_SIMULATED))
     try:
@@ -96,7 +95,7 @@ def at_rate(
         in_flight=rate * float(e2e_s.mean()),
         profile=profile,
         built_in=section is not None,
-        requests=3 * requests,  # the second draw has twice as many
+        requests=3 * requests,  # the second simulation has twice as many
         outside=max(map(extrapolated_share, runs)),
     )
 
@@ -177,10 +176,12 @@ def compare_with_built_in(deployment: Deployment, estimate: Estimate) -> tuple[s
         return ()
     profile = catalogue.profiles()[section.model, section.gpu, section.tp]
     batch, isl, osl = estimate.batch, deployment.isl, deployment.osl
-    context, pairs = batch * (isl + osl / 2.0), isl * isl / 2.0  # pairs of tokens in a prompt
+    # Tokens that attention reads: of all requests, half-way through their answers; and the pairs of
+    # tokens in one prompt.
+    context, pairs = batch * (isl + osl / 2.0), isl * isl / 2.0
     decode_s = float(iteration_s(profile, batch, context, 0.0, 0.0))  # without prompts
     with_prompt_s = float(iteration_s(profile, batch, context, isl, pairs))
-    # In steady state, a prompt starts in ``batch / osl`` of the iterations.
+    # In steady state, a prompt starts in the share ``batch / osl`` of iterations.
     tbt_s = decode_s + batch / osl * (with_prompt_s - decode_s)
     engine = catalogue.engine_of(profile.provenance)
     origin = catalogue.engine_title(engine) if engine else "engine not named"
@@ -217,7 +218,10 @@ def built_in_section(deployment: Deployment, any_engine: bool) -> Section | None
 
 
 def _roofline_section(deployment: Deployment) -> Section:
-    """Return the row of ``profiles`` in a scenario for a roofline, or raise PlannerError."""
+    """Return the row of ``profiles`` in a scenario for a roofline of the deployment.
+
+    Raise PlannerError for a precision of the KV cache that scenarios do not have.
+    """
     arrangement, adapters = deployment.decode, deployment.shape.adapters
     if arrangement.kv_cache not in ("bf16", "fp8"):
         raise PlannerError(f"kv_cache is {arrangement.kv_cache}; with a rate, give bf16 or fp8.")

@@ -141,7 +141,10 @@ def deployment(row: Mapping[str, Any], user_facts: UserFacts = NO_USER_FACTS) ->
 
 
 def _deployment(fields: _Row, shape: ModelShape, weights: str, user_facts: UserFacts) -> Deployment:
-    """Return the deployment of a row with ``weights`` as precision, or raise PlannerError."""
+    """Return the deployment of a row with ``weights`` as precision, or raise PlannerError.
+
+    If a row states a batch instead of its concurrency, that is the batch of a data-parallel rank.
+    """
     gpu_name = fields.text("gpu")
     gpu = user_facts.gpus[gpu_name] if gpu_name in user_facts.gpus else catalogue.gpu(gpu_name)
     engine = fields.choice("engine", ENGINE_NAMES, "vllm", ENGINES)
@@ -162,12 +165,13 @@ def _deployment(fields: _Row, shape: ModelShape, weights: str, user_facts: UserF
         decode, decode_workers = _aggregated_arrangement(fields, weights, cache, shape)
     if "concurrency" not in fields and batch_field in fields:
         ranks = decode.attention_dp * (decode_workers or 1.0)
-        concurrency = fields.number(batch_field) * ranks  # the batch is that of a rank
+        concurrency = fields.number(batch_field) * ranks
     else:
         concurrency = fields.number("concurrency")
     return Deployment(
-        shape, gpu, decode, isl, osl, concurrency, engine, prefill, prefill_workers,
-        decode_workers, **_engine_options(fields, shape),
+        shape, gpu, decode, isl, osl, concurrency, engine, prefill=prefill,
+        prefill_workers=prefill_workers, decode_workers=decode_workers,
+        **_engine_options(fields, shape),
     )  # fmt: skip
 
 
@@ -285,13 +289,13 @@ def _arrangement(fields: _Row, side: str, weights: str, cache: str) -> Arrangeme
     columns = [side + width if side + width in fields else width for width in WIDTHS]
     tp, pp, dp, moe_tp, moe_ep = map(fields.gpus, columns)
     attention_gpus, expert_gpus = tp * dp, moe_tp * moe_ep
-    if attention_gpus == 1 < expert_gpus:
-        dp = attention_gpus = expert_gpus  # experts on several GPUs, attention whole on each
-    if attention_gpus != expert_gpus > 1:
+    if attention_gpus == 1 and expert_gpus > 1:  # only the experts are stated
+        dp = attention_gpus = expert_gpus  # each of their GPUs has the whole attention
+    if attention_gpus > 1 and expert_gpus == 1:  # only the attention is stated
+        moe_tp, moe_ep = (1, dp) if tp == 1 else (attention_gpus, 1)
+    elif attention_gpus != expert_gpus:
         # Inconsistent widths keep only the kind of parallelism: expert or tensor.
         moe_tp, moe_ep = (1, attention_gpus) if moe_ep > 1 else (attention_gpus, 1)
-    if expert_gpus == 1 < attention_gpus:
-        moe_tp, moe_ep = (1, dp) if tp == 1 else (attention_gpus, 1)
     return Arrangement(tp, pp, dp, moe_tp, moe_ep, weights, cache)
 
 

@@ -202,18 +202,20 @@ def _learn(
 ) -> LearnedCorrections:
     """Return the corrections of ``name`` (tbt or ttft) from measurements and their estimates.
 
-    ``sentences`` gets one on each outlier, and on each pair of rows that contradict each other.
+    Rows without this time do not count. ``sentences`` gets one on each outlier, and on each pair of
+    rows that contradict each other.
     """
-    rows, times_s, shares = [], [], []  # shares: measured time over estimate
+    rows, times_s, ratios = [], [], []  # ratios: measured time over estimate
     for row, estimate in with_estimates:
         time_s = getattr(row, f"{name}_s")
-        share = time_s / getattr(estimate, f"{name}_s")
-        if np.isfinite(np.log(share)):
+        ratio = time_s / getattr(estimate, f"{name}_s")
+        if np.isfinite(np.log(ratio)):
             rows.append(row)
             times_s.append(time_s)
-            shares.append(share)
-    log_errors = np.log(np.array(shares))
-    traits, likeness = traits_of([row.deployment for row in rows]), fit.alike[name].likeness
+            ratios.append(ratio)
+    log_errors = np.log(np.array(ratios))
+    traits = traits_of([row.deployment for row in rows])
+    likeness = fit.alike[name].likeness  # how errors of similar deployments correlate
     trust = np.array([row.weight for row in rows])
     learnt = learn_corrections(likeness, traits, log_errors, trust=trust)
     for label, weight in learnt.outlier_weights.items():
@@ -225,7 +227,7 @@ def _learn(
         )
     for i, j in contradictions(likeness, traits, log_errors):
         times_ms = (1e3 * times_s[i], 1e3 * times_s[j])
-        sentences.append(_contradiction(name, rows[i].deployment, times_ms, (shares[i], shares[j])))
+        sentences.append(_contradiction(name, rows[i].deployment, times_ms, (ratios[i], ratios[j])))
     return learnt
 
 
@@ -319,7 +321,7 @@ def changes(
 ) -> list[Change]:
     """Return how measurements (None: not at all) correct the estimate of each deployment."""
     traits = traits_of(deployments)
-    factors, errors = {}, {}
+    factors, errors = {}, {}  # by quantity, then by deployment
     for name in ("tbt", "ttft"):
         model = fit.alike[name]
         if measurements:
@@ -327,10 +329,11 @@ def changes(
         else:
             no_rows = traits.take(np.zeros(0, np.int64))
             learnt = learn_corrections(model.likeness, no_rows, np.zeros(0))
-        log_shift = learnt.at(traits)
-        factors[name] = np.exp(log_shift.shift).tolist()
-        half, nine_of_ten = model.stated.of_shift(traits.split, log_shift)
+        correction = learnt.at(traits)
+        factors[name] = np.exp(correction.shift).tolist()  # the shift is of the logarithm
+        half, nine_of_ten = model.stated.of_shift(traits.split, correction)
         errors[name] = list(zip(half.tolist(), nine_of_ten.tolist(), strict=True))
+    # Count the measurements of the same deployment, and those of others.
     measured_rows = measurements.rows if measurements else ()
     measured_names = traits_of([row.deployment for row in measured_rows]).labels["deployment"]
     names = traits.labels["deployment"].tolist()
@@ -375,16 +378,16 @@ def next_measurement(
     """
     loads = sorted({*CANDIDATE_LOADS, deployment.concurrency})
     traits = traits_of([replace(deployment, concurrency=load) for load in loads])
-    error_now, errors_after = [], []  # [quantities], [quantities, loads]
+    error_now, errors_after = [], []  # [quantity], [quantity, measured load]
     for name in ("ttft", "tbt"):
         correction_model = fit.alike[name]
         learnt = getattr(measurements.times, name) if measurements else None
         rows = learnt.rows if learnt else traits.take(np.zeros(0, np.int64))
         error_now.append(_mean_error(correction_model, rows, traits))
-        more_rows = [_with_two(rows, traits, i) for i in range(traits.size)]
-        errors_after.append([_mean_error(correction_model, more, traits) for more in more_rows])
+        rows_after = [_with_two(rows, traits, i) for i in range(traits.size)]  # by measured load
+        errors_after.append([_mean_error(correction_model, after, traits) for after in rows_after])
     remaining_share = np.array(errors_after) / np.array(error_now)[:, None]
-    best = int(remaining_share.sum(axis=0).argmin())
+    best = int(remaining_share.sum(axis=0).argmin())  # over both quantities
     users, isl, osl = round(loads[best]), round(deployment.isl), round(deployment.osl)
     ttft_now, tbt_now = error_now
     ttft_after, tbt_after = (errors[best] for errors in errors_after)

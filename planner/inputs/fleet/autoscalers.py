@@ -55,7 +55,7 @@ def scaled_object_row(body: Body) -> Row | None:
     triggers = [section(row, "metadata") for row in rows(spec, "triggers")]
     queries = [(one_line(meta, "query"), number(meta, "threshold")) for meta in triggers]
     formula = one_line(spec, "advanced", "scalingModifiers", "formula")
-    row = _latency_policy(formula, queries) or _load_policy(queries)
+    row = _latency_policy(formula, queries) or _load_policy(queries)  # {}: neither
     if row.get("name") == "epp-queue" and "pending" in formula:
         # The formula states the targets. KEDA ignores the triggers' thresholds then.
         row["name"] = "epp-queue-guard"

@@ -74,6 +74,7 @@ def _compose(services: Body) -> Iterator[RunningPool]:
             whole_number(device, "count") or len(_command_words(device.get("device_ids")))
             for device in devices
         )
+        # Write the service as a pod, and read that.
         container = {
             "image": service.get("image"),
             "command": command,
@@ -108,7 +109,7 @@ def _llmd(body: Body) -> Iterator[RunningPool]:
             role=role if len(enabled) > 1 else pool.role,
             replicas=replica_count(part, "replicas"),
         )
-        if scaling.get("enabled") and role == "decode":
+        if scaling.get("enabled") and role == "decode":  # which it scales
             pool = _picker_autoscaling(section(scaling, "scaledObject")).filled_from(pool)
         yield pool
 

@@ -184,6 +184,7 @@ def _flags(command: Sequence[str], variables: Mapping[str, str]) -> tuple[dict[s
     for index, word in enumerate(words):
         if not FLAG.match(word):
             continue
+        # --flag=value, --flag value, or --flag alone
         flag, equals, value = word.partition("=")
         if not equals and index + 1 < len(words) and not FLAG.match(words[index + 1]):
             value = words[index + 1]

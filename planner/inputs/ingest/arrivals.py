@@ -25,7 +25,10 @@ SAMPLE = 20_000  # largest number of prompt lengths kept per series
 
 
 def read_arrivals(reading: Reading) -> Content:
-    """Read one row per request; count requests (0 if none) and prompt tokens per ten seconds."""
+    """Read one row per request; count requests (0 if none) and prompt tokens per ten seconds.
+
+    Write these counts and a sample of prompt lengths, and return what the report needs.
+    """
     content = read_request_file(reading, answers=False)
     parts_folder = reading.folder / REQUESTS
     ns = (pl.col("arrival_s") * 1e9).round().cast(pl.Int64) + content.start_ns
@@ -39,6 +42,7 @@ def read_arrivals(reading: Reading) -> Content:
     unknown = {field: pl.lit(np.nan) for field in AMOUNTS[2:]}  # all but these two
     bins = amounts.with_columns(line=pl.lit(0), **unknown).collect(engine="streaming")
     bins, keys = number_keys(bins, LABELS)
+    # The number of requests by labels and prompt length.
     by_length = requests.group_by(*LABELS, "tokens").agg(requests=pl.len().cast(pl.Float64))
     prompts = by_length.collect(engine="streaming")
     shutil.rmtree(parts_folder)

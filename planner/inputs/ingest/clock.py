@@ -171,10 +171,12 @@ def choose_time_format(
     can begin with the day or with the month.
     """
     names, column = tuple(columns), " ".join(columns)
+    # Numbers in several columns add up to the time.
     if len(columns) > 1 and all(time_numbers(probe[part]).size for part in columns):
         units = tuple(unit_of(part) or "s" for part in columns)
         note = _relative_note(" plus ".join(columns))
         return TimeFormat(names, units, kind=RELATIVE, note=note)
+    # One column has the time, or a date and a time of day are in two.
     first_hour = 0
     if len(columns) > 1:  # a date stands next to a column of hours, perhaps from 1 to 24
         hours = time_numbers(probe[columns[1]])
@@ -189,7 +191,7 @@ def choose_time_format(
         text = text.str.replace(_UNSPACED_RANGE, "$1")
     text = _without_brackets(text)
     form = _date_format(text, dates, name, column)
-    # How many rows can be read in each notation.
+    # Count the rows that can be read in each notation, and take the notation with most.
     rows_without_offset = _calendar(text, form).count()
     rows_with_offset = _calendar(text.str.extract(_OFFSET, 1), form).count()
     numbers = time_numbers(series)
@@ -478,7 +480,10 @@ def _set_back_s(local_ns: int, zone: str) -> float:
 
 
 def _read_numbers(frame: pl.DataFrame, time_format: TimeFormat) -> Times:
-    """Return the times of numeric columns; several columns are added up."""
+    """Return the times of numeric columns; several columns are added up.
+
+    A refused row has the time 0. It is missing, unreadable, negative or out of range.
+    """
     is_missing = np.zeros(frame.height, dtype=np.bool_)
     is_unreadable = is_missing.copy()
     total_ns = np.zeros(frame.height, dtype=np.int64)
@@ -487,11 +492,11 @@ def _read_numbers(frame: pl.DataFrame, time_format: TimeFormat) -> Times:
     for column, unit in zip(time_format.columns, time_format.units, strict=True):
         cells, unit_ns = frame[column], UNITS_NS[unit]
         number = _numbers(cells)
-        is_unknown = ~np.isfinite(number)
-        if is_unknown.any():
+        has_no_number = ~np.isfinite(number)
+        if has_no_number.any():
             is_missing |= _is_blank(cells)
-            is_unreadable |= is_unknown
-            number[is_unknown] = 0.0
+            is_unreadable |= has_no_number
+            number[has_no_number] = 0.0
         other_unit = _first_row_in_other_unit(number, cells, time_format)
         total_s += number * (unit_ns / 1e9)
         # Such numbers would overflow 64-bit nanoseconds. ``total_s`` has them refused below.
@@ -524,15 +529,16 @@ def _first_row_in_other_unit(
     if len(time_format.columns) > 1 or not number.size or time_format.form == EXCEL:
         return None
     (unit,), is_epoch = time_format.units, time_format.kind == UTC
-    low, end = _epoch_range(unit)
-    all_in_unit = is_epoch and low <= number.min() and number.max() < end
-    if number.max() < low or all_in_unit:
+    first_in_unit, end_in_unit = _epoch_range(unit)
+    all_in_unit = is_epoch and first_in_unit <= number.min() and number.max() < end_in_unit
+    if number.max() < first_in_unit or all_in_unit:
         return None
     unit_of_row = {}  # by the first row in each other unit
     for other, _ in _EPOCHS:
-        first_of_other, end_of_other = _epoch_range(other)
-        least = first_of_other if is_epoch else max(first_of_other, low)
-        rows = np.flatnonzero((number >= least) & (number < end_of_other))
+        first_in_other, end_in_other = _epoch_range(other)
+        # An offset from the start may be small, so only numbers from 30 years on show a unit.
+        least = first_in_other if is_epoch else max(first_in_other, first_in_unit)
+        rows = np.flatnonzero((number >= least) & (number < end_in_other))
         if rows.size and not (is_epoch and other == unit):
             unit_of_row[int(rows[0])] = other
     if not unit_of_row:
@@ -579,7 +585,10 @@ def _read_text(series: pl.Series, form: str) -> Times:
 
 
 def _read_text_with_offset(series: pl.Series, form: str) -> Times:
-    """Return the times of calendar text with offsets; ``form`` as for ``_calendar``."""
+    """Return the times of calendar text with offsets; ``form`` as for ``_calendar``.
+
+    Rows without a valid time and offset are refused, and have the time 0.
+    """
     # Fast path: offsets such as +00:00 at the end of every row. Otherwise parse each row.
     text, local_text, offset = series, series.str.head(-6), series.str.tail(6)
     is_iso = not form and not _calendar(local_text.head(1), "").null_count()
@@ -592,6 +601,7 @@ def _read_text_with_offset(series: pl.Series, form: str) -> Times:
         offset_ns = _offset_ns(mark) if mark else None
         if offset_ns is not None:
             ns_by_offset[mark] = offset_ns
+    # Subtract the offset of each row; without a valid one, the result is null.
     ns = _calendar(local_text, form)
     if len(ns_by_offset) == len(distinct_offsets) == 1:
         ns = ns - ns_by_offset[distinct_offsets[0]]

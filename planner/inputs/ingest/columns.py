@@ -187,6 +187,7 @@ class Resolver:
         name: str = "",
         of_format: Mapping[str, str] | None = None,
     ) -> None:
+        """Index the ``columns`` of the file by their full and their shorter names."""
         self.columns = columns
         self.mapping = mapping or {}
         self.name = name
@@ -341,6 +342,7 @@ def request_layout(
             continue
         if field in ("cached_tokens", "reasoning_tokens"):
             tokens[field] = expression
+        # A column of the time is no other field, unless the caller says so.
         elif field in resolver.mapping or expression.columns[0] not in arrival:
             fields[field] = expression.columns[0]
     notes: tuple[str, ...] = ()
@@ -375,17 +377,19 @@ def columns_of_moment(columns: tuple[str, ...], probe: pl.DataFrame) -> tuple[st
     if len(columns) > 1:
         return columns
     column, cells = columns[0], probe[columns[0]]
+    # Other columns that may have a date or a time, by their names.
     moments = [c for c in probe.columns if c != column and words_of(c) & _MOMENTS]
     if all_match(cells, f"{_OF_DAY}|{_RANGE}"):
         for date in moments:
             if all_match(probe[date], DATE):
                 return date, column
     elif all_match(cells, DATE):
-        several_a_day = bool(cells.is_duplicated().all())
+        has_rows_per_time = bool(cells.is_duplicated().all())  # several rows for each date
         for other in probe:
-            pattern = _HOUR if compact_name(other.name) in _HOUR_NAMES else _RANGE
-            is_time_of_day = several_a_day and all_match(other, _OF_DAY, _MOST)
-            if is_time_of_day or all_match(other, pattern, _MOST):
+            # Plain numbers are hours only in a column with such a name.
+            of_day = _HOUR if compact_name(other.name) in _HOUR_NAMES else _RANGE
+            is_time_of_day = has_rows_per_time and all_match(other, _OF_DAY, _MOST)
+            if is_time_of_day or all_match(other, of_day, _MOST):
                 return column, other.name
     elif _has_durations(cells):
         for timestamp in moments:

@@ -98,7 +98,7 @@ def time_unit(
     is_offset = time_format.kind == RELATIVE  # from the start of the trace
     if not is_offset or time_format.certain or numbers.size < FEW_TIMES:
         return None
-    mean_gap = float(numbers.max() - numbers.min()) / (numbers.size - 1)
+    mean_gap = float(numbers.max() - numbers.min()) / (numbers.size - 1)  # in the assumed unit
     if time_format.units not in (("s",), ("ms",)) or mean_gap <= 0:
         return None
     if bins:
@@ -107,13 +107,15 @@ def time_unit(
         is_doubtful = time_format.units == ("s",) and (mean_gap > LONGEST_BIN_S or may_be_ms)
     elif time_format.units == ("ms",):
         is_whole = bool((numbers % 1 == 0).all())
-        rate_in_s, rate_in_ms = 1 / mean_gap, 1e3 / mean_gap  # requests/s, by unit of the times
+        # Requests/s if the times are s or ms. Whole numbers are usual in ms, and high rates in us.
+        rate_in_s, rate_in_ms = 1 / mean_gap, 1e3 / mean_gap
         is_doubtful = (not is_whole and rate_in_s <= FAST_RATE) or rate_in_ms > FAST_RATE
-    else:
+    else:  # in seconds, so few requests that these may be milliseconds
         is_doubtful = not declared and mean_gap >= SLOW_GAP
     if not is_doubtful:
         return None
     units = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}
+    # Offer two units: large gaps may be in us, small ones in s.
     units.pop("us" if mean_gap < 1e3 * SLOW_GAP else "s")
     mapped = f"{'time' if bins else 'arrival'}={time_format.columns[0]}"
     choices = tuple(Choice(words, "map", f"{mapped}:{unit}") for unit, words in units.items())

@@ -103,12 +103,14 @@ def _below_title(lines: Records) -> Records:
     # Fields of the first records, by delimiter.
     counts = {mark: field_counts(lines, mark)[:_SAMPLE] for mark in DELIMITERS}
     for start in range(min(_BLOCK, lines.start.size - 1)):
+        # The delimiter that most rows below this line have most often, and its fields per row.
         below = start + 1
         usual_by_mark = {mark: int(np.median(fields[below:])) for mark, fields in counts.items()}
         mark = max(usual_by_mark, key=usual_by_mark.__getitem__)
         usual, fields = usual_by_mark[mark], counts[mark]
         has_one_field = all(int(fields[start]) == 1 for fields in counts.values())
         is_title = usual > 1 and has_one_field
+        # A line with fewer fields than usual is a title if the first full line below has names.
         full_records = below + np.flatnonzero(fields[below:] == usual)
         if fields[start] < usual and full_records.size:
             names = lines.text(int(full_records[0])).split(mark)

@@ -73,8 +73,9 @@ class _DemandReader:
     """Collects and checks the rows of a demand file by batch; then puts them on time grids."""
 
     def __init__(self, reading: Reading, layout: DemandLayout) -> None:
+        """Prepare to read the file of ``reading``, whose columns are as of ``layout``."""
         self._reading = reading
-        self._metrics = _Metrics.of(reading)
+        self._metrics = _Metrics.of(reading)  # None: the file has no row per metric
         if self._metrics:
             layout = self._metrics.layout(layout)
         self._layout = layout
@@ -101,8 +102,10 @@ class _DemandReader:
             self._check_planned(probe)
         self.names = {label: Names(label, reading.name) for label in LABELS}
         self.columns = self._needed_columns()
+        # The state so far, over all batches.
         self.rows = 0
         self._cells = 0  # bins of all series
+        # Where the local times of each column have come to, and their offsets from UTC.
         self._orders = {columns: clock.Order() for columns in self._time_formats}
         self._offsets: set[str] = set()
         self._frames: list[pl.DataFrame] = []  # accepted rows, with the columns _TABLE
@@ -274,10 +277,11 @@ class _DemandReader:
         table = self._without_sums(pl.concat(self._frames))
         table = self._amounts_per_bin(self._with_second_passes(table))
         table, keys = number_keys(table, ["layout_series", *_KEYS])
-        number, ns = table["number"].to_numpy(), table["ns"].to_numpy()
-        width_ns = bin_width(number, ns, reading.name, reading.options.bin_s)
+        series_of_row, ns = table["number"].to_numpy(), table["ns"].to_numpy()
+        width_ns = bin_width(series_of_row, ns, reading.name, reading.options.bin_s)
         self._check_ends(width_ns / 1e9)
-        series_columns = [self._layout.series[number] for number in keys["layout_series"]]
+        # Of each series: its columns in the file, and below its names.
+        series_columns = [self._layout.series[index] for index in keys["layout_series"]]
         missing = reading.options.missing
         if missing == AUTO:
             missing = reading.format.missing or AUTO
@@ -434,7 +438,7 @@ class _DemandReader:
             else:  # amounts that only fall may be a counter that was written in reverse
                 only_falls = unsure and only_grows(after, before, restarts=False)
                 self._reading.check("falling_amounts", only_falls, column)
-            if self._reading.findings.get("counter"):
+            if self._reading.findings.get("counter"):  # of the check above, or of the field before
                 counters.add(field)
             else:
                 self._check_counts(field, amounts_by_field)
@@ -537,7 +541,7 @@ def _name_of_sum(amounts: Mapping[str, float]) -> str | None:
     """Return the label whose amount is the sum of all others; None without one.
 
     ``amounts`` are by label. The label has a name such as "Total", or else the largest amount.
-    Amounts below BY_CHANCE must be the sum of three others or more.
+    Without such a name, it must be the sum of two others or more, and below BY_CHANCE of three.
     """
     ranks = [(bool(NAMED["total"].search(name)), amount, name) for name, amount in amounts.items()]
     is_named, amount, name = max(ranks)
@@ -546,7 +550,7 @@ def _name_of_sum(amounts: Mapping[str, float]) -> str | None:
     tolerance = 0.02 if is_total else 1e-9  # share of the amount
     if abs(amount - sum_of_others) > tolerance * amount:
         return None
-    # Few small amounts add up by chance.
+    # Few amounts, with their sum, add up by chance; small ones more often.
     most_by_chance = 2 if is_named or amount >= BY_CHANCE else 3
     if len(amounts) < 2 or (not is_total and len(amounts) <= most_by_chance):
         return None
@@ -566,16 +570,19 @@ def counter_growth(
     unknown = {field: pl.lit(np.nan) for field in fields}
     tables = [] if instants else [table.with_columns(**unknown)]
     missing = 0
+    # The number of bins that a reading covers, and the index of a bin among them.
     index, bins = pl.col("bin"), pl.col("bins")
     for field in fields:
         readings, step_ns = _growth_between_readings(table, field, name, instants=instants)
         missing += int(readings["bins"].sum()) - readings.height
+        # One row for each bin that a reading covers.
         bins_of_readings = readings.with_columns(bin=pl.int_ranges("bins")).explode("bin")
         # A reading is in the last of its bins, or with ``instants`` in the bin after.
         bin_ns = pl.col("ns") + (index + 1 - bins - int(instants)) * step_ns
         growth_in_bin = _growth_at_edge(index + 1) - _growth_at_edge(index)
         columns = unknown | {"ns": bin_ns, field: growth_in_bin}
         tables.append(bins_of_readings.with_columns(**columns).select(table.columns))
+    # Join the rows of one bin, each with one field.
     by_bin = pl.concat(tables).group_by(*_COUNTER, "ns", maintain_order=True)
     return by_bin.agg(pl.col("line").last(), *map(_sum_without_gaps, AMOUNTS)), missing
 
@@ -602,19 +609,20 @@ def _growth_between_readings(
     value, ns = pl.col(field), pl.col("ns")
     value_before = value.shift(1).over(_COUNTER)
     rows = table.filter(value.is_not_nan()).sort(*_COUNTER, "ns", nulls_last=True)
-    # Both are null for the first reading of a counter.
+    # Growth and time since the reading before; both are null for the first one of a counter.
     rows = rows.with_columns(
         grown=pl.when(value < value_before).then(value).otherwise(value - value_before),
         since=ns - ns.shift(1).over(_COUNTER),
     )
     steps_ns = rows["since"].filter(rows["since"] > 0).mode().sort()
     step_ns = int(steps_ns[0]) if steps_ns.len() else 1
-    # A series that begins later, such as that of a new replica, began at 0 in its first bin.
+    # A series that begins later, such as that of a new replica, began at 0 in its first bin. Its
+    # first value is then small.
     grown, since = pl.col("grown"), pl.col("since")
-    is_first = since.is_null() & (value <= FIRST_TIMES * grown.median())
+    is_small_first = since.is_null() & (value <= FIRST_TIMES * grown.median())
     begins_later = ns > table["ns"].min() if instants else pl.lit(True)
     rows = rows.with_columns(
-        grown=pl.when(is_first & begins_later).then(value).otherwise(grown),
+        grown=pl.when(is_small_first & begins_later).then(value).otherwise(grown),
         bins=(since / step_ns).round().cast(pl.Int64).clip(1).fill_null(1),
     )
     rows = rows.filter(grown.is_not_null())

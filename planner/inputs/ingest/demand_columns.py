@@ -110,6 +110,7 @@ def demand_layout(
         column = resolver.column(label)
         if options.constant(label) is None and column and column not in time:
             labels[label] = column
+    # A file has a column per service, a column per model (a panel), or a column per field.
     parts: tuple[str, ...] = ()
     all_series = _series_per_column(resolver, probe)
     if not all_series:
@@ -219,9 +220,10 @@ def _stated_bases(amounts: Mapping[str, Expression], probe: pl.DataFrame) -> dic
 def _single_series(
     resolver: Resolver, time: tuple[str, ...], probe: pl.DataFrame
 ) -> tuple[SeriesColumns, tuple[str, ...]]:
-    """Return the amounts of one column per field, besides those of ``time``, and notes.
+    """Return the amounts of a file with one column per field, and notes.
 
-    Raise IngestError without requests, unless the file has tokens per bin.
+    Columns of ``time`` are no amounts. Raise IngestError for cells with another unit, and without
+    requests, unless the file has tokens per bin.
     """
     amounts: dict[str, Expression] = {}
     for name in AMOUNTS:

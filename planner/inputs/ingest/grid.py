@@ -183,13 +183,14 @@ def grids_of(
     fields that are rates; None: no field is). A bin without a row is a gap, or 0 with ``zero``. A
     cell without a value is always a gap. Raises IngestError for far more bins than rows.
     """
-    series = rows["number"].to_numpy().astype(np.int64)  # of each row
+    series_of_row = rows["number"].to_numpy().astype(np.int64)
     ns = rows["ns"].to_numpy()
-    first_row = np.flatnonzero(np.diff(series, prepend=-1))  # of each series
-    row_count = np.diff(np.append(first_row, series.size))
+    # The rows and the number of bins of each series.
+    first_row = np.flatnonzero(np.diff(series_of_row, prepend=-1))
+    row_count = np.diff(np.append(first_row, series_of_row.size))
     start_ns, last_ns = ns[first_row], ns[first_row + row_count - 1]
     bins = (last_ns - start_ns) // width_ns + 1
-    # The grids of all series follow each other in one array.
+    # The grids of all series follow each other in one array, from ``begins`` to ``ends``.
     ends = np.cumsum(bins)
     begins = ends - bins
     most_bins = np.minimum(MAX_BINS - begins, np.maximum(FREE_BINS, SPARSE * row_count))
@@ -201,7 +202,7 @@ def grids_of(
             f"{width_ns / 1e9:g} s, and at most {max(0, most_bins[first]):,} for "
             f"{row_count[first]:,} rows. Check the times of the file."
         )
-    bin_of_row = begins[series] + (ns - start_ns[series]) // width_ns
+    bin_of_row = begins[series_of_row] + (ns - start_ns[series_of_row]) // width_ns
     amounts: dict[str, FloatArray] = {}
     for field in AMOUNTS:
         column = rows[field].to_numpy()
@@ -213,7 +214,7 @@ def grids_of(
         if rates:  # a rate is multiplied by the units of time in a bin
             bin_s = width_ns / 1e9
             factors = [bin_s / unit_s[field] if field in unit_s else 1.0 for unit_s in rates]
-            amounts[field][bin_of_row] *= np.array(factors)[series]
+            amounts[field][bin_of_row] *= np.array(factors)[series_of_row]
     grids = []
     for identity, start, begin, end in zip(identities, start_ns, begins, ends, strict=True):
         of_series = {field: values[begin:end] for field, values in amounts.items()}

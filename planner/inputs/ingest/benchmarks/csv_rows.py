@@ -42,11 +42,15 @@ SPLITWISE = ("prompt_size", "batch_size", "token_size", "prompt_time", "token_ti
 
 
 def csv_rows(table: Batch, name: str, format: str) -> results.ToolRows:
-    """Return the measured rows of a table of text, or raise IngestError for doubtful units."""
+    """Return the measured rows of a table of text, or raise IngestError for doubtful units.
+
+    A row of the table is a run, or one request of a log, which is summed up by run.
+    """
     frame = table.frame
     fields, units = _find_columns(frame.columns, name)
     numbers, texts = _read_cells(table, fields, name)
     kind = _format(frame.columns, fields, numbers, name, format)
+    # Convert the numbers in place.
     notes = _convert_to_one_replica(kind, numbers)
     _convert_to_seconds(numbers, fields, _UNITS.get(kind, {}) | units, name)
     speed = numbers.pop("speed", None)  # tokens per second of one user

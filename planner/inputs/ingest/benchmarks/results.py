@@ -298,7 +298,10 @@ def rows_of_declared_tool(documents: Sequence[Any], name: str) -> ToolRows | Non
 
 
 def _rows_of_tool(tool: Tool, tool_runs: Sequence[Any], name: str) -> ToolRows:
-    """Return the rows of a tool's runs; raise IngestError without a completed request."""
+    """Return the rows of a tool's runs; raise IngestError without a completed request.
+
+    Runs of a log of requests are summed up. Other runs become a row each.
+    """
     runs = [_values(tool, run, f"{name}, result {i}") for i, run in enumerate(tool_runs, 1)]
     if any(run.get("completed") == 0 for run in runs):
         raise IngestError(f"{name}: no request was completed. Leave this result out.")
@@ -384,10 +387,11 @@ def _row(values: Mapping[str, Any]) -> dict[str, Any]:
         value = float(values.get(key, math.nan))
         return default if math.isnan(value) else value
 
+    # A request has osl - 1 gaps between tokens after its first token. TTFT and e2e are means or
+    # medians. Means are preferred for TBT and for Little's law.
     osl, ttft, e2e = number("osl"), number("ttft"), number("e2e")
     e2e_of_tokens = number("mean_ttft") + number("mean_tbt") * max(osl - 1, 0)
     mean_e2e = number("mean_e2e", e2e if math.isnan(e2e_of_tokens) else e2e_of_tokens)
-    # A request has osl - 1 gaps between tokens after its first token.
     mean_tbt = (mean_e2e - number("mean_ttft", ttft)) / (osl - 1) if osl > 1 else math.nan
     # Without a limit, Little's law gives the mean number in flight.
     in_flight_by_law = number("rate", number("rate_per_min") / 60) * mean_e2e

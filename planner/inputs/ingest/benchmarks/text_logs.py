@@ -31,18 +31,19 @@ def text_documents(text: str, name: str) -> list[dict[str, object]]:
     """Return results that a tool wrote as text (log, table, YAML); [] for another file."""
     if _PRINTED in text:
         return [*_parse_printed_results(text)]
-    if _SUMMARY in text:
+    if _SUMMARY in text:  # MLPerf, as text
         runs = [dict(_LINE.findall(part)) for part in text.split(_SUMMARY)[1:]]
         return [_server_facts(run, "Mean First Token latency (ns)", name) for run in runs]
-    if text.lstrip().startswith(_DETAIL):
+    if text.lstrip().startswith(_DETAIL):  # MLPerf, as one JSON object per line
         facts: dict[str, object] = {}
         for line in text.splitlines():
             entry = json_object(line.partition(_DETAIL)[2])
             if entry:
                 facts[str(entry.get("key"))] = entry.get("value")
         return [_server_facts(facts, "result_first_token_mean_latency_ns", name)]
-    if text.lstrip().startswith("Metric,"):
+    if text.lstrip().startswith("Metric,"):  # AIPerf or GenAI-Perf, as CSV
         return [_metrics(text, name)]
+    # The rest is YAML, if it has two of its headings.
     if text.lstrip()[0] in "{[" or len(_YAML.findall(text)) < 2:
         return []
     if len(text) > MAX_CHARACTERS:
