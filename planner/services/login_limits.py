@@ -60,7 +60,8 @@ def login_attempt(request: HttpRequest, name: str) -> Iterator[None]:
     def limit(kind: str, target: str, max_wrong: int, origin: str) -> GuessLimit:
         """Return the limit of ``max_wrong`` wrong passwords for ``target``, of kind ``kind``.
 
-        ``origin`` describes the target in the log, such as "from 10.0.0.1".
+        The kind is known-browser, network or name. ``origin`` describes the target in the log and
+        the audit log, such as "from 10.0.0.1".
         """
         scope = "from your network" if kind == "network" else "for this name"
         return GuessLimit(

@@ -87,6 +87,7 @@ def profile_fit(
         )
     spec = spec.by_catalogue()
     computed = compute_profile(spec) if spec.kind in COMPUTED else None
+    # Rows have names of their file, which the fit needs as those of the catalogue.
     rows = arrangement_rows(calibration, spec.rows_model, spec.rows_gpu, spec.tp)
     rows = _with_catalogue_names(_in_precision(rows, spec.precision, calibration.name), spec)
     fitter = Fitter(

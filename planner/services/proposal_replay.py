@@ -89,6 +89,7 @@ def _replay(plan: ActivePlan, run: Run, name: str, by: User | None) -> Run | Non
         if not has_unique_pools or not 0 < len(schedule) <= MOST_STEPS:
             return None
         policies = stored_result(plan.run).policies if plan.run else {}
+        # The replay has a reactive guard if the plan's policy has one.
         has_guard = plan.policy in policies and bool(guards_of(policies[plan.policy].settings))
         policy = {"name": REPLAYED, "timetable": schedule, "guard": has_guard}
         document = text.edit(run.document, {"policies": [policy]}, run.name)
@@ -151,7 +152,7 @@ def _replicas_by_minute(
     After its dates a dated plan repeats its day, or its week.
     """
     repeat = plan.repeat
-    if repeat == "once":
+    if repeat == "once":  # by the length of its dates
         repeat = (
             "daily" if plan.ends - plan.begins <= timedelta(minutes=MINUTES_PER_DAY) else "weekly"
         )

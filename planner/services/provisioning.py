@@ -82,7 +82,8 @@ def _plain_name(pool: PoolFigures) -> str:
 def operator_sensitivity(run: Run, pool: PoolFigures) -> Answer:
     """Return latencies of a pool's operators by length, batch, rate and GPU share; cached.
 
-    ``provenance`` in the answer has the source of these figures.
+    The answer has ``operators`` (names), each field of the responses as a list by operator, and the
+    source of these figures in ``provenance``.
     """
 
     def compute() -> Answer:

@@ -151,13 +151,14 @@ def _size_on_profile(question: SizeQuestion, profile: Profile) -> QuickSize | No
     isl, osl = np.array([question.isl]), np.array([question.osl])
     cached = CachedTokens(np.rint(question.cached_share * isl)) if question.cached_share else None
     tier = Tier("limits", question.ttft_ms / 1e3, question.tbt_ms / 1e3, None, PERCENTILE / 100)
-    rps = question.rps or 0.0  # of the fleet; for users it follows from the replicas
+    rps = question.rps or 0.0  # of the fleet; for users it is computed below
     try:
         if question.users is not None:
             workload = Workload(isl, osl, cached=cached)
             replicas, replica = _replicas_for_users(question, profile, workload)
             ttft_s, tbt_s = replica.ttft.mean, replica.tbt.mean
-            replica_rps, rps = replica.rate, replicas * replica.rate
+            replica_rps = replica.rate
+            rps = replicas * replica_rps
         else:
             curve = pool_curve(SizingCase(profile, (isl, osl), tier, blocks=cached))
             replicas = fewest_instances(curve.max_rps, rps)
@@ -195,8 +196,8 @@ def _replicas_for_users(
     """Return the fewest replicas on which mean latencies are within the limits.
 
     The second value is the evaluation of one of them, at the rate that keeps an equal share of the
-    users in flight on average. Arrivals are Poisson. Raises SimulationError if no
-    replica meets the limits.
+    users in flight on average. Arrivals are Poisson. Raises SimulationError if no replica meets the
+    limits.
     """
     users, ttft_s, tbt_s = question.users or 0, question.ttft_ms / 1e3, question.tbt_ms / 1e3
     max_rps = saturated_rps(profile, workload)
@@ -223,7 +224,7 @@ def _replicas_for_users(
     max_users = min(users_in_flight(at_largest_rate(meets_limits)), users)
     replicas = ceil(users / max_users)
     users_of_replica = users / replicas
-    return replicas, at_largest_rate(lambda at: users_in_flight(at) <= users_of_replica)
+    return replicas, at_largest_rate(lambda replica: users_in_flight(replica) <= users_of_replica)
 
 
 def loads_of(users: int) -> list[int]:
@@ -240,7 +241,7 @@ def loads_of(users: int) -> list[int]:
 def _fewest_by_estimates(question: SizeQuestion, profiled: Collection[int]) -> QuickSize:
     """Return the fewest GPUs on which estimated mean latencies meet both limits.
 
-    No replica has a number of GPUs in ``profiled``. The load is of users at once, or a rate of
+    No replica has a number of GPUs in ``profiled``. The load is of users in flight, or a rate of
     requests whose prompts are partly cached. Raises PlannerError if no replica meets the limits.
     """
     fit = _fewest_gpus(question, profiled)

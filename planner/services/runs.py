@@ -332,19 +332,20 @@ def run_requeue(*, run: Run, end: WorkerEnd) -> bool:
     A run that should be cancelled is cancelled instead. One that nobody queued, or on which more
     than MAX_FAILURES workers ended, fails.
     """
-    row = Run.everywhere.filter(pk=run.pk, state=Run.State.RUNNING)
+    # A query that is empty if the run went on or began again since it was read.
+    unchanged_row = Run.everywhere.filter(pk=run.pk, state=Run.State.RUNNING)
     if end is LOST:  # a newer heartbeat means that its worker lives
-        row = row.filter(heartbeat_at=run.heartbeat_at)
+        unchanged_row = unchanged_row.filter(heartbeat_at=run.heartbeat_at)
     else:
-        row = row.filter(worker=run.worker, attempts=run.attempts)
+        unchanged_row = unchanged_row.filter(worker=run.worker, attempts=run.attempts)
     failures = run.failures + int(end.is_failure)
     if run.cancel_requested:
-        row.update(**end_columns(Run.State.CANCELLED))
+        unchanged_row.update(**end_columns(Run.State.CANCELLED))
     elif run.enqueued_at is None:
-        row.update(**end_columns(Run.State.FAILED, **COMMAND_ENDED))
+        unchanged_row.update(**end_columns(Run.State.FAILED, **COMMAND_ENDED))
     elif failures > MAX_FAILURES:
         _give_up(run, end, part_words="", failures=failures)
-    elif row.update(
+    elif unchanged_row.update(
         state=Run.State.PENDING,
         failures=failures,
         worker="",

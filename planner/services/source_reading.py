@@ -179,7 +179,11 @@ def source_preview(*, user: User | None, kind: str, fields: Mapping[str, Any]) -
 
 
 def _prometheus_preview(source_settings: PrometheusSettings) -> Preview:
-    """Return what the last PREVIEW_S seconds of a Prometheus server hold."""
+    """Return what the last PREVIEW_S seconds of a Prometheus server hold.
+
+    For each series (model, region, tier) with traffic: the sums of AMOUNTS, the bins with data, and
+    the gaps, bins without.
+    """
     end_s = int(time.time()) // PREVIEW_BIN_S * PREVIEW_BIN_S
     span = Span(end_s - PREVIEW_S, PREVIEW_BIN_S, PREVIEW_S // PREVIEW_BIN_S)
     client = _client(source_settings, PREVIEW_TIMEOUT_S)

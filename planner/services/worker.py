@@ -462,7 +462,7 @@ class _RunWatch:
         if shared.leads and not self._led:
             self._led = True
             self._log[:] = Run.everywhere.get(pk=self._run.pk).log.splitlines()
-        if shared.leads or shared.active:
+        if shared.leads or shared.active:  # else the worker has nothing to report
             fields: dict[str, Any] = {
                 "heartbeat_at": timezone.now(),
                 "progress": Greatest("progress", Value(self._fraction)),  # never a step back
@@ -474,6 +474,7 @@ class _RunWatch:
                     fields["result"] = {"preview": shared.preview}
             row = shared.led_row() if shared.leads else shared.active_row()
             row.update(**fields)
+        # The run is to stop if somebody cancelled it, or if it ended or began again elsewhere.
         stopped = not shared.active_row().filter(cancel_requested=False).exists()
         if stopped and self._cancelled_at is None:
             self._cancelled_at = time.monotonic()

@@ -39,13 +39,13 @@ def course_figure(
     if len(drawn) < 2:
         return None
     lines = []
-    with_base = any(course.base for course in drawn)
+    has_base = any(course.base for course in drawn)
     line_styles = zip(cycle(PALETTE), cycle(DASHES))
     for course in drawn:
         colour, dash = (GREY, "dash") if course.base else next(line_styles)
-        look: PlotlyData = {"dash": dash, "width": 3.0 if with_base and not course.base else 2.0}
+        style: PlotlyData = {"dash": dash, "width": 3.0 if has_base and not course.base else 2.0}
         if course.added:
-            look = {"width": 0.0, "fill": "tonexty"}
+            style = {"width": 0.0, "fill": "tonexty"}
         rows = steps(course.table, "time", value, every="1h")
         x_values = times(rows, "time", clock)
         if apart:
@@ -59,10 +59,10 @@ def course_figure(
                 colour,
                 line_shape="hv",
                 hover=f"%{{y:,.4~r}} {unit}",
-                **look,
+                **style,
             )
         )
     x = "hours from the start of each window" if apart else axis_title(clock)
-    if with_base:  # the text above says what it shows
+    if has_base:  # the text above says what it shows
         return figure(lines, height=220, x=x, bare=not apart, together=True)
     return figure(lines, height=340, x=x, y=unit, together=True)

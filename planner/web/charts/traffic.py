@@ -57,8 +57,8 @@ def rate_figure(
     for label_rates in rates_by_label.values():
         label = str(label_rates["label"][0])
         colour = colour_of(label, int(label_rates["place"][0]))
-        look: PlotlyData  # a line over a pale area, or a band on those of the labels before it
-        if is_stacked:
+        look: PlotlyData
+        if is_stacked:  # a band on those of the labels before it; else a line over a pale area
             band = {"line": {"width": 0, "color": colour}, "fillcolor": f"{colour}c0"}
             look = {"name": label, "stackgroup": "all"} | band
         else:
@@ -196,7 +196,8 @@ def lengths_figure(
 def days_figure(days: Sequence[Day], unit: str, clock: str) -> Figure:
     """Draw the volume of each day: the busiest is highlighted, unranked days are grey.
 
-    ``unit`` is an attribute of a day, such as requests or input_tokens.
+    ``unit`` is an attribute of a day, such as requests or input_tokens. Without dates, days
+    are numbered from 1.
     """
     ranked_days = sum(day.rank is not None for day in days)
     colours = {"busiest day": ORANGE, "other days": BLUE, "too few data": GREY}

@@ -93,7 +93,8 @@ def study_values(data: Row) -> Row:
 def row_values(data: Row) -> dict[str, list[Row]]:
     """Return initial values of every row form, by section.
 
-    ``at`` is the index of the document's row from which a form row comes.
+    ``at`` is the index of the document's row from which a form row comes. A region has a form row
+    per GPU type. Nested values, such as token lengths, become fields of their own.
     """
     rows_by_section: dict[str, list[Row]] = {}
     for section in LISTS:
@@ -143,7 +144,6 @@ def row_changes(data: Row, section: str, rows: Sequence[Row]) -> Row:
     """
     path = LISTS[section]
     old_rows = _rows_or_default(data, section)
-    # Build the rows of the document from those of the form.
     if section == "regions":  # form rows with one name form one region
         regions = dict.fromkeys(row["name"] for row in rows)
         new_rows = [
@@ -154,6 +154,7 @@ def row_changes(data: Row, section: str, rows: Sequence[Row]) -> Row:
         builders = {"profiles": _profile, "sources": _source, "test_days": _test_day}
         build = builders.get(section, _plain_row)
         new_rows = [build(_row_at(old_rows, row.get("at")), row) for row in rows]
+    # Without rows in the document, the form shows defaults. Removing them all is no change.
     stays_empty = not new_rows and not value_at(data, path)
     changes: Row = {}
     if new_rows != old_rows and not stays_empty:
@@ -340,7 +341,10 @@ def _row_at(rows: Sequence[Row], index: int | None) -> Row:
 
 
 def _region(old_rows: Sequence[Row], name: str, parts: Sequence[Row]) -> Row:
-    """Return a region of the document from its form rows ``parts``, one per GPU type."""
+    """Return a region of the document from its form rows ``parts``, one per GPU type.
+
+    Other keys of the region stay as they are in ``old_rows``.
+    """
     # The first row with a value decides on the values that all rows of a region share.
     index = next((row["at"] for row in parts if row.get("at") is not None), None)
     like = next((row["like"] for row in parts if row["like"]), None)

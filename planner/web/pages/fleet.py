@@ -155,7 +155,11 @@ def _plan_steps(plans: Sequence[ActivePlan], now: datetime, *, is_live: bool) ->
 
 
 def fleet_plan(plan: ActivePlan, now: datetime, *, charts: int) -> FleetPlan:
-    """Return an active plan with its figures, its last outcome and up to ``charts`` charts."""
+    """Return a plan with its figures, its last outcome and up to ``charts`` charts.
+
+    What holds at ``now``, such as the present replicas, is only in that of an active plan. A plan
+    whose run was removed has no figures and charts.
+    """
     report = policy_report(plan.run, plan.policy) if plan.run else None
     is_active = plan.until is None
     simulated_now = _in_window(plan, now) if is_active else None
@@ -199,10 +203,10 @@ def _actual_fact(outcome: Outcome | None) -> Fact:
 
 
 def with_data_age(report: Report, run: Run, now: datetime) -> Report:
-    """Return ``report`` with the age of the run's traffic as the second fact of its trust.
+    """Return ``report`` with the age of the run's traffic.
 
-    The end of the traffic is added to the section "sources". The report stays as it is if it has no
-    facts of trust, or if the age is not known.
+    It is the second of the facts ``trust``, which say how far to trust the report. The end of the
+    traffic is added to the section "sources". Without such facts or a known age, the report stays.
     """
     age = data_age(run, stored_result(run), now)
     if not report.trust or age is None:

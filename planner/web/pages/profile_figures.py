@@ -118,7 +118,10 @@ class SweepLine:
 
 
 def sweep_figure(concurrency: Sequence[float], lines: Sequence[SweepLine]) -> Figure:
-    """Draw estimates over concurrency."""
+    """Draw estimates over concurrency, the requests in flight.
+
+    Lines with ``right`` have the right axis. An axis is logarithmic if its values range widely.
+    """
     traces = []
     for i, drawn in enumerate(lines):
         rounded = [None if value is None else float(f"{value:.5g}") for value in drawn.values]

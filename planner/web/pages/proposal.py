@@ -112,7 +112,11 @@ def verdict_of(proposal: Proposal) -> Verdict | None:
 
 
 def proposal_context(proposal: Proposal, user: User) -> TemplateContext:
-    """Return the context of a proposal's page: plan, comparison, entries and possible actions."""
+    """Return the context of a proposal's page: plan, comparison, entries and possible actions.
+
+    "found", "settings", "groups", "worse", "better" and the keys of ``_difference`` are of the
+    comparison. They are empty or missing if it cannot be made.
+    """
     entries = proposal_entries(proposal)
     proposed = proposed_of(proposal)
     undecided = proposal.is_undecided

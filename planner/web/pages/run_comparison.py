@@ -58,13 +58,13 @@ def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> TemplateCont
     comparison = compare_runs(runs, params.get("policy", ""))
     results = [stored_result(run) for run in runs]
     numbers = [run.pk for run in runs]
-    main, names = _main_group(comparison)
+    main, names = _main_group(comparison)  # the group with the costs, and its figures to show
     if main is not None:
         lines = list(_main_lines(comparison, results, main, names))
     else:  # without a common cost, show the answer of each run
         answers = {run.pk: answer_of(run) for run in runs_with_answers().filter(pk__in=numbers)}
         lines = [Line("Result", tuple(Cell(answers[number] or NOTHING) for number in numbers))]
-    unlike = main is None and len({run.kind for run in runs}) > 1
+    has_unlike_kinds = main is None and len({run.kind for run in runs}) > 1
     window_texts = []  # of each run on its own clock; "" without a window
     for compared, result in zip(comparison.runs, results, strict=True):
         start = when(compared.start, result.clock, zoned=False) if compared.start else ""
@@ -78,9 +78,9 @@ def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> TemplateCont
         "common": _common_texts(runs, comparison, window_texts),
         "columns": list(zip(comparison.runs, window_texts, queries, strict=True)),
         "numbers": numbers,
-        "verdict": DIFFERENT_KINDS if unlike else verdict(comparison, results, main),
+        "verdict": DIFFERENT_KINDS if has_unlike_kinds else verdict(comparison, results, main),
         "note": main.note if main else "",
-        "unlike": unlike,
+        "unlike": has_unlike_kinds,
         "main": lines,
         "numeric": main is not None,
         "differences": setting_lines(comparison.differences, [scenario_of(run) for run in runs]),

@@ -19,7 +19,11 @@ MOST_ROWS = 200  # rows on the page; the CSV has all
 
 
 def groups_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
-    """Return the rows of served requests, for the policy and grouping (default: tier) chosen."""
+    """Return the rows of served requests, for the policy and grouping that ``params`` choose.
+
+    Rows are by tier, model and region. Each is grouped by EACH of its values (the default of tier),
+    by ALL together (that of the others), or filtered by one value.
+    """
     if "groups" not in run_tables(run):
         return {"run": run, "group_table": None}
     result, groups = stored_result(run), run_table(run, "groups")

@@ -239,7 +239,7 @@ def answers_context(run: Run, params: QueryDict) -> TemplateContext:
     unchanged, *answers = what_if_cells(run, [{}, *question.cells], WITHIN_S)
     if not isinstance(unchanged, WhatIf):
         raise unchanged or NotReady("The plan of this run is being prepared. Try again.")
-    pending = answers.count(None)
+    pending = answers.count(None)  # a later call continues with them
     recommended = None if unchanged.flat else recommended_policy(run)
     context |= {
         "question": question,
@@ -247,9 +247,9 @@ def answers_context(run: Run, params: QueryDict) -> TemplateContext:
         "planned": len(answers) - pending,
         "asked": len(answers),
     }
-    if question.axes:
+    if question.axes:  # a grid of answers; otherwise there is one answer
         return context | _grid_context(run, question, answers, params.get("figure", ""))
-    (answer,) = answers  # None: pending
+    (answer,) = answers  # None: pending, and the unchanged plan is shown meanwhile
     if isinstance(answer, PlannerError):
         return context | {"problem": str(answer)}
     shown = replace(answer or unchanged, recommended=recommended)

@@ -49,7 +49,10 @@ STEPS = (  # shown while the list is empty
 
 @require_safe
 def listing(request: Request) -> HttpResponse:
-    """List all plans, or those of a ``scenario``, and compare the plans ``from`` and ``to``."""
+    """List all plans, or those of a ``scenario``, and compare the plans ``from`` and ``to``.
+
+    A short list also has each plan's simulated figures, and one active plan with its chart.
+    """
     scenario = request.GET.get("scenario", "")
     outcomes = Prefetch("outcomes", Outcome.objects.defer("figures"))
     plans = activated_plans(scenario).defer("pools").prefetch_related(outcomes)

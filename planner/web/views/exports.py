@@ -81,7 +81,8 @@ def _preview(request: Request, run: Run) -> HttpResponse:
     sent.pop("preview", None)
     to = sent.get("to", "")
     try:
-        # The preview beside a schedule has no field for this limit, so it gets the form's default.
+        # The preview beside a schedule has no field for the most replicas of a pool, so it gets the
+        # default of the form.
         if "most" not in sent and _has_limit(to):
             sent.update(_usual_limit(plan_of(run, _options(sent), timezone.now())))
         options = _options(sent)
@@ -162,6 +163,7 @@ def _context(request: Request, run: Run, problem: PlannerError | None) -> Templa
     assurance = ""  # level of the plan, if the run recommends it
     if plan and recommended and plan.policy == recommended.policy:
         assurance = recommended.assurance or ""
+    # The active plan of this run, if there is one, and the replicas that it schedules now.
     current = active_plan_of_run(run)
     other_plans = active_plans().exclude(pk=current.pk) if current else active_plans()
     replicas = desired_by_pool(current, timezone.now()) if current else []

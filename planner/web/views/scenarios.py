@@ -150,13 +150,15 @@ def _draft(request: Request, trace: Trace) -> HttpResponse:
         time_context = {"choices": (), "horizons": HORIZONS.values(), "horizon": horizon}
     planned = yaml.parse(text).horizon  # what the draft plans, which may be shorter than requested
     model, gpu = serving.profile.model, serving.profile.gpu
+    # The form offers every model, and the GPU types with a built-in profile of the chosen one.
     gpus_with_profile = {its_gpu for name, its_gpu in built_in_profiles() if name == model}
     is_shorter = (planned.duration_s or requested_s) < requested_s
     draft = time_context | {
         "title": f"Draft for {trace.name}",
         "trace": trace,
         "past": is_past,
-        "short": is_past and planned.start == "end",  # too short for a window of the past
+        # The draft plans after the trace if that is too short for a window of the past.
+        "short": is_past and planned.start == "end",
         "shorter_s": planned.duration_s if is_shorter else None,
         "serving": serving,
         "today": fleet["today"],
