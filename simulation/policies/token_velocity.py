@@ -121,10 +121,8 @@ class TokenVelocity(ScalingPolicy):
             for p in service.prefill:
                 prefill_tps[p] = self._prefill_tps[p]
             for p in service.decode:
-                decode_batch[p] = self._max_decode_batch[p]
-                decode_tps[p] = self._max_decode_batch[p] / self._iteration_s(
-                    p, self._max_decode_batch[p], 0
-                )
+                batch = self._max_decode_batch[p]
+                decode_batch[p], decode_tps[p] = batch, batch / self._iteration_s(p, batch, 0)
         return (ComputedParameter(VELOCITY, prefill_tps),
                 ComputedParameter("decode velocity, tokens/s", decode_tps),
                 ComputedParameter(DECODE_BATCH, decode_batch))  # fmt: skip

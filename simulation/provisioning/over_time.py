@@ -278,7 +278,8 @@ def over_time(
         if sampled_windows is None:
             results[level] = search(simulate_own_plans, rounds=SEARCH_ROUNDS)
             continue
-        # First try whole-replica plans at this level's speed, then its own plans.
+        # First try whole-replica plans at this level's speed, then its own plans. The search for
+        # these ends early where they need more devices than a result that meets the attainment.
         best = search(simulate_replicas, rounds=REPLAYED_SEARCH_ROUNDS)
         if level != "model":
             max_devices = int(best.devices.sum()) if best.attainment >= attainment else None

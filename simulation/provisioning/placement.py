@@ -87,6 +87,7 @@ def _merge_plans(
     """
     problems = [problem for problem, _, _ in services]
     demands = [demand for _, demand, _ in services]
+    # First operator of each service among all operators, and their number
     offsets = np.r_[0, np.cumsum([plan.rate.size for plan in packed])]
     edges = tuple(
         (int(first) + u, int(first) + v)

@@ -148,6 +148,7 @@ def draw_requests(
     prompts, answers = np.asarray(isl, np.int64), np.asarray(osl, np.int64)
     if not prompts.size or prompts.size != answers.size:
         raise SimulationError("A replay needs a sample of lengths, as many inputs as outputs.")
+    # Passes of a request: one for a prompt, one per output token after the first for a sequence
     passes = 1.0 if phase.queues else float(np.maximum(answers - 1, 1).mean())
     needed = max(WANTED_REQUESTS, MIN_TURNOVERS * phase.problem.rate * phase.service.slo_s)
     affordable = max(MIN_REQUESTS, MAX_VISITS / (passes * len(phase.names)))
@@ -215,7 +216,7 @@ class LevelReplay:
             arrangement = Arrangement(tp=tp, weights=phase.weights)
             graph = operator_graph(phase.service.shape, arrangement)
             if operators:
-                # A collective belongs to the operator before it.
+                # Keep the chosen operators. A collective belongs to the operator before it.
                 owner = {operator.name: operator.name for operator in graph.operators}
                 for operator in graph.operators:
                     if isinstance(operator, Collective) and operator.axis != "encoder":
@@ -241,15 +242,13 @@ class LevelReplay:
             if stages > 1:
                 # A limit near the mean batch keeps sequences spread over the stages.
                 max_batch = int(np.ceil(STAGE_BATCH_FACTOR * plan.in_flight)) + 1
-            bytes_per_token = (
-                float(phase.kv_bytes_per_request[parallel_index]) / phase.service.context
-            )
-            free_bytes = device_bytes * stages - float(
-                phase.replica_bytes[batch_index, parallel_index]
-            )
+            request_bytes = float(phase.kv_bytes_per_request[parallel_index])
+            bytes_per_token = request_bytes / phase.service.context
+            weight_bytes = float(phase.replica_bytes[batch_index, parallel_index])
+            free_bytes = device_bytes * stages - weight_bytes
             kv_tokens = free_bytes / bytes_per_token if bytes_per_token > 0 else np.inf
+        # Rows of a batch: prompt tokens, or sequences. The last stage sends none.
         rows = float(problem.batches[batch_index]) * (phase.service.isl if phase.queues else 1.0)
-        # The last stage sends nothing.
         hop_s = np.r_[np.full(stages - 1, 2 * MESSAGE_S), 0.0]
         crossing_s = float(phase.crossing_s[batch_index, parallel_index])
         row_s = np.r_[np.full(stages - 1, crossing_s / rows), 0.0]

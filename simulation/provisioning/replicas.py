@@ -145,8 +145,8 @@ def _replica_plan(
     if load is None:
         return None
     if not phase.queues:  # the smallest batch size for the mean batch
-        at_least = int(np.searchsorted(problem.batches, load.batch - 1e-9))
-        batch = int(problem.batches[min(at_least, problem.batches.size - 1)])
+        batch_index = int(np.searchsorted(problem.batches, load.batch - 1e-9))
+        batch = int(problem.batches[min(batch_index, problem.batches.size - 1)])
     devices = replicas * parallel * stages
     return ReplicaPlan(
         replicas=replicas,
@@ -179,9 +179,8 @@ def _prefill_load(
     """
     problem = phase.problem
     batch_index, rate = int(np.searchsorted(problem.batches, batch)), problem.rate / replicas
-    pass_s = float(phase.replica_s[batch_index, parallel_index]) + (stages - 1) * float(
-        phase.crossing_s[batch_index, parallel_index]
-    )
+    crossing_s = float(phase.crossing_s[batch_index, parallel_index])
+    pass_s = float(phase.replica_s[batch_index, parallel_index]) + (stages - 1) * crossing_s
     wait_s = mmc_mean_wait(replicas, problem.rate / batch, pass_s / stages)
     if not np.isfinite(wait_s):
         return None

@@ -73,13 +73,13 @@ def renumber_by_affinity(
     flow = traffic(placement, sent, edges)
     same_replica_weight = SAME_REPLICA_WEIGHT * max(float(flow.sum()), 1.0)
     weight = flow + same_replica_weight * _same_replica_mask(placement)
-    as_is = np.arange(count) // per_node
+    # An arrangement is the node of each device.
+    given = np.arange(count) // per_node
     arrangements = (
-        as_is,
+        given,
         _exchange_devices(weight, _fill_nodes(weight, per_node)),
-        _exchange_devices(weight, as_is),
+        _exchange_devices(weight, given),
     )
-    # Node of each device, in the arrangement with the least traffic between nodes
     node = min(arrangements, key=lambda arrangement: share_across_nodes(weight, arrangement))
     number = np.empty(count, np.int64)  # new number of each device
     number[np.argsort(node, kind="stable")] = np.arange(count)

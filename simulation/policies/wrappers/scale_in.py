@@ -124,7 +124,10 @@ class ScaleInUndo(Wrapper):
         return bool((late > self._allowed[i]).any())  # NaN, without requests, is not late
 
     def _record_removed(self, change: IntArray, observation: Observation, actions: Actions) -> None:
-        """Add what ``change [pools]`` drains to the restorable instances; drop what it restores."""
+        """Add what ``change [pools]`` drains to the restorable instances; drop what it restores.
+
+        Instances that drain at once (``firm``), without a soft scale-in, cannot be restored.
+        """
         for p, restorable in enumerate(self._restorable):
             # Starting instances are removed first, at once.
             draining = -int(change[p]) - int(observation.starting[p])
@@ -134,6 +137,6 @@ class ScaleInUndo(Wrapper):
             for _ in range(max(0, int(change[p]))):  # growth takes draining instances first
                 if not restorable:
                     break
-                until, count = restorable.pop()
+                until, count = restorable.pop()  # the latest to drain
                 if count > 1:
                     restorable.append((until, count - 1))
