@@ -78,8 +78,8 @@ PARAMETER_NAMES = {
     "routing.endpoint": "Routing: choice of a pool in the region",
     "routing.sees": "Routing: load signal",
     "routing.region_threshold": "Routing: KV memory use that triggers overflow to another region",
-    "routing.release_one_below": "Routing: KV memory use to start deferred requests singly",
-    "routing.release_two_below": "Routing: KV memory use to start deferred requests in pairs",
+    "routing.release_one_below": "Routing: deferred requests start singly below this KV use",
+    "routing.release_two_below": "Routing: deferred requests start in pairs below this KV use",
 }
 
 
