@@ -50,7 +50,10 @@ def read_probe(
 
 
 def batch(lines: Records, columns: Mapping[str, FieldPath], ids: str | None, name: str) -> Batch:
-    """Return the records as a batch of text columns, and ``ids`` as lists; others become faults."""
+    """Return the records as a batch of text columns, with ``ids`` (None: no such) as lists.
+
+    Records that are no JSON, or with a null in ``ids``, are refused: they are the batch's faults.
+    """
     with suppress(IngestError):
         frame = _parse(lines, columns, ids, name)
         if not (ids and has_null_id(frame[ids]).any()):

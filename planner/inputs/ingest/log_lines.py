@@ -51,9 +51,11 @@ def log_pattern(head: bytes, name: str) -> str:
 
 
 def log_rows(pieces: Iterable[bytes], pattern: str, name: str, size: int) -> Iterator[bytes]:
-    """Yield the rows of a text log as JSON lines; ``pattern`` is a connector's ``line``.
+    """Yield the rows of a text log as JSON lines, in blocks of about ``size`` bytes.
 
-    The lines come in blocks of about ``size`` bytes. Lines that do not match are left out.
+    The named groups of ``pattern``, a connector's ``line``, are columns, but for these: ``json`` is
+    the row itself, ``finished`` less ``took_s`` becomes ``arrival``, and ``monthday``, a time
+    without a year, becomes ``seconds``. Lines that do not match are dropped.
     """
     first: datetime | None = None
     for block in record_blocks(pieces, name=name, size=size, quoted=False):
@@ -71,10 +73,10 @@ def log_rows(pieces: Iterable[bytes], pattern: str, name: str, size: int) -> Ite
             moment = pl.col("finished").str.replace("T", " ").str.strip_suffix("Z")
             finished = moment.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", strict=False)
             took = pl.duration(microseconds=pl.col("took_s").cast(pl.Float64) * 1e6)
-            z_or_nothing = pl.col("finished").str.extract("(Z?)$")
-            arrival = (finished - took).dt.to_string("iso:strict") + z_or_nothing
+            utc_mark = pl.col("finished").str.extract("(Z?)$")  # "Z" or ""
+            arrival = (finished - took).dt.to_string("iso:strict") + utc_mark
             groups = groups.with_columns(arrival=arrival)
-        if "monthday" in groups.columns:  # times without a year: count from the first line
+        if "monthday" in groups.columns:  # seconds by the collector's time, else since line 1
             text = f"{LEAP_YEAR}-" + pl.col("monthday")
             moment = text.str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False)
             groups = groups.with_columns(moment=moment).filter(pl.col("moment").is_not_null())
@@ -93,20 +95,21 @@ def unwrap_envelopes(
 ) -> Iterator[bytes] | None:
     """Return the log lines in the envelopes of a log collector; None if the file has no envelopes.
 
-    ``head`` are the file's first bytes. The lines come back in pieces of about ``size`` bytes.
+    ``head`` are the file's first bytes. At least half of the lines there must have an envelope, and
+    one a request. The log lines come back in pieces of about ``size`` bytes.
     """
     lines = [text for text in head.decode("utf-8", errors="replace").splitlines() if text.strip()]
     # The last line may be cut off.
     probed = [line for line in lines[:PROBED_LINES] if line != lines[-1] or len(lines) == 1]
     unwrapped = _unwrap_lines(probed)
     patterns = ["^{", *(connector.line for connector in CONNECTORS.values() if connector.line)]
-    has_load = any(re.search(pattern, line) for line in unwrapped for pattern in patterns)
-    if not has_load or len(unwrapped) < len(probed) / 2:
+    has_request = any(re.search(pattern, line) for line in unwrapped for pattern in patterns)
+    if not has_request or len(unwrapped) < len(probed) / 2:
         return None
     blocks = record_blocks(pieces, name=name, size=size, quoted=False)
     texts = (block.data.decode("utf-8", errors="replace") for block in blocks)
-    lines_of_blocks = (_unwrap_lines(text.splitlines()) for text in texts)
-    return ("".join(f"{line}\n" for line in lines).encode() for lines in lines_of_blocks)
+    unwrapped_blocks = (_unwrap_lines(text.splitlines()) for text in texts)
+    return ("".join(f"{line}\n" for line in block).encode() for block in unwrapped_blocks)
 
 
 def _unwrap_lines(lines: Sequence[str]) -> list[str]:
@@ -118,13 +121,15 @@ def _unwrap_lines(lines: Sequence[str]) -> list[str]:
 def _unwrap_line(line: str) -> tuple[str, str] | None:
     """Return time and text in a log collector's envelope; None if the line is no envelope.
 
-    A line of pairs (``key=value``) counts as a text without a time ("").
+    An envelope is a JSON object with fields of both, or a time in front of the text. A line of
+    pairs (``key=value``) counts as a text without a time ("").
     """
     if line[:1] == "{":
         record = json_object(line) or {}
-        is_row = any("token" in key for key in record)  # of a log that is not wrapped
+        if any("token" in key for key in record):  # the object is a row itself
+            return None
         for text_key, time_key in _WRAPPED:
-            if not is_row and isinstance(record.get(text_key), str) and time_key in record:
+            if isinstance(record.get(text_key), str) and time_key in record:
                 return str(record[time_key]), record[text_key]
         return None
     match = _BEFORE.match(line)

@@ -60,7 +60,7 @@ def merge_in_order(
     in_order = all(part.last_s <= next_part.first_s for part, next_part in pairwise(parts))
     if in_order and shift_s == 0.0 and (first_s, end_s) == (-np.inf, np.inf):
         return
-    # Cut time at sampled arrivals into ranges of about ``range_rows`` rows.
+    # Cut time into ranges of about ``range_rows`` rows. Every SAMPLE_ROWS-th row is in a sample.
     sampled_s = np.sort(np.concatenate([part.sample for part in parts]))
     step = max(1, range_rows // SAMPLE_ROWS)
     cuts_s = np.unique(sampled_s[step::step])

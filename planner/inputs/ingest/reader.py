@@ -66,7 +66,7 @@ def ingest_file(
         try:
             with refusals_of_libraries(source.name):
                 report = _read(source, work, options, progress or (lambda _share: None))
-        except Question as question:
+        except Question as question:  # the file can be read in several ways: show what each gives
             raise _with_figures(question, path, options) from None
         report = replace(report, seconds=time.perf_counter() - began)
         write_report(work, report)
@@ -74,9 +74,10 @@ def ingest_file(
 
 
 def _with_figures(question: Question, path: Path | str, options: IngestOptions) -> IngestError:
-    """Return the question with the figures that each choice gives: the file is read for each.
+    """Return an error to raise: the question, with the figures that each choice gives.
 
-    Choices that fail are left out. If all fail, return the error of the last.
+    The file is read once per choice. Choices that fail are omitted. If all fail, the error is that
+    of the last.
     """
     choices, refusal = [], IngestError(question.words)
     for choice in question.choices:
@@ -140,7 +141,7 @@ def _read(
         ignored_notes.append(f"Ignored columns (no number, text or time): {ignored[:400]}.")
     try:
         content = READERS[format.kind](reading)
-    except Question:
+    except Question:  # is answered by the caller
         raise
     except IngestError as problem:
         # Ignored columns may be the cause of the error, so the message lists them.
@@ -154,7 +155,8 @@ def _read(
 def _report(content: Content, reading: Reading, size: int) -> IngestReport:
     """Return the report on a file of ``size`` bytes with this content."""
     kind, tally = content.time_format.kind, reading.tally
-    figures: dict[str, Any] = {each.name: getattr(content, each.name) for each in fields(Figures)}
+    names = [field.name for field in fields(Figures)]
+    figures: dict[str, Any] = {name: getattr(content, name) for name in names}
     figures |= {f"{label}s": content.names[label].seen for label in LABELS}
     return IngestReport(
         trace=reading.name,

@@ -68,16 +68,18 @@ def read_request_file(reading: Reading, *, answers: bool = True) -> Content:
 def _check_first_rows(
     reading: Reading, layout: RequestLayout, time_format: clock.TimeFormat
 ) -> None:
-    """Check whether the first rows are requests; a caller's filter of rows skips most checks."""
+    """Check whether the first rows are requests, and their times are those of arrivals.
+
+    A caller's filter of rows may drop rows that are not. Most checks are then skipped.
+    """
     _check_tokens(reading, layout)
     if reading.options.filter is None:
         _check_repeats(reading, layout, time_format)
         if time_format.kind == UTC:
             times = clock.read_times(reading.table.probe, time_format)
-            known_ns = times.ns[times.good & (times.ns >= 0)]
-            reading.check(
-                "coarse_times", consistency.coarse_times(known_ns), time_format.columns[0]
-            )
+            valid_ns = times.ns[times.good & (times.ns >= 0)]
+            coarse = consistency.coarse_times(valid_ns)
+            reading.check("coarse_times", coarse, time_format.columns[0])
         _check_nesting(reading, layout)
     _check_latency(reading, time_format)
 
@@ -87,20 +89,22 @@ def _check_tokens(reading: Reading, layout: RequestLayout) -> None:
     probe, options = reading.table.probe, reading.options
     is_stated = options.format != AUTO or bool(reading.format.known_by)
     unsure = not is_stated and "arrival" not in options.mapping
-    tokens = {field: each.values(probe) for field, each in layout.tokens.items()}
+    tokens = {field: columns.values(probe) for field, columns in layout.tokens.items()}
     output_tokens = tokens["output_tokens"]
-    # Counters of one table grow together, so the one that grows least decides.
+    # Counters, which grow together, so the one that grows least decides.
     least = min(tokens.values(), key=lambda values: (np.diff(values) > 0).sum())
     are_counters = unsure and only_grows(least[:-1], least[1:])
-    if unsure and (session := layout.fields.get("session")):  # a counter of each session
+    if unsure and (session := layout.fields.get("session")):  # or a counter of each session
         turns = pl.DataFrame({"session": probe[session], "after": output_tokens})
         turns = turns.with_columns(before=pl.col("after").shift(1).over("session")).drop_nulls()
         grow_in_session = only_grows(turns["before"].to_numpy(), turns["after"].to_numpy())
         are_counters = are_counters or grow_in_session
     reading.check("growing_tokens", are_counters)
+    # Rows with a weight, each of several requests.
     if layout.weight and "sample_rate" not in layout.fields and not options.sample:
         has_weights = unsure and consistency.row_weights(numbers(probe[layout.weight]))
         reading.check("row_weights", has_weights, layout.weight)
+    # Totals of prompt and answer as input tokens.
     if layout.total and "input_tokens" not in options.mapping:
         beyond_prompt = layout.total.values(probe) - tokens["input_tokens"]
         are_totals = unsure and consistency.token_totals(output_tokens, beyond_prompt)
@@ -113,10 +117,9 @@ def _check_repeats(reading: Reading, layout: RequestLayout, time_format: clock.T
     id_column = layout.fields.get("request_id") or ("id" if "id" in probe.columns else None)
     if id_column in layout.arrival:
         return
-    is_single_moment = time_format.kind == UTC and len(layout.arrival) == 1
     if id_column:
         _check_repeated_ids(reading, layout, id_column)
-    elif is_single_moment and not layout.fields.get("session"):
+    elif time_format.kind == UTC and len(layout.arrival) == 1 and not layout.fields.get("session"):
         flat = probe.select(~selectors.nested())  # nested cells cannot be compared
         distinct_rows = flat.n_unique()
         repeats = flat.height - distinct_rows
@@ -143,14 +146,16 @@ def _check_repeated_ids(reading: Reading, layout: RequestLayout, column: str) ->
     if status := layout.fields.get("status"):  # failed attempts without an answer are no load
         is_failed = checks.is_failed(rows[status], status)
         rows = rows.filter(~is_failed | (answer.values(rows) > 0))
-    by_prompt = rows.group_by(column, *prompt.columns).len()
-    rows_of_repeated = by_prompt["len"].filter(by_prompt["len"] > 1).sum()
-    by_time = rows.select(column, *layout.arrival).unique()
-    by_tokens = rows.select(column, *prompt.columns, *answer.columns).unique()
-    differ = max(by_time.height, by_tokens.height) > by_prompt.height
-    many_repeated = rows_of_repeated / max(1, rows.height) >= MOST_REPEATED_IDS
+    rows_per_prompt = rows.group_by(column, *prompt.columns).len()
+    repeated_rows = rows_per_prompt["len"].filter(rows_per_prompt["len"] > 1).sum()
+    many_repeated = repeated_rows / max(1, rows.height) >= MOST_REPEATED_IDS
+    # Distinct pairs of id and time, and of id and tokens. More than of id and prompt: they differ.
+    with_time = rows.select(column, *layout.arrival).unique()
+    with_tokens = rows.select(column, *prompt.columns, *answer.columns).unique()
+    differ = max(with_time.height, with_tokens.height) > rows_per_prompt.height
+    retries = with_time.height - with_time[column].n_unique()
     finding = consistency.repeated_ids(
-        by_time.height - by_time[column].n_unique(),
+        retries,
         parts=many_repeated and differ,
         events=_event_values(rows.drop(answer.columns), column),
     )
@@ -171,8 +176,8 @@ def _check_nesting(reading: Reading, layout: RequestLayout) -> None:
     nested = spans.join(child_sums, left_on="id", right_on="parent")
     nested = nested.filter(pl.col("of_children") > 0)
     differences = (nested["tokens"] - nested["of_children"]).abs()
-    sums = (differences <= 0.01 * nested["of_children"]).sum()
-    are_sums = nested.height >= FEW_PARENTS and sums > LEAST_FITTING * nested.height
+    equal_count = (differences <= 0.01 * nested["of_children"]).sum()
+    are_sums = nested.height >= FEW_PARENTS and equal_count > LEAST_FITTING * nested.height
     reading.check("nested_rows", are_sums, parents[0])
 
 
@@ -347,12 +352,12 @@ class _RequestReader:
         self.ends = [min(self.ends), max(self.ends)]
         self._totals.add(ns, tokens, self._cancelled_rows(batch.frame))
         if column := self._fields.get("sample_rate"):
-            # 10%, or 1/100, 1:100 or 1 in 100, or a number.
+            # 10%: a share. 1/100, 1:100 or 1 in 100: the last number. Else the text is the number.
             text = batch.frame[column].cast(pl.String, strict=False).str.strip_chars()
-            one_in = text.str.extract(r"^1 ?(?:/|:|in|of|out of) ?([\d,.]+)$")
             share = numbers(text.str.extract(r"^([\d,.]+) ?%$")) / 100
-            rates = np.where(np.isfinite(share), share, numbers(one_in.fill_null(text)))
-            self._totals.add_rates(rates)
+            one_in = text.str.extract(r"^1 ?(?:/|:|in|of|out of) ?([\d,.]+)$")
+            number = numbers(one_in.fill_null(text))
+            self._totals.add_rates(np.where(np.isfinite(share), share, number))
         self._write(ns, tokens, batch.frame)
 
     def _with_delays(self, batch: Batch) -> Batch:
@@ -366,25 +371,27 @@ class _RequestReader:
         if delay is None or session is None or not units or batch.frame.is_empty():
             return batch
         (arrival,), (unit,) = self._time_format.columns, units
+        # Times and waits in the unit of the file's times.
         units_per_delay = 1e9 * self._think_unit_s / clock.UNITS_NS[unit]
         time = pl.col(arrival).cast(pl.Float64)
         wait = pl.col(delay).cast(pl.Float64) * units_per_delay
+        # Column ``last_turn``: the time of the session's last turn in earlier batches.
         last_turns = self._last_turns.rename({"time": "last_turn"})
         frame = batch.frame.join(last_turns, on=session, how="left", nulls_equal=True)
         # Turns without a time of their own: it is absent, or that of the turn before.
         has_no_time = time.is_null() | (time == time.shift(1).over(session))
         is_untimed = has_no_time & wait.is_not_null()
         time_of_turn = _time_of_turns(session, time, wait, is_untimed)
-        times = frame.select(session, time=time_of_turn, is_untimed=is_untimed)
-        last_turns = pl.concat([self._last_turns, times.select(session, "time").drop_nulls()])
+        turns = frame.select(session, time=time_of_turn, is_untimed=is_untimed)
+        last_turns = pl.concat([self._last_turns, turns.select(session, "time").drop_nulls()])
         self._last_turns = last_turns.unique(session, keep="last")
-        if not times["is_untimed"].any():
+        if not turns["is_untimed"].any():
             return batch
         self._reading.findings["delays"] = (
             f"A turn starts {delay} after the start of the turn before it. A simulation also waits "
             "for the answer."
         )
-        with_times = batch.frame.with_columns(times["time"].alias(arrival))
+        with_times = batch.frame.with_columns(turns["time"].alias(arrival))
         return Batch(with_times, batch.lines, batch.text, batch.faults)
 
     def _rows_of_load(self, batch: Batch) -> Batch:
@@ -419,6 +426,7 @@ class _RequestReader:
         prompt, bad_prompt = token_counts(prompt_cells, "input tokens", limit, "input tokens zero")
         answer, bad_answer = token_counts(answer_cells, "output tokens", limit)
         tokens = {"input_tokens": prompt, "output_tokens": answer}
+        # Tokens that are also in another field, such as cached tokens of the prompt: at most those.
         for part, total in PARTS_OF_TOKENS.items():
             if part in columns:
                 values = np.nan_to_num(columns[part].values(frame), posinf=0.0, neginf=0.0)
@@ -445,8 +453,8 @@ class _RequestReader:
     def _repeated_rows(self, frame: pl.DataFrame, ns: IntArray, good: BoolArray) -> BoolArray:
         """Return a mask of the ``good`` rows that repeat the id and time of an earlier row.
 
-        Earlier rows are those of this batch and of batches that overlap it in time. Without a
-        column of ids no row repeats another.
+        Earlier rows are all of this batch, and the good ones of batches that overlap it in time.
+        Without a column of ids no row repeats another. ``ns`` are the times of the rows.
         """
         column, is_repeated = self._fields.get("request_id"), np.zeros(ns.size, dtype=np.bool_)
         if column is None:
@@ -471,6 +479,7 @@ class _RequestReader:
         """Write accepted rows (arrival times ``ns``) as one Parquet file, sorted by arrival."""
         if not self.accepted:
             self.first_ns = self.start_ns = self.latest_ns = int(ns[0])
+        # The latest arrival before each row, and after the last row.
         latest_ns = np.maximum.accumulate(np.append(self.latest_ns, ns))
         late_rows = int((ns < latest_ns[:-1]).sum())
         part = self._stored_columns(ns, tokens, frame)
@@ -528,6 +537,7 @@ class _RequestReader:
         reading.check("clock_change", change, column)
         reading.check("twelve_hours", consistency.twelve_hours(time_format, rows_by_hour), column)
         reading.check("stray_clocks", consistency.stray_clocks(time_format, rows_by_hour), column)
+        # Rows within these limits stay. Seconds count from the first accepted row, as in the parts.
         low_s, high_s = -np.inf, np.inf
         if (bounds := stray_bounds(rows_by_hour)) is not None:
             first_hour, last_hour = bounds
@@ -562,7 +572,8 @@ class _RequestReader:
     def _remove_stray_rows(self, low_s: float, high_s: float) -> None:
         """Count the rows with a wrong clock, which arrive outside [low_s, high_s), as left out.
 
-        Tokens, rows and times are corrected. The parts themselves are not changed here.
+        Tokens, rows and times of the reader are set to those of the other rows. The parts
+        themselves are not changed here.
         """
         arrival = pl.col("arrival_s")
         stored = pl.scan_parquet([part.path for part in self.parts])

@@ -319,7 +319,7 @@ def read_demand(store_dir: Path | str) -> list[DemandColumns]:
         for field in AMOUNTS
         if field in frame.columns  # a store of an earlier version may lack one
     }
-    # The first row of each series; then the number of all rows.
+    # Series n has the rows ``edges[n]`` up to ``edges[n + 1]``.
     edges = np.searchsorted(frame["number"].to_numpy(), np.arange(series.height + 1)).tolist()
     bin_starts_s = frame["bin_start_s"].to_numpy()
     lengths = _lengths_of(store_dir)
@@ -440,6 +440,7 @@ def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
     bins = report.end_ns // bin_ns - first_bin + 1
     _check_bins(bins, bin_s)
     sums = _sums_per_bin(report, scan, bin_ns, bins)
+    # A code numbers a model, region and tier. Each sum is of a code and bin: code * bins + bin.
     code_of_sum, bin_of_sum = np.divmod(sums["code_and_bin"].to_numpy(), bins)
     codes, series_of_sum = np.unique(code_of_sum, return_inverse=True)
     _check_bins(bins * len(codes), bin_s)

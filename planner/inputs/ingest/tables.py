@@ -241,6 +241,7 @@ class TextTable:
         unit: str,
     ) -> None:
         self._source, self._options, self._stream = source, options, stream
+        # Line breaks within quotes occur in delimited text, and not in JSON lines.
         self.unit, self._quoted = unit, quoted
         self.kind = "csv" if quoted else "jsonl"
         if quoted:

@@ -31,30 +31,31 @@ def path_steps(path: str) -> tuple[str, ...]:
     return tuple(_STEP.findall(path))
 
 
-def unfold_rows(value: Any, path: Sequence[str], above: Row | None = None) -> Iterator[Row]:
+def unfold_rows(value: Any, path: Sequence[str], inherited: Row | None = None) -> Iterator[Row]:
     """Yield the rows at ``path`` in a document, with the fields of the objects around them.
 
     A step is a key, ``[]`` for each item of a list, or ``*`` for an object of equally long lists,
-    which are columns. ``above`` are the fields of the objects around ``value``.
+    which are columns. ``inherited`` are the fields of the objects around ``value``. Values that do
+    not fit the path have no rows.
     """
-    above = above or {}
+    inherited = inherited or {}
     if not path:
         if isinstance(value, dict):
-            yield above | _flatten_key_values(value)
+            yield inherited | _flatten_key_values(value)
         elif isinstance(value, list):
-            yield above | {str(index): item for index, item in enumerate(value)}
+            yield inherited | {str(index): item for index, item in enumerate(value)}
         return
     step, rest = path[0], path[1:]
     if step == "[]" and isinstance(value, list):
         for item in value:
-            yield from unfold_rows(item, rest, above)
+            yield from unfold_rows(item, rest, inherited)
     elif step == "*" and isinstance(value, dict):
         columns = {key: item for key, item in value.items() if isinstance(item, list)}
-        fields = above | _inherited_fields(value)
+        fields = inherited | _inherited_fields(value)
         for row in zip(*columns.values(), strict=False):
             yield fields | dict(zip(columns, row, strict=True))
     elif isinstance(value, dict) and step in value:
-        yield from unfold_rows(value[step], rest, above | _inherited_fields(value))
+        yield from unfold_rows(value[step], rest, inherited | _inherited_fields(value))
 
 
 def _flatten_key_values(value: Mapping[str, Any]) -> Row:
@@ -137,7 +138,10 @@ def _names(row: Row, above: str = "") -> Iterator[str]:
 
 
 def documents(pieces: Iterable[bytes], name: str) -> Iterator[Any]:
-    """Yield the elements of a file's JSON array, or its objects; or raise IngestError."""
+    """Yield the elements of a file that is one JSON array, or else the JSON values in it.
+
+    Raise IngestError for text that is not JSON or not UTF-8, or for a value that is too large.
+    """
     decoder = codecs.getincrementaldecoder("utf-8-sig")("strict")
     unread, has_started, is_array, count = "", False, False, 0
     for piece in itertools.chain(pieces, (None,)):  # None: the end

@@ -44,7 +44,8 @@ def samples_of_file(store: Path, report: IngestReport, bin_s: int, others: pl.Da
     in_both = bins.join(
         others.filter(pl.col("origin") != origin), on=[*KEYS, "bin_start"], how="inner"
     )
-    # Two files may each have a part of a bin. If one has all of it, its requests count twice.
+    # Two files may each have a part of a bin. If one has all of it, its requests count twice. The
+    # columns tell who has the complete bin: ``whole`` this file, and ``whole_right`` the other.
     counted_twice = in_both.filter(pl.col("whole") | pl.col("whole_right"))
     if counted_twice.height:
         starts = pl.from_epoch(counted_twice["bin_start"].sort(), "s")
@@ -118,7 +119,10 @@ def _table(
 
 
 def _lengths(store: Path, bin_s: int, origin: str) -> pl.DataFrame:
-    """Return tokens per request as a table of HISTOGRAMS, with STEPS buckets per doubling."""
+    """Return tokens per request as a table of HISTOGRAMS, with STEPS buckets per doubling.
+
+    A bucket has the lengths above ``least`` and up to ``most``.
+    """
     report, scan = scan_requests(store)
     start = ((pl.col("arrival_s") + report.start_s) / bin_s).floor().cast(pl.Int64) * bin_s
     keys = [pl.col(key).cast(pl.String).fill_null("") for key in KEYS]

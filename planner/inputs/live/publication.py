@@ -176,7 +176,7 @@ def sample_of(histogram: pl.DataFrame) -> FloatArray | None:
     if table.is_empty():
         return None
     lower, upper, counts = (table[name].to_numpy() for name in ("least", "most", "count"))
-    last_finite = np.maximum(lower, 1e-9)
+    last_finite = np.maximum(lower, 1e-9)  # of the last bucket, which has no upper bound
     log_upper = np.log(np.where(np.isfinite(upper), upper, last_finite))
     first_lower = np.minimum(1.0, upper / 10)
     log_lower = np.log(np.where(lower > 0, lower, first_lower))

@@ -25,7 +25,10 @@ class ServedSpeed:
 
 
 def served_speeds(bins: pl.DataFrame, bin_s: int) -> list[ServedSpeed]:
-    """Return the speed of each model and region (all tiers) from bins with all of NEEDED."""
+    """Return the speed of each model and region (all tiers) from bins with all of NEEDED.
+
+    A speed has arrays by interval of one or more bins, in the order of the fields of ServedSpeed.
+    """
     complete = bins.filter(
         pl.all_horizontal(pl.col(name).fill_nan(None).is_not_null() for name in NEEDED),
         pl.all_horizontal(pl.col("requests", "output_tokens", "replicas", "tbt_mean_s") > 0),
@@ -45,7 +48,11 @@ def served_speeds(bins: pl.DataFrame, bin_s: int) -> list[ServedSpeed]:
 
 
 def _means_of_intervals(rows: pl.DataFrame, interval_s: int) -> pl.DataFrame:
-    """Return the means of bins over intervals: per replica and bin, per request, and per token."""
+    """Return the means of bins over intervals, by the interval's ``bin_start``.
+
+    ``requests`` and ``running`` are per replica and bin, tokens per request (``_each``), and
+    ``tbt_mean_s`` per output token.
+    """
     tokens, requests = pl.col("output_tokens"), pl.col("requests")
     mean_tbt_s = (pl.col("tbt_mean_s") * tokens).sum() / tokens.sum()
     bins = rows.group_by("bin_start").agg(  # of all tiers

@@ -71,7 +71,11 @@ class GrowingSeries:
         return Samples(self.bin_s, bins, histograms)
 
     def bins(self, until_s: float | None = None, since_s: float | None = None) -> pl.DataFrame:
-        """Return only the bins of :meth:`read`; None: no limit."""
+        """Return the bins from ``since_s`` on that end by ``until_s`` (epoch s; None: no limit).
+
+        Amounts are sums over the origins of a bin, null if only a part of the bin was seen. Gauges
+        are the last values.
+        """
         # A bin that one origin saw in part is known if another origin has the rest.
         is_complete = pl.col("whole").any() | (pl.len() > 1)
         amounts = []
@@ -112,7 +116,10 @@ class GrowingSeries:
         until_s: float | None = None,
         since_s: float | None = None,
     ) -> pl.DataFrame:
-        """Return the rows of a ``kind`` of parts with their part's index; limits as of ``read``."""
+        """Return the rows of the parts of a ``kind``, with the index of their part in ``part``.
+
+        Only bins from ``since_s`` on that end by ``until_s`` are read (epoch s; None: no limit).
+        """
         wanted = pl.lit(True)
         if since_s is not None:
             wanted &= pl.col("bin_start") >= since_s

@@ -157,7 +157,7 @@ def settings_of(kind: str, fields: Mapping[str, Any]) -> Any:
         fault = problem.errors()[0]
         location = ".".join(str(part) for part in fault["loc"]) or "settings"
         raise SourceError(f"{location}: {_fault_words(fault, kind)}") from None
-    for pair in PAIRS:
+    for pair in PAIRS:  # fields that are given together or not at all
         names = [name for name in pair if getattr(checked, name, None)]
         if len(names) == 1:
             (missing_field,) = set(pair) - set(names)

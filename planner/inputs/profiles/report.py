@@ -46,7 +46,10 @@ def measured_and_predicted(
     inside: BoolArray | bool = True,
     outlier: BoolArray,
 ) -> pl.DataFrame:
-    """Return measured and predicted values in ms; columns as of ``profile_residuals``."""
+    """Return a row per measurement: values in ms, relative error and flags.
+
+    ``inside`` are measurements in the range that the profile was fitted to.
+    """
     rows = len(labels)
     return pl.DataFrame(
         {

@@ -92,10 +92,10 @@ def _leaves(address: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         for key, item in value.items():
             if re.search(r"[.\[\]]", str(key)):  # would be read as two steps
-                below = f"{address}[{key}]"
+                item_address = f"{address}[{key}]"
             else:
-                below = f"{address}.{key}" if address else str(key)
-            yield from _leaves(below, item)
+                item_address = f"{address}.{key}" if address else str(key)
+            yield from _leaves(item_address, item)
     elif isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
         for name, item in zip(names_of(value), value, strict=True):
             yield from _leaves(f"{address}[{name}]", item)

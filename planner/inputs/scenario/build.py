@@ -305,6 +305,7 @@ def build_hardware(
     Raises ScenarioError that names the unknown entry and the known ones.
     """
     facts: list[tuple[str, Provenance]] = []
+    # Models and owned GPU types, and the speed of each profile.
     models = tuple(model_of(section, user_facts) for section in scenario.models)
     facts += [(f"Memory of {model.name}", model.provenance) for model in models]
     variants = [variant for profile in scenario.profiles for variant in profile.variants]
@@ -315,12 +316,13 @@ def build_hardware(
     speeds = speeds_of(scenario, variants, models, gpus, user_facts, facts)
 
     owned = arrangements_of(variants, speeds, [model.name for model in models], gpu_names)
-    # Spot types come after all owned types.
+    # The fleet's columns. Spot types come after all owned types.
     offered_as_spot = {name for region in scenario.regions for name in region.spot if spot}
     spot_gpu_names = [name for name in gpu_names if name in offered_as_spot]
     owned_types = [gpu_names.index(name) for name in spot_gpu_names]
     fleet = owned.with_spot({t: len(gpu_names) + i for i, t in enumerate(owned_types)})
     types = (*types, *(types[t] for t in owned_types))
+    # Prices and limits, which regions state by GPU type, by column.
     offers = _offers(scenario, gpu_names, spot_gpu_names, facts, user_facts)
     gpu_of_column = [column.gpu for column in fleet.columns]
     usd_by_hour = offers.usd_by_hour[:, :, gpu_of_column]  # [24, r, g]
@@ -446,8 +448,8 @@ def _exact_mean(values: FloatArray) -> FloatArray:
 def _latency(scenario: Scenario) -> FloatArray:
     """Return the one-way latencies between regions in seconds, ``[home region, serving region]``.
 
-    A stated latency holds in both directions, unless the other region states one too. Routes that
-    the objective does not allow have an infinite latency.
+    A stated latency holds in both directions, unless the other region states one too. Without one,
+    it is FAR_S. Routes that the objective does not allow have an infinite latency.
     """
     stated = {region.name: region.latency_ms for region in scenario.regions}
     reroute = scenario.objective.reroute  # None: all routes are allowed

@@ -43,9 +43,9 @@ class Arrangements:
     speeds: dict[ModelColumn, Speed]
 
     def with_spot(self, spot_types: Mapping[int, int]) -> Arrangements:
-        """Return these, and then a spot column for each whose GPU type is offered as spot.
+        """Return these columns, then a spot column for each with a GPU type offered as spot.
 
-        ``spot_types`` maps the index of a GPU type to the index of the same type as spot. A spot
+        ``spot_types`` maps the index of an owned GPU type to that of the same type as spot. A spot
         column has the sections and speeds of its owned column.
         """
         columns, sections, speeds = list(self.columns), dict(self.sections), dict(self.speeds)
@@ -64,11 +64,11 @@ class Arrangements:
 def arrangements_of(
     sections: Sequence[Profile], speeds: Sequence[Speed], models: Sequence[str], gpus: Sequence[str]
 ) -> Arrangements:
-    """Return the columns (see the module) with their sections and speeds.
+    """Return the columns of a fleet, and the section and speed of each model in its columns.
 
-    ``sections`` are the rows of ``profiles``, ``speeds`` their speed profiles, and ``models`` and
-    ``gpus`` the names of models and GPU types. Profiles of one GPU type and role share a column if
-    each is for another model.
+    A column is a GPU type with an arrangement and a role. ``sections`` are the rows of
+    ``profiles``, ``speeds`` their speed profiles, and ``models`` and ``gpus`` the names of models
+    and GPU types. Profiles of one GPU type and role share a column if each is for another model.
     """
     groups: dict[tuple[str, str], list[int]] = defaultdict(list)  # indices of sections
     for i, section in enumerate(sections):

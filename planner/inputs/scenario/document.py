@@ -306,15 +306,15 @@ def _set_value(parent: Any, key: Any, value: Any) -> None:
 def _set_items(old: CommentedSeq, value: list[Any]) -> None:
     """Set the items of a list to ``value``; entries that are equal keep comments and layout."""
     for i, item in enumerate(value):
-        # The place of an equal item at or after this one.
+        # The index of an equal item from here on. If there is one, remove the items before it.
         equal = next((j for j in range(i, len(old)) if _plain_values(old[j]) == item), None)
         if equal is not None:
             for _ in range(equal - i):
                 _remove(old, i)
         elif i < len(old) and _plain_values(old[i]) not in value[i:]:
-            _set_value(old, i, item)
+            _set_value(old, i, item)  # the old item is not needed any more
         else:
-            # A new mapping is written in flow style ({...}) if the last item is.
+            # Insert the item. A new mapping is written in flow style ({...}) if the last item is.
             last = old[-1] if old else None
             is_flow = isinstance(last, CommentedMap) and last.fa.flow_style()
             if is_flow and isinstance(item, Mapping):
@@ -331,6 +331,7 @@ def _remove(items: CommentedSeq, i: int) -> None:
     ruamel.yaml stores the comment behind an item, and the lines above the next item, in one token
     with the last value of the item.
     """
+    # A token of comments is ``tokens[index]``, or None there.
     tokens, index = _end_comment(items, i)
     _, _, above_next = (tokens[index].value if tokens[index] else "").partition("\n")
     if i:
@@ -390,7 +391,7 @@ def _line(data: Any, path: Sequence[str | int]) -> int:
                 line = node.lc.key(step)[0]
             elif isinstance(node, CommentedSeq) and isinstance(step, int):
                 line = node.lc.item(step)[0]
-            elif step in PARTS_OF_TYPES:
+            elif step in PARTS_OF_TYPES:  # pydantic's name of a type, no key of the document
                 continue
             else:
                 break

@@ -111,7 +111,10 @@ def deployment_of(
 
 
 def speed_corrections(deployments: Sequence[Deployment], times: Times) -> list[SpeedCorrection]:
-    """Return corrections: of decode by TBT at the measured load, of prefill by TTFT alone."""
+    """Return the correction of each deployment: of decode by TBT, of prefill by TTFT.
+
+    TBT is corrected at the load that was measured, TTFT with a single request in flight.
+    """
     names = [str(name) for name in traits_of(deployments).labels["deployment"]]
     load_by_name = {name: DeploymentLoad.of(times, name) for name in sorted(set(names))}
     at_load = [
@@ -120,10 +123,11 @@ def speed_corrections(deployments: Sequence[Deployment], times: Times) -> list[S
     ]
     tbt = times.tbt.at(traits_of(at_load))
     # With one request in flight, TTFT has no time in the queue.
-    ttft = times.ttft.at(traits_of([replace(each, concurrency=1.0) for each in at_load]))
+    alone = [replace(deployment, concurrency=1.0) for deployment in at_load]
+    ttft = times.ttft.at(traits_of(alone))
     ttft_names = times.ttft.rows.labels["deployment"]
     corrections = []
-    for i, name in enumerate(names):
+    for i, name in enumerate(names):  # shifts are added to the logarithms of estimates
         load = load_by_name[name]
         corrections.append(
             SpeedCorrection(
@@ -147,12 +151,12 @@ def measured_speed(
     (correction,) = speed_corrections([deployed], times)
     if correction.is_negligible:
         return profile
-    # Rows of decodes alone tell nothing about prefill, whose error then stays.
     checks, own_rows = profile.checks, correction.load.own_rows
     if own_rows.sum() >= 2:  # each row is predicted from the others
         measured: FloatArray = np.exp(times.tbt.log_errors[own_rows])
         predicted = np.exp(times.tbt.leave_one_out_errors()[own_rows])
         checks = (check("TBT while serving", LEFT_OUT, measured, predicted),)
+    # Rows of TBT alone tell nothing about prefill, so the profile's spread then stays.
     measured_spread = correction.spread if times.ttft.rows.load.size else profile.spread
     source = f"{profile.provenance.source}; {correction.words}"
     return replace(

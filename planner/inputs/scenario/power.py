@@ -67,7 +67,8 @@ def under_cap(
             "and bf16 peak, the model's shape, and no attention_ffn. Leave the cap out."
         )
     try:
-        # Shares of the TDP that prompts and decodes draw without a cap.
+        # Shares of the TDP that prompts and decodes draw without a cap. A curve is read at the cap
+        # over that share. A user's sweep has the cap itself.
         prefill_share = decode_share = 1.0
         if sweep:
             rows = sorted((row.cap, row.prefill, row.decode) for row in sweep)

@@ -39,6 +39,7 @@ def replica_limits(
         maximum[m, :, g] = capacity_gpus[:, columns[g].gpu] // speed.tp
     minimum = np.zeros_like(maximum)
     for m, r in np.ndindex(maximum.shape[:2]):
+        # A group has the columns of one role. The cheapest gets the minimum.
         for group in _usable_groups(maximum[m, r], columns):
             replica_usd = {g: price[r, g] * fleet.speeds[m, g].tp for g in group}
             cheapest = min(group, key=lambda g: (columns[g].spot, replica_usd[g]))
@@ -119,10 +120,11 @@ def column_of(row: Replicas, m: int, fleet: Arrangements) -> int:
         for g, section in candidates.items()
         if _has_facts_of(row, columns[g], section) and row.tp in (None, speeds[m, g].tp)
     }
+    # A row without a power cap fits if the profiles differ in nothing but that. Take the first.
     if row.power_cap is None:
         uncapped = [each.model_copy(update={"power_cap": None}) for each in matching.values()]
         if all(section == uncapped[0] for section in uncapped):
-            matching = dict(islice(matching.items(), 1))  # several power caps of one arrangement
+            matching = dict(islice(matching.items(), 1))
     if len(matching) == 1:
         (column,) = matching
         return column

@@ -154,14 +154,14 @@ class Settings:
 def settings_of(scenario: Scenario) -> Settings:
     """Return a scenario's settings of traffic, window and plan, with defaults filled in."""
     horizon, startup_s = scenario.horizon, scenario.fleet.startup_s
-    # Generated requests before a launch are not a history to plan from.
-    generated = all(source.launch is not None for source in scenario.traffic.sources)
+    # Requests before a launch are generated. They are no window to plan, so plan what follows.
+    is_generated = all(source.launch is not None for source in scenario.traffic.sources)
     return Settings(
         name=scenario.name,
         seed=scenario.seed,
         traffic=_traffic(scenario),
         window=WindowSettings(
-            start=horizon.start or ("end" if generated else None),
+            start=horizon.start or ("end" if is_generated else None),
             duration_s=horizon.duration_s,
             period_s=horizon.period_s,
             lead_s=startup_s if horizon.lead_s is None else horizon.lead_s,
@@ -204,12 +204,14 @@ def _plan(scenario: Scenario) -> PlanSettings:
     limits, priorities = objective.limits, objective.priorities
     serves_by_choice = objective.limited is not None or objective.utility_usd is not None
     has_utility = any(tier.utility > 0 for tier in scenario.tiers)
-    charged = {"usd": 0.0} | {MEASURE[objective.minimise]: 1.0}
+    # Without weights, the objective is the one measure to minimise.
+    single_weight = {"usd": 0.0} | {MEASURE[objective.minimise]: 1.0}
+    weights = objective.weights.model_dump() if objective.weights else single_weight
     return PlanSettings(
         objective=objective,
         forecast=scenario.forecast,
         minimise=WEIGHTED if objective.weights else objective.minimise,
-        weights=Weights(**(objective.weights.model_dump() if objective.weights else charged)),
+        weights=Weights(**weights),
         each_hour=Spending.of(
             limits.usd_per_hour, limits.carbon_kg_per_hour, limits.changes_per_period
         ),

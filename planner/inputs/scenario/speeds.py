@@ -213,19 +213,20 @@ def _with_engine(provenance: Provenance, engine: str, section: Profile) -> Prove
     return Provenance(provenance.kind, source)
 
 
-def split_speed(section: Profile, apart: AttentionFfn, model: ModelSpec, gpu: GpuSpec) -> Speed:
-    """Return the profile of an instance with attention and FFN on separate GPUs (``apart``).
+def split_speed(section: Profile, stated: AttentionFfn, model: ModelSpec, gpu: GpuSpec) -> Speed:
+    """Return the profile of an instance with attention and FFN on separate GPUs.
 
-    Raise ScenarioError if that is not possible.
+    ``stated`` has the GPUs of both and the link between them. Raise ScenarioError if that is not
+    possible.
     """
     assert model.shape is not None  # ``_roofline`` refuses a model without one
     shape = replace(model.shape, name=section.model)  # errors name the scenario's model
     split = Split(
-        attention=apart.attention,
-        ffn=apart.ffn,
-        micro_batches=apart.micro_batches,
-        bytes_s=None if apart.gb_s is None else apart.gb_s * 1e9,
-        latency_s=None if apart.latency_us is None else apart.latency_us / 1e6,
+        attention=stated.attention,
+        ffn=stated.ffn,
+        micro_batches=stated.micro_batches,
+        bytes_s=None if stated.gb_s is None else stated.gb_s * 1e9,
+        latency_s=None if stated.latency_us is None else stated.latency_us / 1e6,
     )
     arrangement = arrangement_of(section)
     tokens = section.max_batch_tokens or MAX_BATCH_TOKENS

@@ -81,15 +81,17 @@ def topology_of(scenario: Scenario, hardware: Hardware, facts: Facts) -> Topolog
             words += ", derived from the capacity. To change it, give regions[].topology"
         facts.append((f"Network of {section.name}", Provenance("assumed", words)))
     try:
+        # GPUs per node: 1 for now, because they differ between regions.
         tree = build_topology(types, centres, [1] * len(types))
     except SimulationError as problem:
         raise ScenarioError(f"regions[].topology: {problem}") from None
-    gpus = gpus_per_node[tree.centre, tree.gpu]
-    rest = hardware.capacity_gpus % gpus_per_node  # GPUs that do not fill a whole node
+    gpus_by_node = gpus_per_node[tree.centre, tree.gpu]
+    # The last node of a region and type has the GPUs that do not fill a whole node.
+    rest = hardware.capacity_gpus % gpus_per_node
     for r, t in np.argwhere(rest).tolist():
         last_node = np.flatnonzero((tree.centre == r) & (tree.gpu == t))[-1]
-        gpus[last_node] = rest[r, t]
-    return replace(tree, gpus=gpus)
+        gpus_by_node[last_node] = rest[r, t]
+    return replace(tree, gpus=gpus_by_node)
 
 
 def kv_shares(scenario: Scenario, facts: Facts) -> tuple[float, ...]:

@@ -142,8 +142,9 @@ class Prometheus:
     ) -> Iterator[tuple[tuple[tuple[str, str], ...], Any, FloatArray]]:
         """Yield the labels, time indices and values of each series of a query.
 
-        The times ``steps`` fit into one request. If the response is too large, they are split in
-        half and two requests are sent.
+        A time index counts from the first of ``steps``. These times fit into one request. If the
+        response is too large, they are split in half and two requests are sent, so a series may
+        come twice.
         """
         body = {
             "query": query, "start": str(steps.start_s), "end": str(steps.end_s),
@@ -155,9 +156,9 @@ class Prometheus:
             if steps.points <= LEAST_POINTS:
                 raise
             half = steps.points // 2 + 1
-            for first, piece in steps.pieces(half):
-                for labels, time_index, values in self._piece(query, piece):
-                    yield labels, first + time_index, values
+            for first_index, half_steps in steps.pieces(half):
+                for labels, time_index, values in self._piece(query, half_steps):
+                    yield labels, first_index + time_index, values
             return
         try:
             if answer["resultType"] != "matrix":

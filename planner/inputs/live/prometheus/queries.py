@@ -87,20 +87,21 @@ POWER = Metric("power_w", Kind.GAUGE_SUM, ("DCGM_FI_DEV_POWER_USAGE",))
 def engines_present(on_server: frozenset[str], engine: str = "auto") -> tuple[Engine, ...]:
     """Return the engines to read from a server, each with the metrics that the server has.
 
-    ``on_server`` are the names of the server's metrics. An engine must count requests. If
-    ``engine`` is not "auto", only that engine is returned. A front end (router or gateway) is only
-    returned if no engine counts requests.
+    ``on_server`` are the names of the server's metrics. An engine must count requests, and have a
+    metric with its own prefix, as several engines share other names. If ``engine`` is not "auto",
+    only that engine is returned, with any prefix. A front end (router or gateway) is only returned
+    if no engine counts requests.
     """
     engines = []
     for candidate in ENGINES:
         if engine not in ("auto", candidate.name):
             continue
-        declared = (metric.present(on_server) for metric in candidate.metrics)
-        metrics = tuple(metric for metric in declared if metric.names)
+        on_server_metrics = (metric.present(on_server) for metric in candidate.metrics)
+        metrics = tuple(metric for metric in on_server_metrics if metric.names)
         counts_requests = any(metric.what == "requests" for metric in metrics)
         names = chain.from_iterable(metric.names for metric in metrics)
-        has_sign = any(name.startswith(candidate.signs) for name in names)
-        if counts_requests and (has_sign or engine != "auto"):
+        has_own_prefix = any(name.startswith(candidate.signs) for name in names)
+        if counts_requests and (has_own_prefix or engine != "auto"):
             engines.append(replace(candidate, metrics=metrics))
     without_front_ends = [candidate for candidate in engines if not candidate.front]
     return tuple(without_front_ends or engines[:1])
@@ -164,8 +165,13 @@ def parts_of(metric: Metric, name: str) -> tuple[str, ...]:
 def query_of(
     settings: PrometheusSettings, engine: Engine, metric: Metric, name: str, bin_s: int
 ) -> str:
-    """Return the PromQL query of a metric for bins of ``bin_s`` seconds."""
+    """Return the PromQL query of a metric for bins of ``bin_s`` seconds.
+
+    ``name`` is one of the metric's series (``parts_of``). Histograms and gauges are summed, or
+    averaged, by the labels of model, region and tier that the settings do not fix.
+    """
     matchers = label_matchers(settings, engine)
+    # The reader computes increases itself, from the last scrape in each bin.
     if metric.kind in (Kind.COUNTER, Kind.MEAN):
         return f"last_over_time({name}{matchers}[{open_bin(bin_s)}])"
     model = "" if settings.model else settings.model_label or engine.model_label
@@ -178,6 +184,7 @@ def query_of(
     within = f"avg_over_time({name}{matchers}[{bin_s}s])"
     if metric.kind is Kind.GAUGE_MEAN:
         return f"avg by ({by}) ({within})"
+    # All ranks of a process report the same gauge, so count it once.
     return f"sum by ({by}) (max without ({', '.join(RANKS)}) ({within}))"
 
 

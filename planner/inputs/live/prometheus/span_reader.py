@@ -63,7 +63,7 @@ class Increases:
 def increases(
     last: FloatArray, lowest: FloatArray, highest: FloatArray, *, targets: IntArray
 ) -> Increases:
-    """Return the increase of each counter in each bin.
+    """Return the increase of each counter in each bin, and whether it is known.
 
     ``last`` ``[series, bins + 1]`` is the last scrape within each bin, NaN without one. Its first
     column is the bin before. ``lowest`` and ``highest`` have the same shape: the smallest and the
@@ -76,7 +76,7 @@ def increases(
       counted from the last scrape of the bin before up to ``highest``.
     - A series that returns after missing scrapes with no smaller value is the same process. Its
       growth is spread evenly over the bins in between and the bin of its return. If these are more
-      than MOST_SPREAD bins, they are unknown.
+      than MOST_SPREAD bins, their amounts are ``missing``.
     - A series that returns with a smaller value is a new process. Nothing was counted in between.
     - A new series of a target that was seen in the bin before counts from 0: it is the first event
       with these labels.
@@ -270,6 +270,7 @@ class _EngineReader:
                     for counter in self._increases(name):
                         counters.append(counter)
                         _fill(amounts[counter.key], what, counter.amount)
+                        # A replica is a process that counts requests itself.
                         if what == "requests" and not self.engine.front:
                             _fill(amounts[counter.key], "replicas", counter.targets)
                 elif metric.kind is Kind.HISTOGRAM:

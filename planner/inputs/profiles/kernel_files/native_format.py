@@ -82,10 +82,11 @@ class Sharing:
 
 
 def sharing(frame: Frame) -> tuple[Sharing, ...]:
-    """Return slowdowns on a part of the GPU or beside another operator, over calls alone.
+    """Return the median slowdowns of calls on a part of the GPU, or during another operator.
 
-    Matrix products with few rows are an operator of their own, bound by memory. () for a file
-    without interference measurements.
+    A slowdown is a call's time over that of calls of the same sizes with the whole GPU to
+    themselves. Calls without such a measurement are ignored. Matrix products with few rows are an
+    operator of their own, bound by memory. () for a file without interference measurements.
     """
     data = frame.data
     if not {"sm_share", "concurrent_with"} & set(data.columns):

@@ -125,7 +125,10 @@ def read_kernels(
 
 
 def _rows_by_gpu(frame: Frame, kind: str, shapes: Shapes) -> dict[str, list[KernelRows]]:
-    """Return the rows of a file in the format ``kind`` by GPU type; raise IngestError."""
+    """Return the rows of a file in the format ``kind`` by GPU type.
+
+    Raise IngestError for a cell that the format does not allow.
+    """
     _, read_rows = FORMATS[kind]
     by_gpu: dict[str, list[KernelRows]] = {}
     try:
@@ -230,7 +233,8 @@ def _seconds_at_peak(rows: KernelRows, gpu: GpuSpec) -> FloatArray | None:
         flops = 2.0 * sizes["m"] * sizes["n"] * sizes["k"]
         precision = rows.precision.removesuffix("_block")
     elif rows.op == "attention_prefill":
-        keys = sizes["context"] + sizes["isl"] / 2.0
+        keys = sizes["context"] + sizes["isl"] / 2.0  # of a mean prompt token, causal
+        # Two matrix products (with keys, and with values) of 2 FLOPs per number and key.
         flops = 4.0 * sizes["batch"] * sizes["isl"] * keys * sizes["heads"] * sizes["head_dim"]
         precision = "bf16"
     else:
