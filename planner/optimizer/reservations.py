@@ -36,8 +36,8 @@ def cheapest_reservation(problem: HorizonProblem, target: IntArray) -> IntArray:
         return np.zeros_like(problem.first.capacity_gpus)
     gpus = gpus_in_use(problem, target)
     price_of_all_periods = problem.reserved_usd * len(target)
-    # A GPU that the k busiest periods use saves their on-demand prices, [k]. So it pays to reserve
-    # the largest count whose saving exceeds the price.
+    # A GPU that is used in the k busiest periods saves their on-demand prices. Reserve the largest
+    # count with a saving above the price. Arrays are [k - 1, region, capacity row].
     busiest_first = np.argsort(-gpus, axis=0, kind="stable")
     on_demand_usd = np.broadcast_to(problem.on_demand_usd, gpus.shape)
     saved_usd = np.take_along_axis(on_demand_usd, busiest_first, axis=0).cumsum(axis=0)

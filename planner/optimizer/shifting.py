@@ -55,6 +55,7 @@ def cheapest_shift(
     fractional = _fractional_fleet(problem, work, can_serve)
     if fractional is None:
         return None
+    # The fleet of whole replicas, from the rounded fractional one as the starting solution.
     draft, flows = _program_with_work(problem, work, can_serve)
     program = draft.builder.program()
     start = _rounded_up(draft, program, fractional.counts, flows.variable, fractional.rates)
@@ -65,7 +66,9 @@ def cheapest_shift(
     rates, target = fractional.rates, None
     if values is not None:
         rates, target = values[flows.variable], draft.round_counts(values, draft.x)
-    tokens, arrived = np.zeros((2, len(problem.windows), *problem.first.current.shape[:2]))
+    # Tokens of work done and arrived, [period, model, region].
+    shape = (len(problem.windows), *problem.first.current.shape[:2])
+    tokens, arrived = np.zeros(shape), np.zeros(shape)
     work_tokens = np.maximum(0.0, rates) * problem.period_s
     np.add.at(tokens, (flows.period, work.model[flows.part], flows.region), work_tokens)
     np.add.at(arrived, (work.arrival, work.model, work.home), work.tokens)
@@ -85,7 +88,10 @@ class _FractionalFleet:
 def _fractional_fleet(
     problem: HorizonProblem, work: Work, can_serve: BoolArray
 ) -> _FractionalFleet | None:
-    """Return the cheapest fractional fleet, at the capacity of large pools; None: too small."""
+    """Return the cheapest fractional fleet, at the capacity of large pools.
+
+    None: no fleet does all work by its deadlines. The cost leaves out what only breaks ties.
+    """
     windows = tuple(replace(window, pool_tps=None) for window in problem.windows)
     draft, flows = _program_with_work(replace(problem, windows=windows), work, can_serve)
     highs = loaded_highs(draft.builder.program(), time_limit_s=np.inf, relaxed=True)
@@ -108,7 +114,7 @@ def _rounded_up(
     less, so up to two more replicas of each pool are tried. None: no try is feasible.
     """
     target = np.zeros((len(counts), *draft.problem.first.current.shape), np.int64)
-    for extra in range(3):
+    for extra in range(3):  # more replicas of each pool
         rounded = np.where(counts > ZERO, np.ceil(counts - ZERO) + extra, 0)
         target[(slice(None), *draft.cell)] = rounded
         values = draft.values_of(target)
@@ -139,8 +145,9 @@ def _program_with_work(
     """
     draft = draft_program(problem, cuts=False)
     periods = np.arange(len(problem.windows))
-    in_time = (periods >= work.arrival[:, None]) & (periods <= work.last[:, None])
-    part, period, region = np.nonzero(can_serve[work.home][:, None, :] & in_time[:, :, None])
+    in_time = (periods >= work.arrival[:, None]) & (periods <= work.last[:, None])  # [part, period]
+    may_serve = can_serve[work.home]  # [part, region]
+    part, period, region = np.nonzero(in_time[:, :, None] & may_serve[:, None, :])
     full_rate = work.tokens / problem.period_s  # tokens/s if all is done in one period
     # A small cost that rises with the period breaks ties: of equal plans, the sooner one wins. It
     # is the share SOONER of the highest price of one token/s over a period, in dollars.
@@ -164,18 +171,19 @@ def _add_coverage_of_work(draft: Draft, model: IntArray, flows: _Flows) -> None:
     capacity. If a region may be lost, the others do all work. ``model [variable]`` is that of each
     flow.
     """
-    problem, pairs = draft.problem, np.arange(draft.pairs)
+    problem, pairs = draft.problem, np.arange(draft.pairs)  # a pair: model * regions + region
     models, regions = len(problem.first.models), len(problem.first.regions)
     for period, window in enumerate(problem.windows):
         in_period = flows.period == period
-        variables, models_now = flows.variable[in_period], model[in_period]
-        pairs_now = models_now * regions + flows.region[in_period]
-        mean_tps = window.demand_tps.mean(axis=2)
-        local = [*draft.served_tps(period, pairs), (pairs_now, variables, -window.epsilon)]
+        # The variables of the period's flows, with the row of each: its pair, or its model.
+        variables, model_rows = flows.variable[in_period], model[in_period]
+        pair_rows = model_rows * regions + flows.region[in_period]
+        mean_tps = window.demand_tps.mean(axis=2)  # [model, region]
+        local = [*draft.served_tps(period, pairs), (pair_rows, variables, -window.epsilon)]
         draft.builder.add("local", local, window.epsilon * mean_tps.ravel(), INF, draft.pairs)
         lost_regions = range(regions) if window.lose_region else ()
         for lost in (None, *lost_regions):  # None: no region is lost
             is_left = (pairs % regions != lost).astype(float)
             served = draft.served_tps(period, draft.model_of_pair, is_left)
-            joint = [*served, (models_now, variables, -1.0)]
+            joint = [*served, (model_rows, variables, -1.0)]
             draft.builder.add("global", joint, mean_tps.sum(axis=1), INF, models)

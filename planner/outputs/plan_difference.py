@@ -135,7 +135,10 @@ class WeekDifference:
 
 
 def replica_table(before: Counts, after: Counts) -> ReplicaTable:
-    """Compare the replicas of two plans, each by pool and ``[minute]``; UNKNOWN: not covered."""
+    """Return the replicas of two plans in the minutes that both cover, and their replica-hours.
+
+    A plan has an array ``[minute]`` for each pool, UNKNOWN where it does not cover the minute.
+    """
     pools = tuple(sorted({*before, *after}))
     minutes = np.empty(0, np.int64)  # a plan without pools covers no minute
     if before and after:
@@ -216,6 +219,7 @@ def plan_difference(
     ``usd_per_hour`` are prices of a replica. They apply to both plans, so that only replicas make a
     difference.
     """
+    # Replicas of both plans by pool and minute of ``plan``.
     begins, active_begins = _begin_of(plan), _begin_of(active)
     after = minutes_from_start(plan)
     minutes = len(next(iter(after.values())))  # the same for each pool
@@ -226,6 +230,7 @@ def plan_difference(
         for key, counts in minutes_from_start(active).items()
     }
     table = replica_table(before, after)
+    # Sums over the minutes that both cover.
     replica_hours_was, replica_hours = table.replica_hours
     usd_was = _cost_usd(table.pools, table.before, usd_per_hour)
     usd = _cost_usd(table.pools, table.after, usd_per_hour)

@@ -44,7 +44,8 @@ class Guard:
     def staffing(self, min_replicas: int, max_replicas: int) -> Staffing:
         """Return the staffing rule through the capacities of pools of these two sizes.
 
-        ``simulation.sizing.pool`` uses the same rule.
+        If they are equal, the larger size is twice the smaller one. Without known capacities, a
+        replica has that of one in a large pool. ``simulation.sizing.pool`` uses the same rule.
         """
         if not self.capacity_shares:
             return Staffing(scale=1.0, loss=0.0)
@@ -53,7 +54,7 @@ class Guard:
         # The share per replica, scale * (1 - loss / sqrt(n)), is linear in 1 / sqrt(n).
         inverse_small, inverse_large = np.array([small, large]) ** -0.5
         sizes, shares = np.array(self.capacity_shares).T
-        # np.interp needs rising x, and 1 / sqrt(n) falls with n. Negate both.
+        # np.interp needs rising x. 1 / sqrt(n) falls with n, so interpolate over -1 / sqrt(n).
         share_small, share_large = np.interp(
             [-inverse_small, -inverse_large], -(sizes**-0.5), shares
         )
@@ -82,7 +83,7 @@ def guards_of(settings: Sequence[Setting], max_replicas: int | None = None) -> d
     guards = {}
     for pool_name, values in by_pool.items():
         if guarded_plan.IN_FLIGHT not in values:
-            continue
+            continue  # a pool without a guard
         policy_maximum = int(values["replicas at most"])
         shares = [
             (pool_size, float(values[name]))

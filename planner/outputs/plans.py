@@ -144,6 +144,7 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
     assert window is not None  # runs of these kinds have one
     policy = _policy_name(run, result, options.policy)
     label = _label_of(result, policy)
+    # The schedule, or the limits and the rule of a reactive policy.
     rows, rule = _rows_and_rule(run, result, window.start, policy)
     if not rows:
         raise NotReady(
@@ -151,6 +152,7 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
             "Run it again, or name another policy."
         )
     _check_zone(options.timezone, min(row.scaling_starts for row in rows), window.end)
+    # The pools that the options choose, with their names.
     guards = {} if rule else guards_of(_figures(result, policy).settings, options.most)
     zone = ZoneInfo(options.timezone)
     unnamed = list(_unnamed_pools(rows, window.end, zone, facts_of(run), rule, guards))

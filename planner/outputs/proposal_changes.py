@@ -77,15 +77,15 @@ def proposed_of(proposal: Proposal) -> ProposalComparison | None:
     run, base_run = proposal.run, proposal.base_run
     if run is None:
         return None
-    comparison = None  # of the base run and the proposed run
     completed_base = _completed(base_run)
+    comparison = None  # of the completed base run and the proposed run
     if completed_base is not None:
         policies = [_base_policy(proposal), proposal.policy]
         comparison = compare_runs([completed_base, run], policy_per_run=policies)
     base, proposed = compared_policies(proposal, run)
     groups = _groups(proposal, run, comparison)
     simulated = [group for group in groups if group.title == REPLAYS]
-    # The note of such a group says that traffic, window or limits differ.
+    # Such a group has a note if traffic, window or limits differ. Then no saving is stated.
     unfair_notes = [group.note for group in simulated if group.note]
     notes = list(comparison.notes if comparison else ())
     if comparison is not None and replay_of(proposal) is None:
@@ -112,6 +112,8 @@ def _simulation_note(proposal: Proposal, run: Run) -> Iterator[str]:
     """Yield a note if ``run``, the run of the proposal, did not simulate the proposed policy."""
     simulated_run, policy = outcome_of(proposal, run)
     result = stored_result(simulated_run)
+    if simulated_run == run and policy in result.policies:
+        return
     fact = f"Run {run.pk} planned and replayed nothing"
     replay = proposal.outcome  # of the proposed schedule
     if simulated_run != run:
@@ -121,8 +123,6 @@ def _simulation_note(proposal: Proposal, run: Run) -> Iterator[str]:
             f"The proposed plan had no simulation. Its schedule was replayed as run "
             f"{simulated_run.pk}: SLO {attained} for ${figures.cost_usd:,.2f}."
         )
-    elif policy in result.policies:
-        return
     elif replay is None:
         yield (
             f"{fact}, so its SLO attainment is not known. Propose a comparison to "
@@ -138,15 +138,17 @@ def _simulation_note(proposal: Proposal, run: Run) -> Iterator[str]:
 def _groups(proposal: Proposal, run: Run, comparison: RunComparison | None) -> tuple[Group, ...]:
     """Return the compared figures of base and proposal, in groups; () if the base has none.
 
-    ``comparison`` is that of the base run and the proposed run, None without a base run.
+    ``comparison`` is that of the base run and the proposed run, None without a base run. It counts
+    unless the active plan was replayed, or another run simulated the proposed schedule.
     """
     base, proposed = compared_policies(proposal, run)
     policies = [base.policy, proposed.policy]
     if comparison is None or proposal.base_run is None or replay_of(proposal) is not None:
         if not base.policy:
             return ()
-        # The traffic is the same, so that simulated figures compare; a replay has no plan.
-        return tuple(replay_groups([base.result, proposed.result], policies, "", ()))
+        # Only simulated figures, as a replay has no plan. They are ranked: the traffic is the same.
+        results = [base.result, proposed.result]
+        return tuple(replay_groups(results, policies, not_ranked="", differences=()))
     simulated_run, _ = outcome_of(proposal, run)
     if simulated_run == run:
         return comparison.groups
@@ -292,7 +294,10 @@ def _figures_with_mark(figures: Iterable[ComparedFigure], mark: str) -> list[Com
 def _replica_changes(
     proposal: Proposal, run: Run
 ) -> tuple[tuple[ReplicaChange, ...], ReplicaChange]:
-    """Return the change of each pool's replicas, and the change of all pools together."""
+    """Return the change of each pool's replicas, and the change of all pools together.
+
+    The change is that from the active plan, else from the baseline of the run.
+    """
     base = proposal.base
     after = _pools_by_name(run, options_of(ExportOptions, dict(proposal.options)))
     before: Mapping[str, Pool | StoredPool]
@@ -301,14 +306,13 @@ def _replica_changes(
     else:
         before = _baseline_pools(proposal, run)
     total = replica_change(("", ""), "", _total(_by_minute(before)), _total(_by_minute(after)))
-    least_before, least_after = total.least
-    most_before, most_after = total.most
+    # Spans are (least, most) of all pools together.
+    span_before = total.least[0], total.most[0]
     if base is not None:
-        least_before, most_before = _without_overlap(
-            (least_before, most_before), base.run, base.policy
-        )
-    least_after, most_after = _without_overlap((least_after, most_after), run, proposal.policy)
-    total = replace(total, least=(least_before, least_after), most=(most_before, most_after))
+        span_before = _without_overlap(span_before, base.run, base.policy)
+    span_after = _without_overlap((total.least[1], total.most[1]), run, proposal.policy)
+    least, most = zip(span_before, span_after, strict=True)  # each is (before, after)
+    total = replace(total, least=least, most=most)
     return tuple(_pool_changes(before, after)), total
 
 

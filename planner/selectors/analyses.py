@@ -67,24 +67,25 @@ def usual_seconds() -> dict[str, float]:
 
 def analyses_of(scenario: Scenario) -> list[AnalysisState]:
     """Return the state of every analysis of ``scenario``, in the order of ANALYSES."""
-    runs = scenario.runs.filter(sweep=None)
-    by_kind = runs.order_by().values_list("kind")
+    # The newest run of each kind, and the newest completed one, as {kind: id}.
+    by_kind = scenario.runs.filter(sweep=None).order_by().values_list("kind")
     newest = dict(by_kind.annotate(Max("pk")))
-    results = dict(by_kind.filter(state=Run.State.COMPLETED).annotate(Max("pk")))
-    rows = runs_with_answers().filter(pk__in={*newest.values(), *results.values()})
+    completed = dict(by_kind.filter(state=Run.State.COMPLETED).annotate(Max("pk")))
+    rows = runs_with_answers().filter(pk__in={*newest.values(), *completed.values()})
     runs_by_id = rows.annotate(outdated=~Q(document=scenario.document)).in_bulk()
     seconds_by_kind = usual_seconds()
     states = []
     for analysis in ANALYSES:
         run = runs_by_id.get(newest.get(analysis.kind, 0))
-        result = runs_by_id.get(results.get(analysis.kind, 0))
-        state = AnalysisState(
-            analysis=analysis,
-            run=run,
-            result=result,
-            headline=answer_of(result) if result else "",
-            outdated=bool(result and result.outdated),
-            seconds=seconds_by_kind.get(analysis.kind),
+        result = runs_by_id.get(completed.get(analysis.kind, 0))
+        states.append(
+            AnalysisState(
+                analysis=analysis,
+                run=run,
+                result=result,
+                headline=answer_of(result) if result else "",
+                outdated=bool(result and result.outdated),
+                seconds=seconds_by_kind.get(analysis.kind),
+            )
         )
-        states.append(state)
     return states

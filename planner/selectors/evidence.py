@@ -110,6 +110,7 @@ def evidence_of(calibration: Calibration) -> Evidence:
 
     Compares the corrections by all other files with those by all files including this one.
     """
+    # The corrections without this file and with it.
     hardware, fit = own_hardware(), estimate_fit()
     other_files, this_file = _files(calibration)
     before = measurements_of_files(other_files, hardware) if other_files else None
@@ -119,6 +120,7 @@ def evidence_of(calibration: Calibration) -> Evidence:
         after = measurements_of_files([*other_files, this_file], hardware)
     all_measurements = after.rows if after else ()
     own_measurements = [row for row in all_measurements if row.source == this_file["name"]]
+    # Their effects on the estimates of deployments like the measured ones.
     deployments = _compared_deployments(own_measurements, hardware)
     effects = []
     for deployed, old_change, new_change in zip(
@@ -131,6 +133,7 @@ def evidence_of(calibration: Calibration) -> Evidence:
         if max(effect.size, effect.error_change) > LEAST_CHANGE:
             effects.append(effect)
     largest_first = sorted(effects, key=lambda effect: effect.size, reverse=True)
+    # Facts that the file states.
     facts = facts_of(calibration)
     stated_facts = {}
     for name in FACTS:

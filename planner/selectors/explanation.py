@@ -65,16 +65,17 @@ def _steps(result: Row, pool: Row, planned: Sequence[Row], count: int) -> Iterat
     recommended = result["recommended"]
     # The period with the most replicas, then the most demand.
     peak = max(planned, key=lambda row: (row["target"], row["demand_tps"]), default=None)
-    size = _row_of_replica(result.get("capacity"), pool)
+    capacity = _row_of_replica(result.get("capacity"), pool)
     if peak is not None:
         yield from _demand_steps(result, peak, max(row["demand_tps"] for row in planned))
     yield from _forecast_steps(result, pool)
-    if size is not None:
+    if capacity is not None:
         yield Step(
             "One replica",
-            f"{size['input_tps']:,.0f} input tokens/s ({figure(size['max_rps'], 'req/s')}). "
-            f"Limited by {limit_name(size['bound_by'])} (tier {size['tier']}).",
-            "capacity",
+            f"{capacity['input_tps']:,.0f} input tokens/s "
+            f"({figure(capacity['max_rps'], 'req/s')}). "
+            f"Limited by {limit_name(capacity['bound_by'])} (tier {capacity['tier']}).",
+            about="capacity",
         )
     if not recommended.get("follows_plan"):
         reason = recommended.get("why") or recommended["sentence"]
@@ -82,13 +83,13 @@ def _steps(result: Row, pool: Row, planned: Sequence[Row], count: int) -> Iterat
             "Policy",
             f"{recommended['label']} is recommended instead of the plan, with {count:,} replicas "
             f"here. {reason}",
-            "policies",
+            about="policies",
         )
     if peak is not None:
-        pool_tps = size.get("pool_tps") if size else None
+        pool_tps = capacity.get("pool_tps") if capacity else None
         yield _plan_step(result, pool, peak, pool_tps or [])
-    if size is not None:
-        yield _provenance_step(result, pool, size)
+    if capacity is not None:
+        yield _provenance_step(result, pool, capacity)
     yield from _error_steps(result, pool)
 
 
@@ -107,13 +108,13 @@ def _demand_steps(result: Row, peak: Row, largest_tps: float) -> Iterator[Step]:
     else:
         needs = f"for {peak['demand_tps']:,.0f}, in the period from {begins}"
         sentence = f"{covered}. Most replicas: {needs}."
-    yield Step("Demand", sentence, "charts")
+    yield Step("Demand", sentence, about="charts")
     factor = (recommended.get("parameters") or {}).get("load_factor", 1)
     if recommended.get("follows_plan") and factor != 1:
         sentence = f"Load factor {factor:g}: the cheapest value that passes the test days."
         if traits_of(recommended["policy"]).may_exceed_plan:
             sentence += " Above the planned load, the guard adds replicas."
-        yield Step("Load factor", sentence, "test-days")
+        yield Step("Load factor", sentence, about="test-days")
 
 
 def _largest_counts(result: Row) -> dict[tuple[str, str, str], int]:
@@ -159,14 +160,14 @@ def _forecast_steps(result: Row, pool: Row) -> Iterator[Step]:
         peak_error = series.get("peak_wape")
         error_words = "" if peak_error is None else f", peak WAPE {peak_error:.0%}"
         sentence = f"{series['tier'].capitalize()} demand: {series['method']}{error_words}."
-        yield Step("Forecast", sentence, "forecast")
+        yield Step("Forecast", sentence, about="forecast")
         percentile = percentiles.get(series["tier"])
         if percentile is not None:
             level = percentile["quantile"]
             level_words = "the mean" if level is None else f"P{100 * level:g}"
             factor = "" if percentile["times"] == 1 else f"{percentile['times']:g} times "
             sentence = f"{series['tier']}: {factor}{level_words}. {percentile['why']}"
-            yield Step("Percentile", sentence, "forecast")
+            yield Step("Percentile", sentence, about="forecast")
 
 
 def _plan_step(result: Row, pool: Row, peak: Row, pool_tps: Sequence[float]) -> Step:
@@ -189,7 +190,7 @@ def _plan_step(result: Row, pool: Row, peak: Row, pool_tps: Sequence[float]) -> 
             # Leave out the name of the pool, which the head of the chain states.
             _pool_name, _, reason = limit["sentence"].partition(": ")
             binding.append(_sentences([reason.rstrip(".")]) if reason else limit["sentence"])
-    return Step("Plan", " ".join([_sentences(facts), *binding[:MAX_LIMITS]]), "plan")
+    return Step("Plan", " ".join([_sentences(facts), *binding[:MAX_LIMITS]]), about="plan")
 
 
 def _explains(limit: Row, pool: Row, replicas: int) -> bool:
@@ -212,7 +213,7 @@ def _provenance_step(result: Row, pool: Row, size: Row) -> Step:
     for source in result.get("provenance") or []:
         if source["what"] == price:
             facts.append(f"its price is {source['kind']} ({source['source']})")
-    return Step("Where from", _sentences(facts), "sources")
+    return Step("Where from", _sentences(facts), about="sources")
 
 
 def _error_steps(result: Row, pool: Row) -> Iterator[Step]:
@@ -220,12 +221,12 @@ def _error_steps(result: Row, pool: Row) -> Iterator[Step]:
     sentence = (
         f"Sampling error of capacity: median {SIMULATION.median:.1%}, P95 {SIMULATION.p95:.1%}."
     )
-    yield Step("Simulation error", sentence, "profiles")
+    yield Step("Simulation error", sentence, about="profiles")
     row = _row_of_replica(result.get("profile_error"), pool)
     if row is None:
         return
     if row["error"] is None:
-        yield Step("Profile error", f"Unknown: {row['basis']}.", "profiles")
+        yield Step("Profile error", f"Unknown: {row['basis']}.", about="profiles")
         return
     facts = [f"{row['error']:.1%} ({row['basis']})"]
     if row["replicas_if_slower"] is not None and row["replicas_if_faster"] is not None:
@@ -234,7 +235,7 @@ def _error_steps(result: Row, pool: Row) -> Iterator[Step]:
             f"{row['replicas_if_slower']:,} if the profile is slower by this error, "
             f"{row['replicas_if_faster']:,} if faster"
         )
-    yield Step("Profile error", _sentences(facts), "profiles")
+    yield Step("Profile error", _sentences(facts), about="profiles")
 
 
 def shared_steps(chains: Sequence[Chain]) -> tuple[Step, ...]:

@@ -107,7 +107,10 @@ def deployment_rows(calibration: Calibration) -> list[Row]:
 
 
 def facts_of(calibration: Calibration) -> list[Row]:
-    """Return the known values of every row of a file by name, with times in milliseconds."""
+    """Return the known values of every row of a file by name, with times in milliseconds.
+
+    They include the engine settings of the file, and how the row was served, if stored.
+    """
     table = calibration_table(calibration).to_dicts()
     serving: list[Row] = [{}] * len(table)
     if SERVING_TABLE in row_arrays.tables_list(calibration.store):

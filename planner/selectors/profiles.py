@@ -122,6 +122,7 @@ def profiles_list(search: str = "") -> list[KnownProfile]:
     Built-in profiles that were measured, or derived from measurements, come first. Profiles of the
     newest models, computed by rule, come last.
     """
+    # The newest version of each own profile.
     versions = ProfileVersion.objects.filter(profile=OuterRef("profile")).order_by("-version")
     rows = ProfileVersion.objects.filter(version=Subquery(versions.values("version")[:1]))
     rows = rows.select_related("profile", "calibration", "created_by").order_by("profile__name")
@@ -140,7 +141,10 @@ def profiles_list(search: str = "") -> list[KnownProfile]:
 
 
 def plan_profiles(listed: Sequence[KnownProfile]) -> list[PlanProfile]:
-    """Return the profiles of the newest comparisons that are not among the ``listed`` ones."""
+    """Return the profiles of the newest comparisons that are not among the ``listed`` ones.
+
+    Each comes once, from the newest comparison that states its source.
+    """
     seen = {(profile.model, profile.gpu, profile.tp, profile.kind) for profile in listed}
     run_ids = [newest.pk for newest in latest_comparisons(Scenario.objects.all()).values()]
     newest_first = Run.objects.filter(pk__in=run_ids).order_by("-pk")

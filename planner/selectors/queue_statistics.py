@@ -57,6 +57,7 @@ def work_statistics(now: datetime, *, everywhere: bool = False) -> WorkStatistic
     """Return the statistics of the runs of the current workspace, or of all (``everywhere``)."""
     runs = (Run.everywhere if everywhere else Run.objects).order_by()
     unfinished = []
+    # The age of a pending run counts from its creation, that of a running one from its start.
     for state, began_at in ((Run.State.PENDING, "created_at"), (Run.State.RUNNING, "started_at")):
         by_kind = runs.filter(state=state).values_list("workspace__slug", "kind")
         counts = by_kind.annotate(Count("pk"), Min(began_at)).order_by("workspace__slug", "kind")

@@ -76,8 +76,9 @@ def compare_runs(
         requested if requested in result.policies else result.default_policy
         for result, requested in zip(results, policies, strict=True)
     ]
+    # The settings of each scenario, replaced by those that the run itself chose. A run without a
+    # plan chooses none, so if there is one, scenarios are compared as they are.
     settings, unreadable = _settings(runs)
-    # A run without a plan of its own chooses no settings, so scenarios compare as they are.
     if all(result.plan or result.policies for result in results):
         for values, result, chosen in zip(settings, results, chosen_policies, strict=True):
             values.update(_as_simulated(values, result, chosen))

@@ -168,7 +168,7 @@ def replay_groups(
     """Yield the group of the simulated policies' figures, if at least two runs have some.
 
     ``chosen`` is the policy of each run. ``not_ranked`` is the reason if the runs are not ranked,
-    else "". If limits of tiers are among ``differences``, only latencies are marked better.
+    else "". If limits of tiers are among ``differences``, only latencies are ranked.
     """
     figures = [_policy_of(result, name) for result, name in zip(results, chosen, strict=True)]
     if not _has_several(figures):
@@ -182,7 +182,7 @@ def replay_groups(
     for column, tier, label in _columns(attainments):
         values = [_value(row, column.name, tier) for row in figures]
         are_texts = {isinstance(value, str) for value in values if value}
-        # Text and numbers in one column, as of different releases, do not compare.
+        # Skip a column without values, or with text and numbers (of different releases).
         if len(are_texts) != 1:
             continue
         is_latency = column.name.endswith("_ms")

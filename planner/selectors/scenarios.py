@@ -113,7 +113,8 @@ def latest_comparisons(
 def _latest_comparison(row: dict[str, Any]) -> LatestComparison:
     """Return a comparison from the columns that ``latest_comparisons`` selects.
 
-    The database gives two of them, ``meets_slo`` and ``replicas``, as JSON text.
+    ``meets_slo`` and ``replicas`` (the rows of the schedule) are JSON text. The saving is None if
+    the recommended policy is the baseline.
     """
     row["meets_slo"] = json.loads(row["meets_slo"] or "null")
     schedule = json.loads(row["replicas"] or "[]") or ()
@@ -178,7 +179,10 @@ def version_get(scenario: Scenario, number: int) -> ScenarioVersion:
 def compare_versions(
     old: ScenarioVersion, new: ScenarioVersion, part: str = ""
 ) -> VersionDifference:
-    """Compare two versions, or only their section ``part``."""
+    """Compare the settings and lines of two versions, or only of their section ``part``.
+
+    If a version cannot be read, only lines are compared, with a note.
+    """
     notes: list[str] = []
     different, same = compare_settings([_settings(version, part, notes) for version in (old, new)])
     texts = [

@@ -39,21 +39,21 @@ def things_found(text: str) -> list[Found]:
 
 def _stored(words: Sequence[str]) -> Iterator[Found]:
     """Yield the rows of the database whose name has every word; of runs, also their kind."""
-    named, titled = Q(), Q()  # have every word in their name, or in their title
+    name_matches, title_matches = Q(), Q()  # have every word in their name, or in their title
     runs = Run.objects.filter(sweep=None)
     for word in words:
-        named &= Q(name__icontains=word)
-        titled &= Q(title__icontains=word)
+        name_matches &= Q(name__icontains=word)
+        title_matches &= Q(title__icontains=word)
         kinds = [kind for kind, label in Run.Kind.choices if word in label.lower()]
         runs = runs.filter(Q(name__icontains=word) | Q(kind__in=kinds))
-    yield from _rows(Scenario.objects.filter(named), "Scenario", "scenario")
+    yield from _rows(Scenario.objects.filter(name_matches), "Scenario", "scenario")
     for run in runs.only("pk", "name", "kind")[:MOST]:
         yield Found(f"{run.get_kind_display()}, run {run.pk}", run.name, "run", run.pk)
-    for proposal in Proposal.objects.filter(titled)[:MOST]:
+    for proposal in Proposal.objects.filter(title_matches)[:MOST]:
         yield Found("Proposal", proposal.title, "proposal", proposal.pk)
-    yield from _rows(Schedule.objects.filter(named), "Schedule", "schedule")
-    yield from _rows(Trace.objects.filter(named), "Trace", "trace", named=True)
-    yield from _rows(Source.objects.filter(named), "Live source", "source", named=True)
+    yield from _rows(Schedule.objects.filter(name_matches), "Schedule", "schedule")
+    yield from _rows(Trace.objects.filter(name_matches), "Trace", "trace", named=True)
+    yield from _rows(Source.objects.filter(name_matches), "Live source", "source", named=True)
 
 
 def _built_in(text: str, words: Sequence[str]) -> Iterator[Found]:

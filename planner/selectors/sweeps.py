@@ -41,7 +41,11 @@ SOURCES = {
 
 
 def run_figures(run: Run) -> dict[str, float | None]:
-    """Return the figures of a run's recommended policy, or else of its plan, by name."""
+    """Return the FIGURES of a run by name, None where unknown.
+
+    They are those of the recommended policy, or of the plan if it was not simulated. Attainment is
+    that of the worst tier. Replicas are the most that the plan has in a period.
+    """
     result = stored_result(run)
     policy = result.policies.get(result.default_policy)
     totals = result.plan.totals if result.plan else None
@@ -49,8 +53,8 @@ def run_figures(run: Run) -> dict[str, float | None]:
     if not attainment and result.recommended:
         attainment = result.recommended.attainment
     values: dict[str, float | None] = {}
-    for name, (simulated, planned) in SOURCES.items():
-        values[name] = policy.columns.get(simulated) if policy else getattr(totals, planned, None)
+    for name, (column, total) in SOURCES.items():
+        values[name] = policy.columns.get(column) if policy else getattr(totals, total, None)
     shares = [share for share in (attainment or {}).values() if share is not None]
     values["attainment"] = min(shares, default=None)
     plan = typed_result(run, PlannedReplicas).plan

@@ -48,6 +48,7 @@ def account_data(user: User, *, by: User | None) -> dict[str, Any]:
             for row in _rows_of_user(field, user)
             if getattr(row, "workspace_id", None) in visible_workspaces
         ]
+    # Audit records of their actions, and of actions on their account.
     is_about_user = Q(action__startswith="user.") & (Q(name=user.username) | Q(key=user.username))
     records = AuditRecord.objects.filter(
         Q(actor=user.username) | is_about_user,

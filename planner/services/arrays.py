@@ -74,6 +74,7 @@ def orphans_sweep(*, min_age_s: float = MIN_AGE_S) -> int:
     named = _named_paths()
     removed = 0
     for path in old_paths:
+        # The name that a temporary folder gets when it is complete.
         final_path = _relative(path.with_name(final_name(path.name)))
         if _relative(path) in named or final_path in active_stores:
             continue

@@ -167,7 +167,7 @@ def restore(
                 "backup.restored", path.name, by=None, made_at=manifest.made_at, rows=manifest.rows
             )
             swap()  # last: a process that is killed earlier has changed no array
-            # sending can fail, so send while everything can still be undone
+            # Send arrays to the bucket while everything can still be undone, as this can fail.
             row_arrays.send(manifest.stores)
         row_arrays.renew(manifest.stores, stores_before)
     size = path.stat().st_size
@@ -260,12 +260,14 @@ def named_stores() -> Iterator[str]:
     repeated run writes its tables again, and no page shows those of failed runs.
     """
     runs = Run.everywhere.filter(state=Run.State.COMPLETED)
-    for rows in (runs, *(model._base_manager.all() for model in MODELS_WITH_ARRAYS)):
+    other_rows = [model._base_manager.all() for model in MODELS_WITH_ARRAYS]
+    for rows in (runs, *other_rows):
         yield from rows.exclude(store="").values_list("store", flat=True)
     for source in Source._base_manager.exclude(store=""):
-        # One that has never counted anything may have no folder yet.
+        # A live source that has counted nothing yet may have no folder.
         if source.trace_id is not None or row_arrays.exists(source.store):
             yield source.store
+    # Uploads are files, which an ingest run names in its options.
     uploads = set(row_arrays.stores_below(UPLOADS))
     for options in Run.everywhere.filter(kind=Run.Kind.INGEST).values_list("options", flat=True):
         upload = options.get("upload", "")

@@ -218,6 +218,7 @@ def _read_benchmark_rows(
         "report": _report(file)
         | {"engine": {name: value for name, value in given_facts.items() if value}},
     }
+    # Columns on serving: those of the file, and of the derived ones those that the file lacks.
     derived = {name: values for name, values in file.facts.items() if any(values)}
     serving_columns = pl.DataFrame(derived).with_columns(pl.all().replace("", None))
     if file_columns is not None:
@@ -246,7 +247,8 @@ def _require_facts(file: BenchmarkFile, name: str, serving_columns: Sequence[str
         # Rows without a fact are not used, so some may lack it. But a row without tp would count
         # as a row of one GPU.
         required_in_all = fact == "tp" and "decode_tp" not in serving_columns
-        if is_absent.any() if required_in_all else is_absent.all():
+        is_missing = is_absent.any() if required_in_all else is_absent.all()
+        if is_missing:
             missing.append(fact)
     if file.gateway and not all(file.facts["replicas"]):
         missing.append("replicas")

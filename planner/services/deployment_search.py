@@ -126,9 +126,11 @@ def replace_deployments(
     ]
     changes: Row = {"regions": regions}
     if in_place:
+        # All traffic goes to the model.
         changes["profiles"] = chosen
         changes["models"] = [model]
         changes["traffic.sources"] = [dict(row, model=model) for row in data["traffic"]["sources"]]
+        # The tier with the lowest TTFT limit gets the limits.
         ttft_limits_ms = [tier.ttft_ms or math.inf for tier in parsed.tiers]
         strictest = ttft_limits_ms.index(min(ttft_limits_ms))
         tiers = [dict(row) for row in data["tiers"]]

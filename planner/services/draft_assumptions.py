@@ -67,12 +67,12 @@ def _models(trace: Trace, serving: Serving) -> Iterator[Assumption]:
         profile, error = served.profile, stated_error(served.profile)
         error_words = "" if error is None else f", error about {error.value:.0%}"
         yield Assumption(
-            "profiles",
-            f"Model and GPUs of {label}" if label else "Model and GPUs",
-            f"{profile.model} on {profile.tp} x {profile.gpu}",
-            f"{_serving_reason(served, label, named_models)}. Speed: {profile.provenance.kind}"
+            section="profiles",
+            what=f"Model and GPUs of {label}" if label else "Model and GPUs",
+            value=f"{profile.model} on {profile.tp} x {profile.gpu}",
+            why=f"{_serving_reason(served, label, named_models)}. Speed: {profile.provenance.kind}"
             f"{error_words}",
-            OTHER_FLEET_NOTE,
+            matters=OTHER_FLEET_NOTE,
         )
 
 
@@ -90,14 +90,14 @@ def _context(trace: Trace, serving: Serving) -> Iterator[Assumption]:
         larger = models_for(beyond.longest, gpus, beyond.model)[:3]  # the three closest in size
         offer = f"Models with a large enough context: {', '.join(larger)}."
         yield Assumption(
-            "profiles",
-            "Requests beyond the context",
-            f"{beyond.requests:,} of {trace.requests:,}",
-            f"{beyond.model} takes {beyond.context:,} tokens and the longest request has "
+            section="profiles",
+            what="Requests beyond the context",
+            value=f"{beyond.requests:,} of {trace.requests:,}",
+            why=f"{beyond.model} takes {beyond.context:,} tokens and the longest request has "
             f"{beyond.longest:,}",
-            "These requests are rejected. "
+            matters="These requests are rejected. "
             + (offer if larger else "No built-in model has a large enough context."),
-            () if serving.by_label else larger,
+            models=() if serving.by_label else larger,
         )
 
 
@@ -144,22 +144,22 @@ def _region(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
     else:
         why = "your file has no regions"
     yield Assumption(
-        "regions",
-        "Regions and prices" if len(draft.regions) > 1 else "Region and price",
-        "; ".join(_region_words(region) for region in draft.regions),
-        f"{why}. Prices are on demand",
-        "Cost changes with the price. A farther region adds its latency to TTFT.",
+        section="regions",
+        what="Regions and prices" if len(draft.regions) > 1 else "Region and price",
+        value="; ".join(_region_words(region) for region in draft.regions),
+        why=f"{why}. Prices are on demand",
+        matters="Cost changes with the price. A farther region adds its latency to TTFT.",
         warns=bool(file_regions) and not draft_regions,
     )
     yield cold_start(draft)
     if (tier.ttft_ms or 0) > drafts.TTFT_MS:  # the draft loosened the usual limit
         yield Assumption(
-            "tiers",
-            f"TTFT limit of {tier.name}",
-            f"{(tier.ttft_ms or 0) / 1000:g} s (common: {drafts.TTFT_MS / 1000:g} s)",
-            "the common limit is too short: a long prompt of the trace takes half of this limit on "
-            "an idle replica",
-            "A lower limit needs faster GPUs, or a tier of its own for long prompts.",
+            section="tiers",
+            what=f"TTFT limit of {tier.name}",
+            value=f"{(tier.ttft_ms or 0) / 1000:g} s (common: {drafts.TTFT_MS / 1000:g} s)",
+            why="the common limit is too short: a long prompt of the trace takes half of this "
+            "limit on an idle replica",
+            matters="A lower limit needs faster GPUs, or a tier of its own for long prompts.",
         )
 
 
@@ -180,11 +180,11 @@ def _region_words(region: Region) -> str:
 def cold_start(draft: Scenario) -> Assumption:
     """Return the assumption on the cold start."""
     return Assumption(
-        "fleet",
-        "Cold start",
-        f"{draft.fleet.startup_s / 60:g} min",
-        "weights are stored in the region (SageServe, section 4)",
-        "Longer cold starts need earlier scale-up.",
+        section="fleet",
+        what="Cold start",
+        value=f"{draft.fleet.startup_s / 60:g} min",
+        why="weights are stored in the region (SageServe, section 4)",
+        matters="Longer cold starts need earlier scale-up.",
     )
 
 
@@ -205,11 +205,11 @@ def _limits(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
     )
     why = f"{file_words}. {limit_source}"
     yield Assumption(
-        "tiers",
-        "Tiers and their limits",
-        "; ".join(tiers),
-        why,
-        "Work that may wait longer needs fewer replicas at the peak.",
+        section="tiers",
+        what="Tiers and their limits",
+        value="; ".join(tiers),
+        why=why,
+        matters="Work that may wait longer needs fewer replicas at the peak.",
         warns=bool(file_tiers) and not draft_tiers,
     )
 
@@ -252,11 +252,12 @@ def _lengths(trace: Trace, draft: Scenario, profile: Profile) -> Iterator[Assump
         rps_if_longer, _ = largest_rate(profile, longer_isl, longer_osl)
         more = max_rps / rps_if_longer - 1
         yield Assumption(
-            "sources",
-            what,
-            f"mean {lengths.mean:,.0f} tokens, spread (CV) {lengths.cv:g}",
-            "your file has none: these are from Azure's conversations of 2023",
-            f"If they are {LENGTH_FACTOR - 1:.0%} longer, about {more:.0%} more replicas and cost.",
+            section="sources",
+            what=what,
+            value=f"mean {lengths.mean:,.0f} tokens, spread (CV) {lengths.cv:g}",
+            why="your file has none: these are from Azure's conversations of 2023",
+            matters=f"If they are {LENGTH_FACTOR - 1:.0%} longer, about {more:.0%} more replicas "
+            "and cost.",
         )
 
 
@@ -272,11 +273,12 @@ def _assumed_spread(trace: Trace) -> Iterator[Assumption]:
     if trace.store and row_arrays.exists(f"{trace.store}/{LENGTHS}"):
         return  # a live source counts requests by length
     yield Assumption(
-        "sources",
-        "Lengths and arrivals in a bin",
-        f"log-normal lengths (CV {FILE_CV:g}), random arrivals",
-        "your file has sums per bin",
-        "Long tails and bursts need more capacity at the same mean. A file of requests shows both.",
+        section="sources",
+        what="Lengths and arrivals in a bin",
+        value=f"log-normal lengths (CV {FILE_CV:g}), random arrivals",
+        why="your file has sums per bin",
+        matters="Long tails and bursts need more capacity at the same mean. A file of requests "
+        "shows both.",
     )
 
 
@@ -292,11 +294,12 @@ def _caches(trace: Trace) -> Iterator[Assumption]:
     else:
         return
     yield Assumption(
-        "sources",
-        "Prefix caches",
-        f"on, {value}",
-        why,
-        "Cached tokens need no prefill. Without prefix caches the plan needs more replicas.",
+        section="sources",
+        what="Prefix caches",
+        value=f"on, {value}",
+        why=why,
+        matters="Cached tokens need no prefill. Without prefix caches the plan needs more "
+        "replicas.",
     )
 
 
@@ -304,11 +307,11 @@ def _requests_without_answer(trace: Trace) -> Iterator[Assumption]:
     """Yield the assumption on requests without an answer, such as embeddings and scores."""
     if count := trace.report.get("unanswered"):
         yield Assumption(
-            "sources",
-            "Requests without an answer",
-            f"{count:,} of {trace.requests:,}, as prompts alone",
-            "your file has no output tokens for them, as for embeddings and scores",
-            "They need prefill and no decode. The TPOT limit does not apply to them.",
+            section="sources",
+            what="Requests without an answer",
+            value=f"{count:,} of {trace.requests:,}, as prompts alone",
+            why="your file has no output tokens for them, as for embeddings and scores",
+            matters="They need prefill and no decode. The TPOT limit does not apply to them.",
         )
 
 
@@ -319,19 +322,19 @@ def _ended_early(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
     early = [row["name"] for row in series if row.get("end") != trace_end]
     if early and draft.horizon.start == "end":
         yield Assumption(
-            "sources",
-            "Series that end early",
-            _first_names(early),
-            "the file has no counts of them at its end",
-            "They count as zero there, so the plan may be too small. A backtest of a day with all "
-            "series has them.",
+            section="sources",
+            what="Series that end early",
+            value=_first_names(early),
+            why="the file has no counts of them at its end",
+            matters="They count as zero there, so the plan may be too small. A backtest of a day "
+            "with all series has them.",
         )
     served = {source.series for source in draft.traffic.sources}
     if left_out := [name for name in early if name not in served]:
         yield Assumption(
-            "sources",
-            "Series left out",
-            _first_names(left_out),
-            "they end before the window",
-            "They have no demand in it. Choose an earlier window to plan them.",
+            section="sources",
+            what="Series left out",
+            value=_first_names(left_out),
+            why="they end before the window",
+            matters="They have no demand in it. Choose an earlier window to plan them.",
         )

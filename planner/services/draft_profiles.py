@@ -52,8 +52,10 @@ class Serving:
 def choose_serving(trace: Trace, model: str = "", gpu: str = "") -> Serving:
     """Return how to serve a trace: by ``model``, else by the models it names, else by a default.
 
-    The default is a model whose context is large enough for the longest request, if there is one.
-    ``gpu`` "" stands for the usual GPU type. Raises NotFound with the available names.
+    The default is a model with a context large enough for the longest request, if there is one,
+    and an embedding model if no request has an answer. A label is a model name in the trace. If
+    each label is to get its own model, unknown ones get the default. Otherwise one model serves all
+    requests. ``gpu`` "" is the usual GPU type. Raises NotFound with the available names.
     """
     profiles = built_in_profiles()
     models = {model_name for model_name, _ in profiles}
@@ -61,10 +63,10 @@ def choose_serving(trace: Trace, model: str = "", gpu: str = "") -> Serving:
     usual_gpu = next(name for name in (*gpus_of_scenarios(), DEFAULT_GPU) if name in gpus)
     if model:
         return _serving_of_model(profiles, model, gpu, usual_gpu, trace_names_model=False)
-    # The built-in model for each model name in the trace (label), if there is one.
+    # The built-in model for each label, if there is one.
     known_models = {label: known_model(label) for label in trace.report.get("models") or []}
     model_by_label = {label: name for label, name in known_models.items() if name in models}
-    labels_to_serve = model_labels(trace)  # the model names that each get a profile
+    labels_to_serve = model_labels(trace)  # () if one model serves all
     default_model, longest_tokens = DEFAULT_MODEL, 0
     if trace.requests and trace.report.get("unanswered") == trace.requests:
         default_model = DEFAULT_EMBEDDER
@@ -153,7 +155,7 @@ def _serving_of_model(
 
     ``gpu`` "" stands for ``usual_gpu``, or another type if that has no profile. If ``gpu`` has no
     profile of the model, raise NotFound if ``strict``, else use another GPU type. Raises NotFound
-    for a model without any profile.
+    for a model without any profile. ``trace_names_model``: the model's name is from the trace.
     """
     by_gpu = {
         profile_gpu: profile

@@ -81,7 +81,7 @@ def scenario_draft(
     series, ended_note = trace.report.get("series", []), ""
     if horizon is None:
         series, ended_note = _series_in_window(trace, window)
-    if ended_note:
+    if ended_note:  # some series ended before the window, so their models are not used
         labels_in_window = {row.get("model") for row in series}
         used = {
             label: label_serving
@@ -284,9 +284,9 @@ def _fit_window(
 ) -> None:
     """Set the window, bins and horizon of a draft in the document ``data``.
 
-    ``window`` is the part of the trace to plan; None: the last day. ``horizon`` plans the time
-    after the trace, unless a window is given. A window with many requests is simulated only in
-    part.
+    ``window`` is the part of the trace to plan. Without one, plan the time after the trace that
+    ``horizon`` states; None: the last day, or less of a short trace. A window with many requests is
+    simulated only in part.
     """
     rates = _series_rates(trace)
     # A trace is as long as its longest series. The others count as zero outside their own bins.
@@ -295,7 +295,7 @@ def _fit_window(
     if horizon is not None:
         window_s = _length_after_trace(horizon, span_s, window_s)
         data["horizon"] = data.get("horizon", {}) | {"start": "end", "duration_s": window_s}
-    requests = sum(rate for _, rate in rates) * window_s
+    requests = sum(rate for _, rate in rates) * window_s  # in the window
     if window is not None:
         requests = window.requests
         start: str | int = round(window.start_s)  # a trace without dates counts from its start
@@ -327,6 +327,7 @@ def _fit_bins_and_window(data: Row, span_s: float, file_bin_s: float) -> float:
     If there is no such window, plan the time after the trace. ``file_bin_s`` is the bin width of
     the file; 0 if it has no bins.
     """
+    # Bins as wide as the trace allows, but not narrower than in the file.
     narrow_enough_s = [s for s in SHORT_BINS_S if s <= span_s / SHORT_BINS]  # widest first
     widest_s = narrow_enough_s[0] if narrow_enough_s else SHORT_BINS_S[-1]
     bin_s = max(widest_s, file_bin_s)

@@ -107,8 +107,10 @@ def measurements_from_file(file: str | None, *, use_stored: bool) -> Measurement
 def estimate_one(row: Row, source: MeasurementSource = STORED_MEASUREMENTS) -> EstimateAnswer:
     """Return the estimate of one deployment.
 
-    ``row`` has the options of ``bin/manage estimate`` as keys, with - or _. Raises PlannerError or
-    SimulationError for a wrong value or an impossible deployment.
+    ``row`` has the options of ``bin/manage estimate`` as keys, with - or _. The answer has more
+    than those of ``estimate_many``: the next measurement, notes, and the errors of fits that leave
+    a part of the data out. Raises PlannerError or SimulationError for a wrong value or an
+    impossible deployment.
     """
     (answer,) = estimate_many([row], source)
     if isinstance(answer, Refused):
@@ -143,6 +145,7 @@ def estimate_sweep(
     (own_estimate,) = estimate_rows([deployed], fit.calibration, efficiencies())
     if isinstance(own_estimate, RefusedEstimate):
         return []
+    # ``fixed`` has the values chosen at the row's own concurrency.
     chosen = own_estimate.arranged
     fixed = replace(deployed, decode=chosen.decode, decode_workers=chosen.decode_workers)
     if chosen.split:
@@ -282,7 +285,7 @@ def _fitted_error(
     version_notes = [f"{later_version}, {age_days} days ago"] if later_version else []
     # A cell is a group of benchmark rows that are alike in mode, load and engine.
     cell_key, cell = fit.errors[basis].of(replace(error_properties(deployed), split=split))
-    measured = {"isl": deployed.isl, "osl": deployed.osl, "concurrency": deployed.concurrency}
+    workload = {"isl": deployed.isl, "osl": deployed.osl, "concurrency": deployed.concurrency}
     return ExpectedError(
         ttft=cell.ttft,
         tbt=cell.tbt,
@@ -292,7 +295,7 @@ def _fitted_error(
         model_checked=deployed.shape.name in fit.models,
         gpu_checked=deployed.gpu.name in fit.gpus,
         outside=(
-            *fit.values_out_of_range(measured),
+            *fit.values_out_of_range(workload),
             *_unmeasured_notes(deployed),
             *version_notes,
         ),
@@ -415,10 +418,15 @@ def _bottleneck_notes(deployed: Deployment, estimate: Estimate) -> list[str]:
 
 
 def power_w(deployed: Deployment, estimate: Estimate) -> float:
-    """Return the power (W) of all GPU boards together at the estimated load, without servers."""
+    """Return the power (W) of all GPU boards together at the estimated load, without servers.
+
+    For a GPU type without a TDP, it is the type's decode power. Decode GPUs work without pause.
+    Separate prefill GPUs are idle for part of the time.
+    """
     gpu, arranged = deployed.gpu, estimate.arranged
     if gpu.tdp_w is None:
         return estimate.arranged.gpus * gpu.decode_w
+    # Decode GPUs, which may prefill too.
     context = estimate.batch * (deployed.isl + deployed.osl / 2.0)
     attention_pairs = deployed.isl**2 / 2.0  # pairs of tokens in the attention of one prompt
     # Prompts that start per decode iteration; none if prefill runs on separate replicas.
@@ -430,6 +438,7 @@ def power_w(deployed: Deployment, estimate: Estimate) -> float:
     decode_w = decode_gpu_w * arranged.decode.gpus * arranged.decode_workers
     if not arranged.split:
         return decode_w
+    # Separate prefill GPUs.
     ranks = arranged.prefill.attention_dp  # each computes a prompt at a time
     prefill_work = iteration(
         prefill_tokens=ranks * deployed.isl, prefill_pairs=ranks * attention_pairs

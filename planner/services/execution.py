@@ -57,7 +57,10 @@ def store_of(run: Run) -> str:
 
 
 def _run_pipeline(run: Run, progress: Progress, parts: Parts) -> Outcome:
-    """Execute the pipeline of the run's kind on its stored inputs, and return its outcome."""
+    """Execute the pipeline of the run's kind on its stored inputs, and return its outcome.
+
+    A forecast may be of a trace alone. All other runs are of a scenario.
+    """
     if run.kind == Run.Kind.FORECAST and run.trace is not None:
         options = options_of(TraceOptions, run.options)
         series = trace_series(stored_trace(ready_trace(run.trace.name)), options.bin_s)
@@ -70,6 +73,7 @@ def _run_pipeline(run: Run, progress: Progress, parts: Parts) -> Outcome:
     scenario = parse(run.document, run.name or "scenario")
     further_arguments = {"parts": parts} if kind.spread else {}
     body = kind.run
+    # A Pareto front uses the inputs of the plan that a comparison recommends, if there is one.
     recommended = _recommended_plan(run) if run.kind == Run.Kind.PARETO else None
     if recommended is not None:
         basis, cost_usd = recommended

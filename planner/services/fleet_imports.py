@@ -174,7 +174,7 @@ def _complete(
     ``user_facts`` has the user's own GPUs and models. ``name`` is what messages call the file.
     Raises ScenarioError for a fact that is still missing.
     """
-    location = f"{name}, {pool.name}" if pool.name else name
+    location = f"{name}, {pool.name}" if pool.name else name  # for messages
     missing = [fact for fact in pool.needs if not getattr(facts, fact)]
     if missing:
         raise ScenarioError(
@@ -183,6 +183,7 @@ def _complete(
         )
     model = _model(pool.model or facts.model, scenario, user_facts, location)
     gpu = _gpu(pool.gpu or facts.gpu, scenario, user_facts, location)
+    # A pod runs one or more engines. Each of them counts as a replica.
     engines, gpus_per_engine = _engines(pool, facts, _has_experts(model, user_facts))
     # Launch lines and manifests only state the replicas at the start, so ``facts`` goes first.
     stated_pods = pool.replicas if facts.replicas is None else facts.replicas
@@ -291,7 +292,7 @@ def _today_row(complete: _CompletePool) -> Row:
     """Return the row of ``fleet.today`` for a pool, without the fields that are not known."""
     pool = complete.running
     maximum = pool.maximum
-    if maximum:  # fewer than the replicas that run is no valid limit
+    if maximum:  # a limit below the replicas that run is not valid
         maximum = max(maximum, complete.replicas)
     row: Row = {
         "model": complete.model,

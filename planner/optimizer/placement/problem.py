@@ -89,11 +89,8 @@ class Service:
         by_preference = sorted(all_ranks, key=lambda ranks: (sum(ranks), ranks))
         alternatives = []
         for ranks in by_preference[:MOST_ALTERNATIVES]:
-            chosen = [types[rank] for types, rank in zip(type_lists, ranks, strict=True)]
-            by_role, first_part = [], 0  # one type for each part of a role
-            for role in self.roles:
-                by_role.append(tuple(chosen[first_part : first_part + len(role.parts)]))
-                first_part += len(role.parts)
+            chosen = (types[rank] for types, rank in zip(type_lists, ranks, strict=True))
+            by_role = (tuple(next(chosen) for _ in role.parts) for role in self.roles)
             alternatives.append(tuple(by_role))
         return tuple(alternatives)
 

@@ -128,7 +128,7 @@ def build_program(problem: PlacementProblem, free: FreeSlots, shares: Sequence[f
                 demand_rows=demand_rows,
                 slot_rows=slot_rows,
                 node_rows=node_rows,
-                bandwidth=(max(shares[: S1 + 1]), shares[S2]),
+                bandwidth=(max(shares[: S1 + 1]), shares[S2]),  # under one switch, across switches
             )
             columns.add_placed_units()
     return program
@@ -177,9 +177,10 @@ class _ServiceColumns:
             if units_that_fit:
                 node_entries, saved_points = _node_entries(self.node_rows, s1, blocks)
                 slot_entries = _slot_entries(self.slot_rows[s1], slots_per_unit)
-                cost = self._points(alternative, replicas, s1, self.bandwidth[0]) - saved_points
+                cost = self._points(alternative, replicas, s1, self.bandwidth[0])
+                cost -= saved_points  # units deduct the GPUs that they use of an open node
                 entries = [(self.demand_rows[shape], 1.0), *slot_entries, *node_entries]
-                key = Key("unit", self.number, shape, alternative, s1)
+                key = Key("unit", self.number, shape, alternative, place=s1)
                 self.program.column(key, cost, float(min(units, units_that_fit)), entries)
 
     def add_wide_units(
@@ -198,6 +199,7 @@ class _ServiceColumns:
         for s1 in self.switches:
             by_subgroup[int(self.problem.subgroup[s1])].append(s1)
         for subgroup, subgroup_switches in sorted(by_subgroup.items()):
+            # Skip a subgroup without room for one unit.
             if (self.free.slots[subgroup_switches].sum(axis=0) < slots_per_unit).any():
                 continue
             cost = self._points(alternative, replicas, subgroup_switches[0], self.bandwidth[1])
@@ -207,7 +209,7 @@ class _ServiceColumns:
                 if (role, subgroup) not in part_rows:
                     part_rows[role, subgroup] = self.program.row(0.0, 0.0)
                 entries.append((part_rows[role, subgroup], -float(count)))
-            key = Key("wide", self.number, shape, alternative, subgroup)
+            key = Key("wide", self.number, shape, alternative, place=subgroup)
             self.program.column(key, cost, units, entries)
 
     def add_parts(self, alternative: int, part_rows: dict[tuple[int, int], int]) -> None:
@@ -226,7 +228,7 @@ class _ServiceColumns:
                     node_entries, saved_points = _node_entries(self.node_rows, s1, blocks)
                     slot_entries = _slot_entries(self.slot_rows[s1], slots_per_replica)
                     entries = [(row, 1.0), *slot_entries, *node_entries]
-                    key = Key("part", self.number, role, alternative, s1, subgroup)
+                    key = Key("part", self.number, role, alternative, s1, subgroup=subgroup)
                     upper = float(min(max_replicas, replicas_that_fit))
                     self.program.column(key, -saved_points, upper, entries)
 
@@ -278,9 +280,9 @@ def _node_rows(
             taken_gpus = int(problem.taken[nodes].sum())
             row = rows[s1, gpu] = program.row(float(taken_gpus), INF)
             program.fixed -= POINTS.fragment * taken_gpus
-            key = Key("open", 0, 0, alternative=gpu, place=s1)
-            entries = [(row, float(node_gpus))]
-            program.column(key, POINTS.fragment * node_gpus, int(nodes.sum()), entries)
+            key = Key("open", service=0, shape=0, alternative=gpu, place=s1)  # of all services
+            entries, cost = [(row, float(node_gpus))], POINTS.fragment * node_gpus
+            program.column(key, cost, upper=int(nodes.sum()), entries=entries)
     return rows
 
 

@@ -34,7 +34,7 @@ def scale_in(
     tier = problem.tiers[problem.topology.s1[rows.node]]
     units = np.unique(rows.unit).tolist()
     units.sort(key=lambda unit: (-int(tier[rows.unit == unit].max()), -unit))
-    for unit in units:
+    for unit in units:  # whole units
         of_unit = (placed.service == service_id) & (placed.unit == unit)
         replicas = np.array(placed_replicas(placed.rows(of_unit), service_id, roles))
         if (replicas <= to_remove).all():
@@ -42,7 +42,7 @@ def scale_in(
             removed |= of_unit
         else:
             kept_units.append(of_unit)
-    # First down to one replica of each role, then to none.
+    # Single replicas of other units, first down to one replica of each role, then to none.
     for replicas_left in (1, 0):
         for of_unit in kept_units:
             for role in range(roles):

@@ -58,15 +58,16 @@ def _place_unit(
     first_instance = ledger.next_instance
     for block in unit_blocks(service, shape, service.alternatives[0]):
         for part, _, size in block.instances:
-            gpus_by_node: list[tuple[int, int]] = []
             for gpu in service.roles[block.role].parts[part].types:
-                gpus_by_node = gpus_by_node or _take_on_freest_node(ledger, nodes_of[gpu], size)
-            if not gpus_by_node:
+                gpus_by_node = _take_on_freest_node(ledger, nodes_of[gpu], size)
+                if gpus_by_node:
+                    break
+            else:  # no GPU type has room
                 ledger.give_back([(node, gpus) for *_, node, gpus in rows])
                 ledger.next_instance = first_instance
                 return []
-            replica = service_id, unit, block.role, block.replica, part, ledger.next_instance
-            rows += [(*replica, node, gpus) for node, gpus in gpus_by_node]
+            instance = service_id, unit, block.role, block.replica, part, ledger.next_instance
+            rows += [(*instance, node, gpus) for node, gpus in gpus_by_node]
             ledger.next_instance += 1
     return rows
 

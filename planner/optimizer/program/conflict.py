@@ -50,13 +50,14 @@ def conflicting_set(problem: HorizonProblem) -> str:
     without_joint = [row for row in rows_in_order if family_by_row[row].name != "global"]
     infeasible = _SwitchableRows(program, rows_in_order, relaxed=True).infeasible
     budget_s, integral = LP_BUDGET_S, ""
-    if not infeasible(rows_in_order):
+    if not infeasible(rows_in_order):  # only whole replicas conflict
         infeasible = _SwitchableRows(program, rows_in_order, relaxed=False).infeasible
         budget_s, integral = WHOLE_BUDGET_S, " with whole replicas (fractional replicas would fit)"
+    # Leave out rows until every one left is needed for the conflict.
     candidates = without_joint if infeasible(without_joint) else rows_in_order
+    members = minimal_rows(candidates, infeasible, budget_s)
     periods = "a period" if problem.lead == 1 else f"{problem.lead} periods"
     lead_words = f", as a replica serves {periods} after its start" if problem.lead else ""
-    members = minimal_rows(candidates, infeasible, budget_s)
     return (
         f"These cannot all hold{integral}{lead_words}: "
         f"{_row_words(members, family_by_row)}. Relax any one of "

@@ -11,7 +11,7 @@ separate pools carry no more than one pool of the same instances.
 """
 
 import itertools
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import scipy
@@ -46,10 +46,11 @@ def add_cover_cuts(draft: Draft) -> None:
             lost = side.lost[columns]
             for period, window in enumerate(draft.problem.windows):
                 local, joint = local_need_tps(window)[model], global_need_tps(window)[model]
+                add = partial(_add_facets, draft, period, model, columns=columns, lost=lost)
                 for region, need in enumerate(local):
-                    _add_facets(draft, period, model, region, columns, lost, need * side.share)
+                    add(region, need_tps=need * side.share)
                 if len(local) > 1:
-                    _add_facets(draft, period, model, None, columns, lost, joint * side.share)
+                    add(region=None, need_tps=joint * side.share)
 
 
 def _add_facets(
@@ -63,8 +64,8 @@ def _add_facets(
 ) -> None:
     """Add rows that whole instances must satisfy to serve ``need_tps`` of a model in a period.
 
-    They are the facets of ``cover_facets`` over GPU ``columns [c]``. ``lost [c]`` instances of each
-    are assumed gone. ``region`` None: all regions serve the demand together.
+    They are the inequalities of ``cover_facets`` over GPU ``columns [c]``. ``lost [c]`` instances
+    of each are assumed gone. ``region`` None: all regions serve the demand together.
     """
     facet_rows = cover_facets(draft.problem.first, model, columns, lost, need_tps)
     if not len(facet_rows):
@@ -73,6 +74,7 @@ def _add_facets(
     if region is not None:
         is_covered &= draft.region == region
     cells = np.flatnonzero(is_covered)
+    # The coefficients of a facet are by GPU column. Each cell gets that of its column.
     row_index = np.arange(len(facet_rows))[:, None]
     coefficients = facet_rows[:, np.searchsorted(columns, draft.column[cells])]
     entries = draft.serving_instances(period, row_index, coefficients, cells)
@@ -139,54 +141,58 @@ def facets(
         counts = np.ceil(need / np.array(theta) - EDGE).astype(int)
         tables = [tps * np.arange(count + 1) for tps, count in zip(theta, counts, strict=True)]
     max_counts = np.array([len(table) - 1 for table in tables])
-    if len(tables) == 1:
+    if len(tables) == 1:  # count / max_count >= 1
         max_count = max_counts[0]
         return np.array([[1.0 / max_count, 1.0]]) if max_count > 0 else np.empty((0, 2))
     # The longest axis is computed from the others, not listed.
     longest_first = np.argsort(max_counts)[::-1]
     sorted_tables = [tables[column] for column in longest_first]
     rows = _facets_of_curves(sorted_tables, max_counts[longest_first], need)
-    return rows[:, [*np.argsort(longest_first), len(longest_first)]]
+    position = np.argsort(longest_first)  # of each column in the sorted ones; b stays last
+    return rows[:, [*position, len(position)]]
 
 
 def _facets_of_curves(curves: list[FloatArray], max_counts: IntArray, need: float) -> FloatArray:
-    """Return the inequalities of ``facets``; the first of ``curves`` is the longest."""
+    """Return the inequalities of ``facets``, without rows if there are too many points or facets.
+
+    The first of ``curves`` is the longest. ``max_counts`` are the counts at the ends of the curves.
+    """
     no_rows = np.empty((0, len(curves) + 1))
     if np.prod(max_counts[1:] + 1) > POINTS:
         return no_rows
-    points = _minimal_covers(curves, need)
+    points = _minimal_covers(curves, need)  # [point, column]
     try:
-        slopes = _lower_hull_slopes(points, max_counts)
+        slopes = _lower_hull_slopes(points, max_counts)  # [facet, column]: a, for b = 1
     except scipy.spatial.QhullError:
         return no_rows
     if len(slopes) > FACETS:
         return no_rows
-    # Rounding must not cut off a point: move each facet to the least value over all points.
+    # Rounding must not cut off a point, so b is at most the least a n over all points.
     lowest = (points @ slopes.T).min(axis=0)
     is_facet = lowest > EDGE
     return np.column_stack([slopes[is_facet], np.minimum(1.0, lowest[is_facet])])
 
 
 def _minimal_covers(curves: list[FloatArray], need: float) -> FloatArray:
-    """Return the counts ``[n, column]`` that carry ``need``, but not with one instance less.
+    """Return the counts ``[point, column]`` that carry ``need``, but not with one instance less.
 
     ``curves[g]`` is the tokens/s of 0, 1, ... instances of GPU column g, up to the first count that
     carries ``need`` alone.
     """
-    other_counts = itertools.product(*(range(len(curve)) for curve in curves[1:]))
-    other_rows = np.array(list(other_counts))
-    others_tps = sum(curve[counts] for curve, counts in zip(curves[1:], other_rows.T, strict=True))
+    combinations = itertools.product(*(range(len(curve)) for curve in curves[1:]))
+    other_counts = np.array(list(combinations))  # of all columns but the first
+    by_column = zip(curves[1:], other_counts.T, strict=True)
+    others_tps = sum(curve[counts] for curve, counts in by_column)
     # The fewest instances of the first column that carry the rest.
     rest_tps = need - others_tps - EDGE * need
     first_counts = np.searchsorted(curves[0], rest_tps).clip(0, len(curves[0]) - 1)
-    points = np.column_stack([first_counts, other_rows])
+    points = np.column_stack([first_counts, other_counts])
     spare_tps = others_tps + curves[0][first_counts] - need
-    # Capacity that each count's last instance adds.
+    # The tokens/s that a point loses with one instance of a column, [point, column].
     added_tps = [np.diff(curve, prepend=curve[:1]) for curve in curves]
-    lost_with_one = np.column_stack(
-        [tps[counts] for tps, counts in zip(added_tps, points.T, strict=True)]
-    )
-    is_minimal = (points == 0) | (spare_tps[:, None] < lost_with_one - EDGE * need)
+    added_by_last = [tps[counts] for tps, counts in zip(added_tps, points.T, strict=True)]
+    lost_tps = np.column_stack(added_by_last)
+    is_minimal = (points == 0) | (spare_tps[:, None] < lost_tps - EDGE * need)
     minimal: FloatArray = points[is_minimal.all(axis=1)].astype(float)
     return minimal
 

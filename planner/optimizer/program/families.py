@@ -119,8 +119,9 @@ def add_region_loss(draft: Draft) -> None:
     problem = draft.problem
     if not problem.first.lose_region:
         return
-    models, model = np.arange(len(problem.first.models)), draft.model_of_pair
-    region = np.arange(draft.pairs) % len(problem.first.regions)
+    models = np.arange(len(problem.first.models))  # a row for each
+    # The model and region of each pair, which is numbered model * regions + region.
+    model, region = draft.model_of_pair, np.arange(draft.pairs) % len(problem.first.regions)
     for period, window in enumerate(problem.windows):
         need_tps = global_need_tps(window)
         for lost_region, name in enumerate(window.regions):
@@ -160,11 +161,11 @@ def add_reservations(draft: Draft) -> None:
     capacity_row = draft.region * window.capacity_gpus.shape[1] + window.rows[draft.column]
     gpus_each = window.gpus_per_instance[draft.model, draft.column]
     for period, used_variables in enumerate(draft.used):
-        less_used = (rows, used_variables, -1.0)
-        reserved: list[Entry] = [(rows, draft.reserved, 1.0), less_used]
+        minus_used = (rows, used_variables, -1.0)
+        reserved: list[Entry] = [(rows, draft.reserved, 1.0), minus_used]
         draft.builder.add("reserved", reserved, 0.0, INF, len(rows))
         starting = draft.starting_instances(period, capacity_row, gpus_each)
-        occupied = [(capacity_row, draft.x[period], gpus_each), *starting, less_used]
+        occupied = [(capacity_row, draft.x[period], gpus_each), *starting, minus_used]
         draft.builder.add("reserved", occupied, 0.0, INF, len(rows))
 
 
@@ -274,15 +275,17 @@ def _add_flows(
     """
     problem = draft.problem
     regions = len(problem.first.regions)
+    # Pair model * regions + home region has the demand of a model in a region.
     pair, model = np.arange(draft.pairs), draft.model_of_pair
-    region = pair % regions
-    # A region may serve all of its own demand. Shares are by pair and serving region.
-    max_shares = np.minimum(1.0, allowed_shares[region] + np.eye(regions)[region])  # [l * r, r]
+    home = pair % regions
+    # The home region may serve all demand. Shares and flows are [pair, serving region].
+    max_shares = np.minimum(1.0, allowed_shares[home] + np.eye(regions)[home])
     if lost_region is not None:
         max_shares[:, lost_region] = 0.0
     for period, window in enumerate(problem.windows):
         demand_tps = _demand_at_peak(window)
         flows = draft.builder.grid(max_shares.shape, upper=max_shares * demand_tps[:, None])
+        # Flows and unserved demand of a pair must cover its demand.
         entries: list[Entry] = [(pair[:, None], flows, 1.0)]
         entries += [(pair, tier[period], 1.0) for tier in draft.unserved_local]
         entries += [(pair, tier[period][model], 1.0) for tier in draft.unserved_joint]
@@ -325,7 +328,11 @@ def _add_cap(
     uses_by_period: list[tuple[list[Entry], float]],
     hours: float,
 ) -> None:
-    """Add the limits ``field`` on the uses (entries, offset) of each period and on their sum."""
+    """Add the limits ``field`` on the use of each period and on the sum of all periods.
+
+    A use is (entries, offset): the sum of the entries plus the constant ``offset``. Entries are per
+    hour, or with ``hours`` of 1 per period. ``family`` is the name of the limit.
+    """
     problem = draft.problem
     for period, (entries, offset) in enumerate(uses_by_period):
         limit = getattr(problem.windows[period], field)

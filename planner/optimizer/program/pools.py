@@ -60,15 +60,16 @@ class Pools:
         ``cell`` gives model, region and GPU column of each pool. ``max_counts [n]`` is the most
         instances that the GPU capacity allows. ``lost`` instances of each pool are assumed gone.
         """
-        plain = np.zeros(len(max_counts))
+        linear_tps = np.zeros(len(max_counts))  # of an instance, if capacity is linear
         curved: list[tuple[int, LinearPieces]] = []
         for cell_index, pieces in enumerate(_pieces_of_cells(window, cell, max_counts, lost)):
             if len(pieces.slope) == 1:
-                plain[cell_index] = pieces.slope[0]
+                linear_tps[cell_index] = pieces.slope[0]
             elif len(pieces.slope):
                 curved.append((cell_index, pieces))
         if not curved:
-            return cls.linear(plain)
+            return cls.linear(linear_tps)
+        # From here on, arrays have an item for each piece of all curved cells.
         piece_counts = [len(pieces.slope) for _, pieces in curved]
         cells = np.repeat([cell_index for cell_index, _ in curved], piece_counts)
         first, length, slope, group = (
@@ -77,7 +78,7 @@ class Pools:
         )
         serving = builder.variables(len(cells), upper=length)
         opens, fills = _group_binaries(builder, cells, group)
-        return cls(plain, cells, serving, first, length, slope, opens, fills)
+        return cls(linear_tps, cells, serving, first, length, slope, opens, fills)
 
     def add_rows(self, builder: Builder, up: IntArray, lent: IntArray | None) -> None:
         """Add the rows that tie the pieces of a capacity curve to the instances of its cell.

@@ -91,7 +91,7 @@ class Search:
     def fewer_changes(self, solved: Solution) -> Solution:
         """Return a solution with fewer starts and stops, or ``solved`` if none is found.
 
-        It may cost at most bound (1 + gap), or as much as ``solved``.
+        It costs at most (1 + gap) times the proven bound, or as much as ``solved``.
         """
         values = solved.values
         left_s = min(self._remaining_s, STABLE_SHARE * self.effort.time_limit_s)
@@ -102,8 +102,8 @@ class Search:
         if float(changes @ values) + constant < 0.5:
             return solved
         max_cost = cost_within_gap(solved, float(self.program.cost @ values), self.effort.gap)
-        # Changes are whole numbers and the scaled cost is at most about 1, so the number of
-        # changes decides before the cost.
+        # Minimise changes + cost / max_cost. Changes are whole numbers and the scaled cost is at
+        # most about 1, so the number of changes decides first.
         scale = max(1e-12, abs(max_cost))
         scaled_cost = self.program.cost / scale
         cost_limit = max_cost / scale * (1 + 1e-9)
@@ -128,13 +128,14 @@ class Search:
         """
         unserved_value = self._unserved_value()
         max_unserved = np.where(np.isfinite(self.program.upper), self.program.upper, 0.0)
-        # Solver tolerances are absolute, so bring the objective to a known size.
+        # Solver tolerances are absolute, so scale the objective to at most 1e4.
         unserved_value = unserved_value / max(1e-12, float(unserved_value @ max_unserved) / 1e4)
-        # Half the time: the other half is for the cost.
+        # First step: the least unserved value, in half the time.
         valued = replace(self.program, cost=unserved_value)
         least_unserved = self._solve(valued, None, self._remaining_s / 2)
         if least_unserved.values is None:
             return self, least_unserved
+        # Second step: the least cost at that value.
         lowest_value = float(unserved_value @ least_unserved.values)
         max_unserved_value = lowest_value + VALUE_SLACK * max(1.0, lowest_value)
         program = self.program.with_row(unserved_value, max_unserved_value)

@@ -54,13 +54,14 @@ class WindowProgram:
 
 
 def window_program(problem: PlanningProblem) -> WindowProgram:
-    """Return the program of ``problem``.
+    """Return the program of ``problem`` in PuLP.
 
-    The first cost term of the source counts the change delta. Here it counts the fleet n + delta.
-    Both have the same optimum, and the gap is then a share of the fleet's cost.
+    Variables are the replicas of each cell (model i, region j, GPU column k) and their starts. The
+    objective is the cost of both. Seed 004 counts only the change of the fleet in its first term,
+    so its objective differs by a constant.
     """
     program = pulp.LpProblem("plan", pulp.LpMinimize)
-    # The replicas n + delta of each cell, whole and never below 0 (so delta >= -n).
+    # The replicas of each possible cell.
     gpus_each = np.maximum(1, problem.gpus_per_instance)[:, None, :]  # [i, 1, k]
     max_replicas = np.minimum(problem.maximum, problem.usable_gpus // gpus_each)  # [i, j, k]
     fleet = {
@@ -77,7 +78,7 @@ def window_program(problem: PlanningProblem) -> WindowProgram:
         cell: program.add_variable(_name("starts", *cell), 0, None, pulp.LpInteger)
         for cell in fleet
     }
-    # Objective: gamma, the cost of the replicas, and mu, the cost of their starts.
+    # Objective: the cost of the replicas (gamma) and of their starts (mu).
     alpha, sigma = price(problem), start_cost(problem)
     gamma = pulp.lpSum(float(alpha[cell]) * variable for cell, variable in fleet.items())
     mu = pulp.lpSum(float(sigma[cell]) * variable for cell, variable in starts.items())
@@ -196,7 +197,7 @@ def _pool_capacity(
     enough = min(int(fleet.upBound), fewest_instances(problem, model, column, need, lost))
     curve = capacity_curve(problem, model, column, enough, lost)
     slopes = linear_pieces(curve, np.inf).slope.tolist()
-    if len(slopes) <= 1:
+    if len(slopes) <= 1:  # a straight curve, tested without the bend at ``need``
         return pulp.lpSum(slope * fleet for slope in slopes)
     pieces = linear_pieces(curve, need)
     # The replicas that serve in each piece of the curve.
@@ -216,7 +217,11 @@ def _add_filling_order(
     filled: list[pulp.LpVariable],
     key: tuple[int, int, int, int],
 ) -> None:
-    """Have each later concave group open (a binary) once all ``filled`` pieces before are full."""
+    """Require that pieces are filled in the order of their concave groups.
+
+    A binary opens each group but the first. A piece is empty unless its group is open, and full if
+    the next group is open. ``filled`` has the variable of each piece.
+    """
     lengths, groups = pieces.length.tolist(), pieces.group.tolist()
     opened = {
         group: program.add_variable(_name("opened", *key, group), cat=pulp.LpBinary)
@@ -303,8 +308,8 @@ def _with_fewer_changes(
 ) -> IntArray:
     """Return the replicas with the fewest starts and stops at a cost <= bound (1 + gap).
 
-    ``first_program`` has the solution ``solved``, and is changed. At most ``left_s`` seconds go
-    into a second solution. If that finds nothing better, return the replicas of ``solved``.
+    ``first_program`` has the solution ``solved``. It is changed and solved again in at most
+    ``left_s`` seconds. If that finds nothing better, return the replicas of ``solved``.
     """
     target, program = first_program.target(), first_program.program
     if first_program.changes.value() + int(problem.current.sum()) < 0.5:  # no start, no stop

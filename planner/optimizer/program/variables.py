@@ -49,18 +49,17 @@ class Draft:
 
     @classmethod
     def from_problem(cls, problem: HorizonProblem) -> Draft:
-        """Create the variables with their costs, without rows.
+        """Return a draft with all variables and their costs, without rows.
 
         The objective is the price of instances up or starting, and the cost of starts, less income
-        from lending, in every period. This is the fleet form of methods.md E7. The seed's objective
-        counts only instances added to the present fleet, so it differs by a constant.
-
-        The most instances that a region's GPUs allow are implied by the capacity rows. As a bound
-        on x, they let HiGHS prove 0.2% instead of 0.4% on the 50x50x10 instance in 20 s.
+        from lending, in every period (methods.md E7, fleet form). The bound on instances follows
+        from the capacity rows, but helps HiGHS. Variables that a problem does not need are None.
         """
-        builder, cell, hours = Builder(), _possible_cells(problem.first), problem.hours
+        builder, hours = Builder(), problem.hours
+        cell = _possible_cells(problem.first)  # model, region and GPU column of each cell
+        # Arrays of instances and their costs are [period, cell].
         hourly_cost = np.stack([price(window)[cell] for window in problem.windows])
-        gpus_each = np.maximum(1, problem.first.gpus_per_instance)[:, None, :]
+        gpus_each = np.maximum(1, problem.first.gpus_per_instance)[:, None, :]  # [l, 1, g]
         max_counts = np.stack(
             [(window.usable_gpus[None] // gpus_each)[cell] for window in problem.windows]
         )
@@ -145,6 +144,7 @@ class Draft:
         entries: list[Entry] = []
         for lost, pools in self.pools[period].items():
             columns = side.columns & (side.lost == lost)
+            # 0 for cells of other columns. Cells have a linear capacity, or pieces.
             factor = columns[self.column] * np.asarray(coefficient, float)
             if factor.any():
                 entries += self.serving_instances(period, row, factor * pools.plain)
@@ -219,7 +219,8 @@ class Draft:
         that are lent to other work; None: no instance is lent. Unserved demand and cross-region
         traffic stay 0.
         """
-        values, cell = np.zeros(self.builder.count), (slice(None), *self.cell)
+        values = np.zeros(self.builder.count)
+        cell = (slice(None), *self.cell)  # from [period, model, region, column] to [period, cell]
         serving = target if lent is None else target - lent
         values[self.x] = target[cell]
         values[self.starts] = self.problem.requested_starts(target)[cell]
@@ -235,7 +236,7 @@ class Draft:
                 pools.fill(values, serving[period][self.cell])
         if self.served is not None:
             for period, variables in enumerate(self.served):
-                # The side with the least capacity limits what is served.
+                # The side with the least capacity, such as prefill or decode, is the limit.
                 by_side = carried_tps(self.problem.first, serving[period])
                 values[variables] = by_side.min(axis=0).ravel()
         return values
@@ -290,13 +291,14 @@ def _reservation_variables(
         return None, None
     periods = len(problem.windows)
     weighted_hours = problem.first.weights.usd * problem.hours
+    # A cell is a region and capacity row.
     offered = np.isfinite(problem.reserved_usd).ravel()
     max_gpus = np.where(offered, problem.first.capacity_gpus.ravel(), 0)
     usd = np.where(offered, problem.reserved_usd.ravel(), 0.0)
     reserved = builder.grid(max_gpus.shape, cost=usd * weighted_hours * periods, upper=max_gpus)
     shape = (periods, *problem.reserved_usd.shape)
-    saved = np.broadcast_to(problem.on_demand_usd, shape).reshape(periods, -1)
-    used = builder.grid(saved.shape, cost=-weighted_hours * saved, upper=max_gpus)
+    saved_usd = np.broadcast_to(problem.on_demand_usd, shape).reshape(periods, -1)  # [period, cell]
+    used = builder.grid(saved_usd.shape, cost=-weighted_hours * saved_usd, upper=max_gpus)
     return reserved, used
 
 
@@ -320,8 +322,9 @@ def _capacity_variables(
     for window, counts in zip(problem.windows, max_counts, strict=True):
         by_lost = {}
         for lost in losses:
-            by_lost[lost] = linear
             if has_curves or lost:
                 by_lost[lost] = Pools.from_curves(builder, window, cell, counts, lost)
+            else:
+                by_lost[lost] = linear
         pools_by_period.append(by_lost)
     return tuple(pools_by_period)

@@ -62,16 +62,14 @@ class LinearProgram:
         They are ``BOUND_TOLERANCE`` of a bound and, for rows, ``TERMS_TOLERANCE`` of the sum of
         absolute terms.
         """
-        terms = self.values * x[self.columns]
+        terms = self.values * x[self.columns]  # of each entry of the matrix
         rounding = TERMS_TOLERANCE * self._by_row(np.abs(terms))
-        checks = (
-            (self._by_row(terms), self.row_lower, self.row_upper, rounding),
-            (x, self.lower, self.upper, np.zeros(len(x))),
-        )
-        for values, lower, upper, extra in checks:
-            above = np.all(values >= lower - _tolerance(lower) - extra)
-            below = np.all(values <= upper + _tolerance(upper) + extra)
-            if not (above and below):
+        rows = (self._by_row(terms), self.row_lower, self.row_upper, rounding)
+        variables = (x, self.lower, self.upper, np.zeros(len(x)))
+        for values, lower, upper, extra_tolerance in (rows, variables):
+            is_above = np.all(values >= lower - _tolerance(lower) - extra_tolerance)
+            is_below = np.all(values <= upper + _tolerance(upper) + extra_tolerance)
+            if not (is_above and is_below):
                 return False
         return True
 
@@ -169,22 +167,23 @@ class Builder:
         cost, upper, integral = map(np.concatenate, zip(*self._variables, strict=True))
         no_entries = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
         entries = self._entries or [no_entries]
-        row, column, value = map(np.concatenate, zip(*entries, strict=True))
-        # Number each place in the matrix by rows, and add up the values of each.
-        columns = max(1, self.count)
-        place, place_of_entry = np.unique(row * columns + column, return_inverse=True)
-        total = np.bincount(place_of_entry, value, len(place))
-        row, column = np.divmod(place[total != 0], columns)
+        entry_row, entry_column, entry_value = map(np.concatenate, zip(*entries, strict=True))
+        # Entries of one row and column have the same position. Sum them, and drop sums of 0.
+        width = max(1, self.count)
+        positions, index = np.unique(entry_row * width + entry_column, return_inverse=True)
+        sums = np.bincount(index, entry_value, len(positions))
+        row, column = np.divmod(positions[sums != 0], width)
+        # Values are sorted by row. Row r begins at value ``begins[r]``.
         begins = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=self.rows))])
         row_lower, row_upper = map(np.concatenate, zip(*self._bounds, strict=True))
         return LinearProgram(
-            cost,
-            np.zeros(self.count),
-            upper,
-            integral,
-            begins,
-            column,
-            total[total != 0],
-            row_lower,
-            row_upper,
+            cost=cost,
+            lower=np.zeros(self.count),
+            upper=upper,
+            whole=integral,
+            begins=begins,
+            columns=column,
+            values=sums[sums != 0],
+            row_lower=row_lower,
+            row_upper=row_upper,
         )

@@ -34,11 +34,11 @@ def solve_on_cbc(
 
     ``start`` is ignored. Raises ``SolverFailed`` if CBC cannot be run.
     """
-    until = time.perf_counter() + time_limit_s
+    deadline_s = time.perf_counter() + time_limit_s
     with tempfile.TemporaryDirectory() as name:
         model, answer, log = (Path(name) / file for file in ("m.mps", "answer.txt", "log.txt"))
         loaded_highs(program, time_limit_s=time_limit_s).writeModel(str(model))
-        seconds_left = max(1e-9, until - time.perf_counter())
+        seconds_left = max(1e-9, deadline_s - time.perf_counter())
         options = f"sec {seconds_left:g} ratio {gap:g} allow 0 timeMode elapsed solve solu {answer}"
         with log.open("w") as output:
             try:

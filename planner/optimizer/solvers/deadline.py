@@ -85,14 +85,14 @@ def run_watched(
     command: Sequence[str], limit_s: float, check: Callable[[], None], output: int | IO[str]
 ) -> str:
     """Run ``command`` until it ends, times out or is cancelled; return why it died, or ""."""
-    until = time.perf_counter() + limit_s * (1 + GRACE_SHARE) + GRACE_S
+    deadline_s = time.perf_counter() + limit_s * (1 + GRACE_SHARE) + GRACE_S
     process = subprocess.Popen(  # noqa: S603 - our own file or the CBC that PuLP brings
         command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL
     )
     try:
         while process.poll() is None:
             check()
-            if time.perf_counter() > until:
+            if time.perf_counter() > deadline_s:
                 return "ran past its time limit and was ended"
             time.sleep(POLL_S)
     finally:
@@ -107,7 +107,8 @@ def run_watched(
 def _read_solution(folder: Path, died: str) -> Solution:
     """Return the answer that the separate process left in ``folder``.
 
-    Without one, return the best solution and bound saved before the process died.
+    If it died before (``died`` says why), return the best solution and bound that it saved; TIMEOUT
+    without a solution.
     """
 
     def load_array(name: str) -> FloatArray | None:
@@ -116,11 +117,11 @@ def _read_solution(folder: Path, died: str) -> Solution:
         return np.load(path, allow_pickle=False) if path.exists() else None
 
     values, bound, answer = load_array("incumbent"), load_array("bound"), load_array("answer")
-    proven = -np.inf if bound is None else float(bound)
     if answer is not None:
-        state, final_bound, is_solution = answer
+        status, final_bound, is_solution = answer
         values = values if is_solution else None
-        return _solution_of_status(STATES(int(state)), values, float(final_bound))
+        return _solution_of_status(STATES(int(status)), values, float(final_bound))
+    proven = -np.inf if bound is None else float(bound)
     if values is not None:
         return Solution(FEASIBLE, values, proven, died, cut=True)
     return Solution(TIMEOUT, values=None, bound=proven, died=died, cut=True)
@@ -140,7 +141,10 @@ def _solve_in_process(
     """
 
     def enough(best: float, bound: float) -> bool:
-        """Return True if more search cannot improve the bound, and there is a solution."""
+        """Return True if the bound is as high as it can be, and a solution is known.
+
+        No bound above ``outside`` is valid, and no solution within ``gap`` may cost less.
+        """
         return bound >= outside and outside < best * (1 - gap) and best < highspy.kHighsInf
 
     highs = loaded_highs(program, time_limit_s=time_limit_s, gap=gap, start=start)

@@ -56,7 +56,10 @@ def _report_progress(highs: highspy.Highs, folder: str, outside: float, gap: flo
         _save_atomically(folder, "incumbent", np.array(event.data_out.mip_solution))
 
     def report_bound(event: Any) -> None:
-        """Save the bound every ``REPORT_EVERY_S``, and end the search if no more can be proven."""
+        """Save the bound every ``REPORT_EVERY_S``, and end the search if no more can be proven.
+
+        No bound above ``outside`` is valid, as dearer solutions may be missing.
+        """
         now, bound = perf_counter(), event.data_out.mip_dual_bound
         if now - last_report[0] >= REPORT_EVERY_S and bound > last_report[1]:
             last_report[:] = now, bound

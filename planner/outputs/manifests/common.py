@@ -110,7 +110,10 @@ def object_metadata(
 def metadata(
     export: Export, pool: Pool, name: str = "", annotations: Mapping[str, str] | None = None
 ) -> Fields:
-    """Return the metadata of a pool's object called ``name`` ("": as the pool)."""
+    """Return the metadata of a pool's object called ``name`` ("": as the pool).
+
+    Its annotations state the plan and the pool, and then ``annotations``.
+    """
     plan = export.plan
     facts = {
         "run": plan.run,
@@ -119,11 +122,11 @@ def metadata(
         "policy": plan.policy,
         "covers": _covered(plan),
         "pool": place_of(pool.model, pool.region, pool.arrangement),
-        **{name: getattr(pool, name) for name in READ_BACK},
+        **{fact: getattr(pool, fact) for fact in READ_BACK},
         "gpu-power-cap-watts": pool.facts.power_cap_w,
         "gpu-clock-mhz": pool.facts.clock_mhz,
     }
-    known = {f"{OURS}/{name}": str(fact) for name, fact in facts.items() if fact is not None}
+    known = {f"{OURS}/{fact}": str(value) for fact, value in facts.items() if value is not None}
     fields = object_metadata(export.options, plan.run, pool.region, name or pool.name, pool.model)
     return fields | {"annotations": {**known, **(annotations or {})}}
 

@@ -43,7 +43,8 @@ def _with_planner(
     documents = []
     for service in services(export.plan.pools, "dynamo"):
         documents.append(_graph(export, service))
-        text = common.yaml_text([common.Document(planner_config(rule, policy, service), schema="")])
+        config = planner_config(rule, policy, service)
+        text = common.yaml_text([common.Document(config, schema="")])
         planner = common.metadata(export, service.decode, name_of([service.name, "planner"]))
         body = common.kubernetes_object("v1", "ConfigMap", planner, data={"planner.yaml": text})
         documents.append(common.Document(body, "dynamo-planner", (f"Planner of {service.name}",)))

@@ -122,8 +122,8 @@ def _triggers(
     target, running_target = policy.targets
     namespace_label = f'namespace="{namespace}",' if namespace else ""
     model_label = f'{namespace_label}model_name="{pool.model}"'
-    status = f'{{{namespace_label}deployment="{pool.name}"}})'
-    replicas = Trigger("replicas", f"max({STATUS}{status}")
+    of_deployment = f'{{{namespace_label}deployment="{pool.name}"}}'
+    replicas = Trigger("replicas", f"max({STATUS}{of_deployment})")
     running = Trigger("running", f"sum({RUNNING}{{{model_label}}})", running_target)
     queue = Trigger("queue", f"sum({QUEUE}{{{model_label}}})", target)
     match policy.name:
@@ -135,7 +135,7 @@ def _triggers(
             return [
                 queue,
                 running,
-                Trigger("pending", f"max({STATUS}_unavailable{status}"),
+                Trigger("pending", f"max({STATUS}_unavailable{of_deployment})"),
                 replicas,
             ]
         case "epp-saturation":
@@ -143,10 +143,11 @@ def _triggers(
             return [Trigger("saturation", saturation, target), running]
         case "epp-tokens":
             return _token_triggers(policy, pool, rule, namespace_label)
+    # epp-latency
     return [
         Trigger("saturation", _latency_query(policy, pool, rule, model_label)),
         replicas,
-        Trigger("readyReplicas", f"max({STATUS}_ready{status}"),
+        Trigger("readyReplicas", f"max({STATUS}_ready{of_deployment})"),
     ]
 
 

@@ -41,20 +41,19 @@ def model_claims(run: Run, options: ExportOptions, now: datetime) -> bytes:
     shared_gpus = [gpu for gpu in result.gpus if gpu.way != ALONE]
     if not shared_gpus:
         raise NotReady(f"No models share a GPU in run {run.pk}, so there are no claims.")
-    figures = {(model.region, model.model): model for model in result.models}
+    figures_of_model = {(model.region, model.model): model for model in result.models}
     names = {model for gpu in shared_gpus for model in gpu.models}
     footprints = _footprints_gib(options, names)
     documents = []
     for gpu in shared_gpus:
-        models = [figures[gpu.region, name] for name in gpu.models]
+        models = [figures_of_model[gpu.region, name] for name in gpu.models]
         needed_gib = _needed_gib(run, gpu, models, footprints)
-        # The comment on the GPU stands above its first claim.
-        comment = _gpu_comment(run, gpu, needed_gib, now)
-        for model in models:
+        gpu_comment = _gpu_comment(run, gpu, needed_gib, now)
+        for number, model in enumerate(models):
             body = _claim(run, gpu, model, options, footprints[model.model])
             check(KIND, body, body["metadata"]["name"])
+            comment = gpu_comment if number == 0 else ()  # above the first claim of the GPU
             documents.append(common.Document(body, KIND, comment))
-            comment = ()
     return common.yaml_text(documents).encode()
 
 

@@ -112,15 +112,18 @@ def loads_of(pool: Pool, pods: str) -> Iterator[Load]:
     guard = pool.guard
     if guard is None:
         return
+    # The load in tokens/s.
     staffing = guard.staffing(pool.min_replicas, pool.max_replicas)
     for load in _token_loads(guard, pods, staffing.scale):
         yield _load_in_replicas(load, staffing.loss, pool)
     # Requests pile up if the running replicas hold more than PILED_UP times their usual number.
     usual_in_flight = guard.requests_in_flight * staffing.scale  # per replica
-    most = max(round(PILED_UP * usual_in_flight), 1)
-    piled_up = _piled_up_query(guard, pods, staffing.loss, most)
-    metric, query = f"headroom_guard_in_flight_over_{most}", _maximum_over_time(piled_up, guard)
+    max_in_flight = max(round(PILED_UP * usual_in_flight), 1)
+    piled_up = _piled_up_query(guard, pods, staffing.loss, max_in_flight)
+    metric = f"headroom_guard_in_flight_over_{max_in_flight}"
+    query = _maximum_over_time(piled_up, guard)
     yield _load_in_replicas(Load("piled-up", metric, query, usual_in_flight), staffing.loss, pool)
+    # Late requests, if the pool has a limit and a share that may be late.
     limits_s = ((TTFT, guard.ttft_limit_s), (TPOT, guard.tpot_limit_s))
     late = " + ".join(
         _late_share(latency, limit_s, pods) for latency, limit_s in limits_s if np.isfinite(limit_s)
@@ -180,7 +183,8 @@ def _late_share(metric: str, limit_s: float, pods: str) -> str:
     high_s = bucket_ends_s[bucket]
     low_s = bucket_ends_s[bucket - 1] if bucket else 0.0
     weight = min(1.0, (limit_s - low_s) / (high_s - low_s))
-    # Buckets are cumulative, so requests within the limit are interpolated between both ends.
+    # Buckets are cumulative, so requests within the limit are interpolated between both ends. An
+    # end of weight 0, or at 0 s, has no requests to add.
     within_limit = [
         f'{end_weight:.6g} * sum(rate({metric}_bucket{{{pods},le="{end_s}"}}[{LATE_S:g}s]))'
         for end_weight, end_s in ((weight, high_s), (1 - weight, low_s))
@@ -207,8 +211,8 @@ def _replicas_for_late(guard: Guard, late: str, pods: str, scale: float) -> str:
     excess = f"clamp(({late}) / {aimed_share:.6g}, 0, {MOST_LATE:g})"
     replicas_per_token = f"{mean_replicas} / {mean_tokens_per_s} * sqrt({excess})"
     max_per_token = 1 / (LEAST_LOAD * capacity * scale)
-    lasting = _minimum_over_time(tokens_per_s, guard)
-    return f"{lasting} * clamp_max({replicas_per_token}, {max_per_token:.6g})"
+    lasting_tokens_per_s = _minimum_over_time(tokens_per_s, guard)
+    return f"{lasting_tokens_per_s} * clamp_max({replicas_per_token}, {max_per_token:.6g})"
 
 
 def _load_in_replicas(load: Load, loss: float, pool: Pool) -> Load:

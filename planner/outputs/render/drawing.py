@@ -110,6 +110,7 @@ def _horizontal_bars(chart: Chart) -> Drawing:
             notes |= zip(labels, series.notes, strict=True)
     totals = {label: sum(value for value, _ in stack) for label, stack in stacks.items()}
     largest = max(totals.values(), default=0.0) or 1.0
+    # Offsets from the row and from the bar are in the unit of the drawing.
     parts: list[Path | Box | Text] = []
     for i, label in enumerate(sorted(stacks, key=totals.__getitem__)):
         top = i * BAR + 4.0
@@ -142,7 +143,8 @@ def _over_x(chart: Chart, clock: str) -> Drawing:
     parts: list[Path | Box | Text] = [*_axes(x, left)]
     bars = [series for series in chart.series if series.shape is Shape.BAR]
     categories = max((len(series.x) for series in bars), default=0)
-    plot = Plot(x, chart.y.top, 1 if chart.stacked else len(bars), [0.0] * categories)
+    bar_series = 1 if chart.stacked else len(bars)
+    plot = Plot(x, chart.y.top, side_by_side=bar_series, bar_sums=[0.0] * categories)
     for series, colour in _series_with_colours(chart):
         parts += plot.shapes(series, right if series.right else left, colour)
     if len(chart.series) > 1:
@@ -173,6 +175,7 @@ class Plot:
                 for px, py in _points(series, self.x, y):
                     yield Box(px - 2.5, py - 2.5, 5.0, 5.0, colour)
             case Shape.AREA:
+                # An area begins at the upper edge of the one before, or at 0.
                 lower = self.area_edge or (0.0,) * len(series.y)
                 values = zip(series.y, lower, strict=True)
                 self.area_edge = tuple((value or 0.0) + below for value, below in values)
@@ -308,12 +311,16 @@ def _log_scale(lowest: float, highest: float) -> Scale:
 
 
 def _y_scale(series: Sequence[Series], axis: Axis) -> Scale:
-    """Return the y scale, from zero (or a negative value) to above the largest value."""
-    values = [y for each in series for y in each.y if y is not None]
+    """Return the y scale, from zero (or a negative value) to above the largest value.
+
+    If ``axis.top`` is set, the scale ends there, and larger values are drawn at its end.
+    """
+    values = [y for one_series in series for y in one_series.y if y is not None]
     for shape in (Shape.BAR, Shape.AREA):
-        series_values = [each.y for each in series if each.shape is shape]
-        if len(series_values) > 1:  # they are stacked, so they reach the sum at each x
-            values += [sum(filter(None, stack)) for stack in zip(*series_values, strict=True)]
+        values_of_series = [one_series.y for one_series in series if one_series.shape is shape]
+        if len(values_of_series) > 1:  # they are stacked, so they reach the sum at each x
+            by_x = zip(*values_of_series, strict=True)
+            values += [sum(filter(None, stacked)) for stacked in by_x]
     ticks = _ticks(axis.top or max(values, default=0.0) or 1.0)
     lowest, highest = min([0.0, *values]), ticks[-1]
 

@@ -132,8 +132,8 @@ def figure(
 
     ``x``, ``y`` and ``right`` are the titles of the axes. ``xaxis``, ``yaxis`` and ``yaxis2`` of
     ``layout`` override their settings, and ``bare`` removes the title of x. With ``together``, the
-    hover text shows all lines at once. With ``plain``, the traces have no NumPy values, so nothing
-    is converted, which is much faster.
+    hover text shows all lines at once. ``plain`` states that the traces have no NumPy values, so
+    that nothing need be converted, which is much faster.
     """
     axes = {
         "xaxis": {"title": {"text": x}, "showgrid": False, "automargin": True},

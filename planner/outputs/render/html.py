@@ -115,7 +115,11 @@ def _display_block(block: Block, element: str, clock: str, live: bool) -> ShownB
 
 
 def display_table(table: Table, clock: str, live: bool) -> ShownTable:
-    """Return a table as its template needs it; ``live``: the page has scripts."""
+    """Return a table as its template needs it; ``live``: the page has scripts.
+
+    On such a page, a narrow screen shows the rows of a wide table as cards, in which each cell has
+    its head as a label.
+    """
     shown_heads = table.display_heads
     column_classes = [_column_class(head) for head in table.heads]
     cards = live and len(table.heads) > COLUMNS and not table.shades

@@ -293,13 +293,15 @@ def _table(table: Table, clock: str) -> platypus.Flowable:
     for row in sorted(table.marked):
         below_head = row + 1
         style.append(("BACKGROUND", (0, below_head), (-1, below_head), _MARKED))
+    # Divide the page among columns: their minimum, and the rest in proportion to their weights.
     minimum_widths = min_widths(table)
     width_left = max(0.0, TEXT_WIDTH - sum(minimum_widths))
-    relative_widths = [0.5 if head.numeric else head.width for head in table.heads]
+    weights = [0.5 if head.numeric else head.width for head in table.heads]
     widths = [
-        minimum + width_left * relative / sum(relative_widths)
-        for minimum, relative in zip(minimum_widths, relative_widths, strict=True)
+        minimum + width_left * weight / sum(weights)
+        for minimum, weight in zip(minimum_widths, weights, strict=True)
     ]
+    # Shrink columns if their minimum widths alone exceed the page.
     widths = [TEXT_WIDTH * width / sum(widths) for width in widths]
     return Grid([heads, *rows], colWidths=widths, repeatRows=1, style=style, spaceBefore=4)
 

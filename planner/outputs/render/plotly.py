@@ -42,14 +42,14 @@ def figure_of(chart: Chart, clock: str = "utc") -> Figure:
         traces += _traces(series, colour_of(series) or next(other_colours), chart, clock)
     all_x = [x for series in chart.series for x in series.x]
     has_times = any(isinstance(x, datetime) for x in all_x)
-    # The unit of y stands beside the title of the chart.
-    x_title, y_title = chart.x.full, chart.y.title
     height = HEIGHT
     if chart.half:
         height = HALF
     elif chart.small:
         height = SMALL
-    if chart.horizontal:
+    # The title of the chart has the unit of y.
+    x_title, y_title = chart.x.full, chart.y.title
+    if chart.horizontal:  # bars to the right: x has the values, and y the names
         names = list(dict.fromkeys(map(str, all_x)))
         axes = {
             "xaxis": _axis(chart.y),
@@ -109,7 +109,10 @@ def _axis(axis: Axis, values: Sequence[Any] = ()) -> PlotlyData:
 
 
 def _traces(series: Series, colour: str, chart: Chart, clock: str) -> Iterator[PlotlyData]:
-    """Yield a series as one trace of Plotly, or two if it is a band: lower and upper edge."""
+    """Yield a series as one trace of Plotly, or two if it is a band: lower and upper edge.
+
+    Settings of all shapes come first, then those of the shape of the series.
+    """
     x = [_x_value(value, clock) for value in series.x]
     has_times = any(isinstance(value, datetime) for value in series.x[:1])
     axis = chart.right if series.right and chart.right else chart.y

@@ -80,13 +80,17 @@ class _Terminal:
                 yield line.replace(fact.text, self._paint(fact.text, fact.meaning), 1)
 
     def _table(self, table: Table, clock: str) -> Iterator[str]:
-        """Yield a table's lines; if too wide, it loses explanations, then columns become rows."""
+        """Yield the lines of a table.
+
+        If it is wider than the terminal, it loses its columns of explanations. If it still is, its
+        columns become rows. Without a known width, it stays as it is.
+        """
         if table.title:
             yield table.title
         heads, texts = table.display_heads, list(table.texts(clock))
         grid = Grid([[head.full for head in heads], *texts], [head.numeric for head in heads])
         marks = ["", *("*" if row in table.marked else "" for row in range(len(texts)))]
-        width = self.width
+        width = self.width  # None: not known
         if width and table.marked:
             width -= 2  # a mark and a blank stand before each row
         if width and grid.min_width > width:
@@ -159,17 +163,20 @@ class Grid:
         marked_names = tuple(
             f"{mark} {name}" if mark else name for mark, name in zip(marks, names, strict=True)
         )
-        heads, columns = [], []
-        for head, *texts in (marked_names, *other_columns):
-            heads.append(head)
-            columns.append(texts)
-        words = " ".join(text for texts in columns for text in texts).split()
+        columns = (marked_names, *other_columns)  # each has its head, and then a text for each row
+        heads = [head for head, *_ in columns]
+        texts_of_columns = [texts for _, *texts in columns]
+        words = " ".join(text for texts in texts_of_columns for text in texts).split()
+        # A text wraps between words, so a column needs the width of the longest word.
         column_width = max([NARROWEST, *map(len, words)])
         head_width = max(map(len, heads))
         rows_per_grid = max(1, (width - head_width) // (column_width + GAP))
         for begin in range(0, len(self.rows) - 1, rows_per_grid):
             end = begin + rows_per_grid
-            part = [[head, *texts[begin:end]] for head, texts in zip(heads, columns, strict=True)]
+            part = [
+                [head, *texts[begin:end]]
+                for head, texts in zip(heads, texts_of_columns, strict=True)
+            ]
             is_right_aligned = [False, *[True] * (len(part[0]) - 1)]
             yield Grid(part, is_right_aligned)
 

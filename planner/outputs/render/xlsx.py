@@ -61,7 +61,7 @@ def _answer(book: Any, report: Report, cover: Cover, bold: Any, text: Any) -> No
         if not note and len(value) > WIDE:
             # Long text without a note also takes the column of notes.
             sheet.merge_range(row, 1, row, 2, "", text)
-            sheet.set_row(row, 15 * (1 + len(value) // 80))
+            sheet.set_row(row, 15 * (1 + len(value) // 80))  # 15 points for 80 characters
         for column, cell in enumerate(cells):
             if cell:
                 sheet.write_string(row, column, cell, text)

@@ -52,13 +52,15 @@ class Chiron(Policy):
         The second value has the index of the study's pool that each pool of the fleet came from.
         """
         today = context.fleet(context.today)
+        # Counts are by kind: interactive, mixed and batch. One interactive instance always stays.
         instances = np.array([self.interactive, self.mixed, self.batch]) * self.scale
         for share in np.linspace(1.0, 0.0, 101):
             start = np.maximum(np.round(instances * share), [1, 0, 0]).astype(int).tolist()
             fleet, source_pools = chiron_fleet(today, tuple(start))
             placed = sum(pool.initial for pool in fleet.pools)
             # Batch replicas only serve deferrable tiers.
-            counts = start if any(tier.deferrable for tier in fleet.tiers) else start[:2]
+            has_batch = any(tier.deferrable for tier in fleet.tiers)
+            counts = start if has_batch else start[:2]
             model_regions = len({(pool.model, pool.region) for pool in fleet.pools if pool.maximum})
             # ``chiron_fleet`` places fewer than asked if a pool reaches its maximum.
             all_placed = placed == model_regions * sum(counts)

@@ -104,16 +104,18 @@ def guarded_by_load(
 
     For ``target_factor`` see ``Guarded``; ``fields`` are those of the rule, by default its own.
     """
+    # Capacity per instance in pools of 1 to N instances, ``[pool, N]``.
+    per_instance = context.capacity_tps / np.arange(1, context.capacity_tps.shape[1] + 1)
+    # The targets are readings of a pressure test. An instance of the largest pool has more capacity
+    # than in the test, so they scale with it.
     pressure = context.pressure_among_many()
-    # An instance of the largest pool has more capacity than in the test. Readings scale with it.
-    large_tps = context.capacity_tps[:, -1] / context.capacity_tps.shape[1]
+    large_tps = per_instance[:, -1]
     relative_rate = np.divide(
         large_tps, pressure.rate_tps, out=np.ones_like(large_tps), where=large_tps > 0
     )
     factor = np.where(np.isfinite(relative_rate), relative_rate, 1.0) * target_factor
     allowed_requests = pressure.metric_targets("concurrency") + _allowed_queue(context, pressure)
-    # Capacity per instance in pools of 1 to N instances, as a share of that in N; 1 without any.
-    per_instance = context.capacity_tps / np.arange(1, context.capacity_tps.shape[1] + 1)
+    # The same as a share of that in the largest pool; 1 without capacity.
     in_largest = per_instance[:, -1:]
     capacity_shares = np.divide(
         per_instance, in_largest, out=np.ones_like(per_instance), where=in_largest > 0

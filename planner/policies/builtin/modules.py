@@ -99,6 +99,7 @@ class ModuleLevel(Policy):
         borrowers = {p: known for p, known in enumerate(modules) if known is not None and counts[p]}
         lent = self._lent(context, today, counts, borrowers)
         fleet = context.fleet(counts)
+        # These three are by pool of the new fleet: today's pools, and then those of lent GPUs.
         pools, source_pools = list(fleet.pools), list(range(len(fleet.pools)))
         layouts: list[Layout | None] = [None] * len(pools)
         for p, pool_modules in borrowers.items():
@@ -159,21 +160,24 @@ class ModuleLevel(Policy):
         lenders: list[list[_Lender]] = [[] for _ in today.pools]
 
         def borrow(p: int, group: _SharedType, source: int, count: int) -> None:
-            """Lend pool p up to ``count`` units of the idle GPUs of ``group``."""
+            """Lend pool p up to ``count`` units of the idle GPUs of ``group``, named by ``source``.
+
+            A unit is the GPUs of one instance.
+            """
             borrowed = self._borrow(lenders[p], source, count, int(counts[p]))
             group.idle_gpus -= int(gpus_each[p]) * borrowed
 
         for group in groups:
-            serving, idle_gpus = [p for p in group.pools if counts[p]], group.idle_gpus
+            serving = [p for p in group.pools if counts[p]]
+            idle_gpus = group.idle_gpus  # before the pools borrow
             gpus_in_use = int(used[serving].sum())
             for p in serving:
-                borrow(p, group, p, int(idle_gpus * counts[p] // gpus_in_use))
-        borrow_other_types = borrowers if self.other_gpus else {}
-        for p in borrow_other_types:
+                borrow(p, group, source=p, count=int(idle_gpus * counts[p] // gpus_in_use))
+        for p in borrowers if self.other_gpus else {}:
             for group in _reachable_types(groups, p, today, borrowers[p]):
-                borrow(p, group, group.pools[0], group.idle_gpus // int(gpus_each[p]))
-        borrow_from_serving = borrowers if self.shared_gpus else {}
-        for p in borrow_from_serving:
+                units = group.idle_gpus // int(gpus_each[p])
+                borrow(p, group, source=group.pools[0], count=units)
+        for p in borrowers if self.shared_gpus else {}:
             self._add_serving_lenders(lenders[p], p, today, counts, borrowers)
         return lenders
 
@@ -186,16 +190,16 @@ class ModuleLevel(Policy):
         ``counts [pools]`` are the instances. ``borrowers`` are the pools with instances, with the
         layers of their model.
         """
-        for lending_pool in borrowers:
+        for lending_pool in borrowers:  # all of them serve
             lending = today.pools[lending_pool]
             devices_left = self.devices - sum(lender.devices for lender in lenders)
             same_size = lending.gpus_per_instance == today.pools[p].gpus_per_instance
             can_reach = np.isfinite(borrowers[p].relative_speeds[lending_pool]) and not lending.spot
             if lending_pool != p and same_size and can_reach and devices_left > 0:
-                devices = min(devices_left, -(-int(counts[lending_pool]) // int(counts[p])))
-                lenders.append(
-                    _Lender(lending_pool, int(counts[lending_pool]), devices, serves=True)
-                )
+                units = int(counts[lending_pool])
+                per_instance = -(-units // int(counts[p]))  # rounded up
+                devices = min(devices_left, per_instance)
+                lenders.append(_Lender(lending_pool, units, devices, serves=True))
 
     def _borrow(self, lenders: list[_Lender], source: int, count: int, instances: int) -> int:
         """Add a lender of up to ``count`` units of pool ``source``; return the units added.
@@ -286,29 +290,30 @@ def _borrowed_devices(
     count: int,
     borrowers: Mapping[int, Modules],
     lenders: list[_Lender],
-    first_pool: int,
+    next_pool: int,
 ) -> Iterator[_Device]:
     """Yield the devices that each instance of pool ``p`` borrows from ``lenders``.
 
     ``count`` is the number of these instances. ``borrowers`` are the pools with instances, with the
     layers of their model. Lent GPUs that serve no pool become pools of their own, numbered from
-    ``first_pool`` on.
+    ``next_pool`` on.
     """
     for lender in lenders:
-        source, host = today.pools[lender.source], lender.source
+        source = today.pools[lender.source]
         if lender.serves:
-            whole_bytes = _kv_bytes(source, borrowers[lender.source])
+            host = lender.source
+            lent_bytes = _kv_bytes(source, borrowers[lender.source])
         else:
-            host, first_pool = first_pool, first_pool + 1
+            host, next_pool = next_pool, next_pool + 1
             usable_bytes = MEMORY_SHARE * source.gpu.memory_bytes - OVERHEAD_BYTES
-            whole_bytes = today.pools[p].profile.tp * usable_bytes
+            lent_bytes = today.pools[p].profile.tp * usable_bytes
         for device in range(lender.devices):
             # The units are divided evenly among the devices; the first ones get the remainder.
             units = lender.count // lender.devices + (device < lender.count % lender.devices)
             yield _Device(
                 host,
                 units,
-                room_bytes=whole_bytes * min(1.0, units / count),
+                room_bytes=lent_bytes * min(1.0, units / count),
                 speed=float(borrowers[p].relative_speeds[lender.source]),
                 sharers=max(1.0, count / units),
             )

@@ -87,7 +87,9 @@ class Periodic(Policy):
         steps.sort(key=lambda start_and_step: start_and_step[0])
         current, pools = context.today, context.fleet(context.today).pools
         counts: dict[float, IntArray] = {}  # replicas of each pool from a time of the week on
-        for start_s, step in [*steps, *steps]:  # twice: Sunday's last counts still apply on Monday
+        # The second round replaces the counts of the first, which began with today's instead of
+        # those that still apply from Sunday on.
+        for start_s, step in [*steps, *steps]:
             applies = [step.applies_to(pool) for pool in pools]
             current = np.where(applies, step.replicas, current)
             counts[start_s] = current
