@@ -74,7 +74,10 @@ def last_origins(series: DemandSeries, horizon_bins: int, origins: int, stride: 
 def evaluate(
     series: DemandSeries, origin_bins: IntArray, forecasts: Sequence[Forecast]
 ) -> Backtest:
-    """Return the errors of ``forecasts`` that begin at the bins ``origin_bins`` of ``series``."""
+    """Return forecasts that begin at the bins ``origin_bins`` of ``series``, with their errors.
+
+    Errors are over all forecasts. MASE relates them to the history before the first one.
+    """
     # [origin, step] bins after each origin
     actual = series.values[origin_bins[:, None] + np.arange(forecasts[0].steps)]
     mean = np.stack([forecast.mean for forecast in forecasts])

@@ -83,7 +83,11 @@ def clean(values: FloatArray, bin_s: float) -> Cleaned:
 def _outages_and_backlogs(
     values: FloatArray, bin_s: float, has_enough_bins: BoolArray
 ) -> tuple[BoolArray, BoolArray]:
-    """Return the masks of outages and of the backlogs after them; rare zeros can be outages."""
+    """Return the masks of outages and of the backlogs after them, both ``[series, bins]``.
+
+    ``values`` are ``[series, bins]``. If at most RARE_ZEROS of a series' bins are zero, and it
+    ``has_enough_bins [series]``, its zeros before a backlog count as an outage.
+    """
     outage, backlog = np.zeros((2, *values.shape), bool)
     is_zero = values == 0
     zero_share = is_zero.sum(axis=1) / np.maximum((~np.isnan(values)).sum(axis=1), 1)
@@ -122,8 +126,9 @@ def _mark_backlogs(
 ) -> None:
     """Mark in ``backlog`` the bins of one series in which a backlog arrived after an outage.
 
-    ``is_zero`` and ``outage`` are masks ``[bins]``. If ``zeros_are_rare`` in the series, zeros
-    before a backlog are marked in ``outage``. Both masks are changed in place.
+    A backlog is a bin with more than BACKLOG_FACTOR times the mean of the bins before the outage.
+    All arrays are ``[bins]``. ``outage`` and ``backlog`` are changed in place: if
+    ``zeros_are_rare``, zeros before a backlog are marked in ``outage``.
     """
     suspect = outage | is_zero if zeros_are_rare else outage
     for first, end in find_runs(suspect).tolist():

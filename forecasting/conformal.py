@@ -92,29 +92,31 @@ def quantiles(
       scores have FAR_OFFSET.
     """
     offset = OFFSET if adapt else FAR_OFFSET
-    if not past_scores.shape[1]:
+    if not past_scores.shape[1]:  # no origin: one without known scores
         past_scores = np.full((len(past_scores), 1, past_scores.shape[2]), np.nan)
-    read_levels = np.tile(np.array(levels)[:, None], (len(past_scores), 1, past_scores.shape[2]))
     if adapt:
-        read_levels = _adapted_levels(past_scores, np.array(levels))
-    scores = past_scores
+        levels_to_read = _adapted_levels(past_scores, np.array(levels))
+    else:
+        shape = len(past_scores), 1, past_scores.shape[2]
+        levels_to_read = np.tile(np.array(levels)[:, None], shape)
+    # Log ratios of actual to forecast amounts at each level, [series, level, column].
+    all_scores, by_sample = past_scores, forecast[:, None]
     if prior is not None:
-        expected = forecast[:, None]
         prior_scores = log_ratio_scores(
-            expected * np.exp(prior), expected, scale[:, :, None], offset
+            by_sample * np.exp(prior), by_sample, scale[:, :, None], offset
         )
-        scores = np.concatenate([past_scores, prior_scores], axis=1)
-    log_ratio = _sample_quantiles(scores, read_levels)
+        all_scores = np.concatenate([past_scores, prior_scores], axis=1)
+    log_ratio = _sample_quantiles(all_scores, levels_to_read)
 
     # Columns with few past scores also use the spread of the observed amounts.
     has_few = (~np.isnan(past_scores)).sum(axis=1) < FEWEST_SCORES  # [series, column]
     for row in np.flatnonzero(has_few.any(axis=1)):
         spread = _spread_scores(history[row], scale[row], offset)
         if spread.size:
-            scores_of_few = scores[row][:, has_few[row]]
+            scores_of_few = all_scores[row][:, has_few[row]]
             log_ratio[row][:, has_few[row]] = _quantiles_with_history(scores_of_few, spread, levels)
 
-    # From log ratios back to amounts; see ``log_ratio_scores``.
+    # From log ratios back to amounts. The scores are those of amounts with this offset added.
     added = offset * scale[:, None]
     return np.maximum(0.0, (forecast[:, None] + added) * np.exp(log_ratio) - added)
 
@@ -187,14 +189,14 @@ def growth_prior(
     lead_days: FloatArray,
     rhythm_swing: float,
 ) -> FloatArray | None:
-    """Return assumed scores, as long as history is too short for scores of past forecasts.
+    """Return assumed scores to use while history is too short; None from PRIOR_DAYS of history on.
 
-    They are ``[series, sample, column]``: log ratios of actual to forecast amounts. Return None if
-    there are PRIOR_DAYS ``history_days`` or more. The ratios are quantiles of a normal distribution
-    with the standard deviation ``growth [series]`` of a day's log growth. A daily rhythm of unknown
-    phase with the log amplitude ``rhythm_swing`` is added. ``lead_days [column]`` are the days from
-    the last known bin to each column. The number of samples rises with ``past_count``, the number
-    of past forecasts, and falls with ``history_days``.
+    They are ``[series, sample, column]``: log ratios of actual to forecast amounts. The ratios are
+    quantiles of a normal distribution with the standard deviation ``growth [series]`` of a day's
+    log growth. A daily rhythm of unknown phase with the log amplitude ``rhythm_swing`` is added.
+    ``lead_days [column]`` are the days from the last known bin to each column. The number of
+    samples rises with ``past_count``, the number of past forecasts, and falls with
+    ``history_days``.
     """
     if history_days >= PRIOR_DAYS:
         return None
@@ -211,22 +213,22 @@ def growth_prior(
 def _adapted_levels(past_scores: FloatArray, levels: FloatArray) -> FloatArray:
     """Return the levels to read from past scores so that each quantile covers its share.
 
-    The result is ``[series, level, column]``. ``levels`` are the shares to cover. After each
-    past origin, a level moves up if the score of the origin exceeded the quantile, else
-    down. A score counts if enough earlier ones are known to rank it. ``past_scores`` are scores
-    ``[series, origin, column]``; NaN: unknown.
+    ``levels`` are the shares to cover. The result begins with them, ``[series, level, column]``.
+    After each past origin, a level moves down a little if the score of the origin was below the
+    quantile at that level, else up. A score counts if enough earlier ones are known to rank it.
+    ``past_scores`` are ``[series, origin, column]``; NaN: unknown.
     """
     series, _, columns = past_scores.shape
     adapted = np.broadcast_to(levels[:, None], (series, len(levels), columns)).copy()
-    # Origins first, so that each step reads contiguous memory.
+    # All are [origin, series, column]: origins first, so that each step reads contiguous memory.
     past_scores = np.ascontiguousarray(past_scores.swapaxes(0, 1))
     known = ~np.isnan(past_scores)
     earlier_count: IntArray = np.cumsum(known, axis=0) - known
     can_rank = known & (earlier_count >= FEWEST_SCORES)
-    share_below = _counts_below(past_scores) / np.maximum(earlier_count, 1)
-    level_change = LEVEL_STEP * can_rank[:, :, None]
+    share_below = _counts_below(past_scores) / np.maximum(earlier_count, 1)  # of earlier scores
+    level_change = LEVEL_STEP * can_rank[:, :, None]  # [origin, series, 1, column]
     for origin in np.flatnonzero(can_rank.any(axis=(1, 2))):
-        # A little down if the score was below the quantile, else up (quantile tracking).
+        # Quantile tracking. A score is below the quantile if its rank is below the level.
         was_below = share_below[origin][:, None] < adapted
         adapted += level_change[origin] * (levels[:, None] - was_below)
     return np.clip(np.sort(adapted, axis=1), 0.0, 1.0)

@@ -122,9 +122,9 @@ def choose_harmonics(
 
     @cache
     def explained_squares(weekly_harmonics: int) -> FloatArray:
-        """Return the squares that common, weekly and daily columns explain, in this order.
+        """Return the squares that each column explains: common, weekly, then all daily columns.
 
-        Daily ones come last, so that one factorisation serves every number of them.
+        An option with fewer daily harmonics sums fewer of them, so one factorisation serves all.
         """
         order = np.concatenate([common, weekly[: 2 * weekly_harmonics], daily])
         return equations.explained_squares(order)

@@ -77,7 +77,8 @@ class HolidayRatio:
         if phases < 1 or abs(phases * bin_s - DAY_S) > 1e-6 * DAY_S or not holidays.days:
             return None
         days, phase = _day_and_phase(start_s, bin_s, values.shape[1])
-        # Sums over all holidays, and over the usual days that each is compared with.
+        # Sums over all holidays, and over the usual days that each is compared with, both
+        # [series, bin of the day].
         actual, usual = np.zeros((2, len(values), phases))
         for holiday in np.unique(days[np.isin(days, holidays.days)]):
             compared = _usual_days(days, int(holiday), holidays)
@@ -152,9 +153,10 @@ class MonthEnds:
 
 
 def unusual_month_ends(values: FloatArray, start_s: float, bin_s: float) -> MonthEnds | None:
-    """Return how the ends of months differ in ``values [series, bins]``; None if they do not.
+    """Return how the demand of the last days of months differs; None if it does not.
 
-    The largest number of last days that differ is taken (see ``_differing_ends``).
+    It is that of all series together, of ``values [series, bins]``. The result is for the largest
+    number of last days that all differ (see ``_differing_ends``).
     """
     # Total of all series by day; NaN for days that are incomplete.
     observed = ~np.isnan(values).all(axis=0)
@@ -182,14 +184,15 @@ def _differing_ends(day: IntArray, totals: FloatArray, last_days: int) -> MonthE
     days_left = _days_to_month_end(day)
     is_end = days_left < last_days
     ratio = _log_ratios(day, totals, is_end)
-    is_ordinary, is_end = np.isfinite(ratio) & ~is_end, np.isfinite(ratio) & is_end
+    has_ratio = np.isfinite(ratio)
+    is_ordinary, is_known_end = has_ratio & ~is_end, has_ratio & is_end
     if not is_ordinary.any():
         return None
     usual_ratio = np.median(ratio[is_ordinary])
     deviation = ratio - usual_ratio
     month = day + days_left  # identified by its last day
-    by_month = _means(deviation[is_end], month[is_end])
-    by_position = _means(deviation[is_end], days_left[is_end])
+    by_month = _means(deviation[is_known_end], month[is_known_end])
+    by_position = _means(deviation[is_known_end], days_left[is_known_end])
     if by_month.size < MIN_MONTHS or by_position.size < last_days:
         return None
     usual_deviation = np.quantile(np.abs(deviation[is_ordinary]), USUAL_QUANTILE)

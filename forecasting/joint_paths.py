@@ -62,7 +62,11 @@ def _path_ranks(forecast: PanelForecast, count: int, rng: np.random.Generator) -
 
 
 def _past_ranks(scores: FloatArray, count: int, rng: np.random.Generator) -> FloatArray:
-    """Return the levels of ``count`` paths by past ``scores``; the mean of a path where NaN."""
+    """Return the quantile levels of paths from past scores, ``[count, series, steps]``.
+
+    Each path has the ranks of one origin of ``scores [origins, series, steps]``. Where that score
+    is NaN, the level is the mean of the path.
+    """
     # The origin of each path. Each past origin is used equally often, in random order.
     repetitions = -(-count // len(scores))
     shuffled = [rng.permutation(len(scores)) for _ in range(repetitions)]

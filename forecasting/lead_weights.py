@@ -21,20 +21,19 @@ def block_edges(window: int, day: int, steps: int) -> tuple[int, ...]:
     """Return the step at which each block begins, and the end of the last block.
 
     Blocks double from ``window`` to a day, then are a day each for a week, then a week each.
-    ``day`` is the number of steps of a day, 0 if it is not whole. The last edge is at ``steps`` or
-    later.
+    ``day`` is the number of steps of a day, 0 if it is not whole: then blocks only double. The last
+    edge is at ``steps`` or later.
     """
     edges = [window]
     while edges[-1] < steps:
         last = edges[-1]
-        if last < day:
-            edges.append(min(2 * last, day))
-        elif day:
-            week = DAYS_OF_WEEK * day
-            length = day if last < week else week
-            edges.append(last // length * length + length)
-        else:
+        if not day:
             edges.append(2 * last)
+        elif last < day:
+            edges.append(min(2 * last, day))
+        else:  # the end of the current day or week, counted from the origin
+            length = day if last < DAYS_OF_WEEK * day else DAYS_OF_WEEK * day
+            edges.append((last // length + 1) * length)
     return tuple(edges)
 
 
@@ -59,6 +58,7 @@ class LeadWeights:
     def __init__(
         self, methods: int, series: int, edges: tuple[int, ...], stride: int, horizon: int
     ) -> None:
+        """Begin without forecasts. Origins are ``stride`` bins apart, windows ``horizon`` long."""
         self.edges, self.stride = edges, stride
         shape = methods, series
         self.blocks = tuple(pairwise(edges))
@@ -83,13 +83,13 @@ class LeadWeights:
     def add_known_errors(self, values: FloatArray) -> None:
         """Add the errors of the blocks that have ended by the end of ``values [series, bins]``."""
         for b, (start, end) in enumerate(self.blocks):
-            ended = int((self.origins + end <= values.shape[1]).sum())  # origins are rising
-            new = np.arange(self.errors[b].end, ended)
-            if new.size:
-                actual = windows_at(values, self.origins[new] + start, end - start)
-                forecast = self.paths[:, :, new - self.first_path, start:end]
+            # Indices of the origins whose block has ended and has no error yet. Origins are rising.
+            ended = int((self.origins + end <= values.shape[1]).sum())
+            new_origins = np.arange(self.errors[b].end, ended)
+            if new_origins.size:
+                actual = windows_at(values, self.origins[new_origins] + start, end - start)
+                forecast = self.paths[:, :, new_origins - self.first_path, start:end]
                 self.errors[b] = self.errors[b].append(_mean_absolute_error(forecast, actual))
-        # Drop the paths whose errors are known in every block.
         # Drop the paths whose errors are known in every block.
         known_everywhere = min((means.end for means in self.errors), default=len(self.origins))
         self.paths = self.paths[:, :, known_everywhere - self.first_path :].copy()
@@ -113,19 +113,21 @@ class LeadWeights:
         """Return the weighted mean of the methods' forecasts, and the weights at the last step.
 
         ``paths [method, row, origin, step]`` are the forecasts of the series ``rows``. The mean is
-        ``[row, origin, step]``, NaN in the steps of the first block. The weights are ``[method,
-        row, origin]``. ``origin_index`` is that of each origin among all. ``window_weights`` are
-        used until an error at a longer lead time is known. The last observed bin is ``age`` bins
-        before the origins, which adds to the lead time.
+        ``[row, origin, step]``, NaN in the steps of the window. The weights are ``[method, row,
+        origin]``. ``origin_index`` is that of each origin among all. ``window_weights`` are used
+        until an error at a longer lead time is known. The last observed bin is ``age`` bins before
+        the origins, so step k has the lead time k + ``age``. Blocks are ranges of lead times.
         """
         weights = last_weights = window_weights
         mixed = np.full(paths.shape[1:], np.nan)
         steps = paths.shape[3]
         for block, (start, end) in enumerate(self.blocks):
+            # The steps of the paths that have the lead times of this block
             first, stop = max(0, start - age), max(0, min(end - age, steps))
             # The latest mean errors of the block that are known at each origin
             origins_back = -(-end // self.stride)  # rounded up
             error = self.errors[block].at(origin_index - origins_back)[:, rows]
+            # Weights by these errors; without any, those of the block before
             has_no_path = np.isnan(paths[..., min(first, steps - 1)])
             block_weights = ensemble_weights(np.where(has_no_path, np.inf, error))
             has_weight = block_weights.sum(axis=0) > 0

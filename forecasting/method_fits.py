@@ -51,13 +51,14 @@ class MethodFits:
         paths = np.empty((len(self.names), len(panel.values), len(origins), steps))
         start = 0
         while start < len(origins):
-            # Origins are forecast together if they have the same fit, and the same bins
-            # count as no demand (outages and such).
+            # Forecast together the next origins that have the same fit and the same removed bins
+            # (outages and such, which are no demand).
             fit_bins, next_fit_bins = self._fit_bins(panel, int(origins[start]))
             fit = self._fit(panel, fit_bins)
             before_next_fit = origins[start:][origins[start:] < next_fit_bins]
             count, removed = self._origins_with_equal_cleaning(panel, fit_bins, before_next_fit)
             origins_together = before_next_fit[:count]
+            # The cleaned values of the fit, and the later values without the removed bins.
             later_values = panel.values[:, fit_bins : origins_together[-1]]
             values = np.concatenate([fit.values, later_values], axis=1)
             values[tuple(removed)] = np.nan
@@ -79,11 +80,12 @@ class MethodFits:
     def _fit_bins(self, panel: Panel, origin: int) -> tuple[int, int]:
         """Return how many bins the fit for ``origin`` uses, and how many the next fit will use.
 
-        Within the first panel, a fit has more bins than the one before by the share GROWTH. After
-        it, fits are also at most a day apart. There is a new fit at the end of a holiday, which
-        uses the holiday.
+        The first panel has ``fitted`` bins. Within it, a fit has more bins than the one before by
+        the share GROWTH. After it, fits are also at most a day apart. There is a new fit at the end
+        of a holiday, which uses the holiday.
         """
-        day = panel.season_bins(DAY_S)
+        day = panel.season_bins(DAY_S)  # 0 if a day is not a whole number of bins
+        # Go from fit to fit until the next one would use bins after the origin.
         bins = self.first if origin < self.fitted else self.fitted
         while True:
             next_bins = bins + max(1, int(GROWTH * bins))

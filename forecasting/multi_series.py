@@ -52,9 +52,9 @@ def past_forecasts_by_series(
 ) -> list[list[Forecast]]:
     """Return forecasts of each series, ``ahead_s`` seconds long, from up to ``moments`` origins.
 
-    An origin is the time at which a forecast begins. Origins are ``horizon_s`` apart in the second
-    half of the series, the last one a horizon before its end. A series that is too short has an
-    empty list.
+    An origin is the bin at which a forecast begins. Origins are ``horizon_s`` apart in the second
+    half of the series, the last one a horizon before its end. A forecast covers at least a horizon.
+    A series that is too short has an empty list.
     """
 
     def forecasts_of(batch: Sequence[DemandSeries], window: int) -> list[list[Forecast]]:
@@ -64,6 +64,7 @@ def past_forecasts_by_series(
         if not count:
             return [[] for _ in batch]
         origins = range(bins - window * count, bins, window)
+        # ``rolling`` takes series and steps, and has a list of forecasts for each series.
         steps = max(window, steps_of(batch[0], ahead_s))
         rolling = partial(_rolling_forecasts_by_series, method, origins, window)
         return [forecasts or [] for forecasts in _or_none(rolling, batch, steps)]

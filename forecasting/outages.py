@@ -120,7 +120,7 @@ def _improbable_runs(values: FloatArray, runs: IntArray, bins_per_sum: int) -> B
         return improbable
     covered = len(values) // bins_per_sum * bins_per_sum
     sums = values[:covered].reshape(-1, bins_per_sum).sum(axis=1)
-    empty_sums = find_runs(sums == 0)
+    empty_sums = find_runs(sums == 0)  # [run, 2] in indices of sums, not of bins
     level, variance = _surrounding_statistics(sums, empty_sums)
     probability = _cumulative_probability(np.zeros(len(empty_sums)), level, variance)
     # At a lower level, an empty sum is likely enough at any variance.
@@ -145,7 +145,7 @@ def _surrounding_statistics(values: FloatArray, runs: IntArray) -> tuple[FloatAr
     seen = ~np.isnan(values)
     # Sums of squares lose digits unless values are centred.
     centre = float(values[seen].mean()) if seen.any() else 0.0
-    sums = _sums_before(values - centre)
+    sums = _sums_before(values - centre)  # [3, bins + 1]: number, sum and sum of squares
     left_end = np.maximum(runs[:, 0] - PARTIAL_BINS, 0)
     left_begin = np.maximum(left_end - NEIGHBOURS, 0)
     right_begin = np.minimum(runs[:, 1] + BACKLOG_BINS, len(values))
@@ -179,6 +179,7 @@ def _cumulative_probability(
     has_level = ~np.isnan(level) & (level > 0)
     mean = np.where(has_level, level, 1.0)
     overdispersed = has_level & (variance > mean * (1 + 1e-9))
+    # Elsewhere, any variance above the mean: the binomial result is not used there.
     used_variance = np.where(overdispersed, variance, 2 * mean)
     count = np.floor(amounts)
     size = mean**2 / (used_variance - mean)  # of the negative binomial distribution

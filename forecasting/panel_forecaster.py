@@ -81,6 +81,7 @@ class PanelForecaster:
         with single_blas_thread():
             pieces = map_in_two_threads(partial(_PanelPart.predict, steps=steps), self._parts)
         forecast = _join_forecasts(pieces)
+        # Standard errors of demand that is known from a sample, [series]
         errors = self._level_errors
         if errors is None or not errors.any():
             return forecast
@@ -151,11 +152,14 @@ class _HourlyMeans:
     def day_before(self, origins: IntArray, last_hour: FloatArray, steps: int) -> FloatArray:
         """Return the hour around each step, one day earlier, ``[series, origin, step]``.
 
-        No bin from the origin on is used. Times before the history lie on a line from the
-        ``last_hour [series, origin]`` to the first. A step without an observed bin has the last.
+        No bin from the origin on is used. Times before the history lie on a line from the mean of
+        the ``last_hour [series, origin]`` to that of the first hour. A step without an observed bin
+        has that of the last hour.
         """
         lead = np.arange(steps) % self.day
-        same_time = origins[:, None] - self.day + lead  # [origin, step]; below 0: no history
+        # The bin of the day before the origin at the time of each step, [origin, step]; negative:
+        # before the history. The hour ends at ``end``, and is centred on that bin if possible.
+        same_time = origins[:, None] - self.day + lead
         end = np.clip(same_time - self.hour // 2 + self.hour, 1, origins[:, None])
         observed = self.mean(np.maximum(end - self.hour, 0).ravel(), end.ravel())
         observed = observed.reshape(len(last_hour), *same_time.shape)
@@ -241,14 +245,18 @@ class _PanelPart:
         self._forecast_new_origins()
 
     def predict(self, steps: int) -> PanelForecast:
-        """Return the forecast of the selected methods, with quantiles from past scores."""
+        """Return the forecast of the selected methods, with quantiles from past scores.
+
+        No amount exceeds the limit of its series.
+        """
         # Bins since the last observed one of each series; 0 if none is observed
         observed = self.panel.observed_bins
         ages = np.where(observed.any(axis=1), np.argmax(observed[:, ::-1], axis=1), 0)
         reach = max(self.window, steps) + int(ages.max(initial=0))
         if reach > self.record.reach:
             self._forecast_all_origins(reach)
-        end_origin = len(self.record.origins)  # the end of the panel follows the recorded origins
+        # Select methods at the end of the panel, which follows the recorded origins.
+        end_origin = len(self.record.origins)
         recent = self._recent_errors(np.array([end_origin + self._origins_per_lead]))  # all so far
         selected = self._select_at_end(recent, steps, ages)
         mean = selected.path[:, 0, :steps]
@@ -356,11 +364,13 @@ class _PanelPart:
         recorded = len(self.record.origins)
         first_new_bin = self.first + self.stride * recorded
         origins = np.arange(first_new_bin, self.panel.bins, self.stride)
-        if not origins.size:
+        if not origins.size:  # only the errors of earlier forecasts are new
             self._add_method_errors()
             self._add_ensemble_errors()
             self.leads.add_known_errors(self.panel.values)
             return
+        # Record the forecasts of each method, then those of the ensemble, which needs the errors of
+        # the methods, then the errors of both.
         new_indices = recorded + np.arange(len(origins))  # indices of the new origins
         paths = self._paths_from_origins(origins)
         self.record = self.record.add(origins=origins, peaks=self._window_peaks(paths))
@@ -489,16 +499,18 @@ class _PanelPart:
         ``recent`` the errors known there. ``ages [series]`` are the bins since the last
         observed one.
         """
+        # Of the methods, then the methods with corrected peaks: [2 methods, series, origin]
         candidate_peaks = self._candidate_peaks(self._window_peaks(paths), recent.bias)
         ensemble_path, ensemble_peak = self._ensemble(paths, recent, last_day_before)
-        # Take the chosen one of: methods, methods with corrected peaks, ensemble, last day.
+        # Options are the candidates, the ensemble and the last day, joined along the first axis.
+        # ``chosen [series, origin]`` is the index of one of them.
         chosen = self._choose(candidate_peaks, recent)
         all_paths = [paths, paths, ensemble_path[None], last_day_before.paths[None]]
         all_peaks = [candidate_peaks, ensemble_peak[None], last_day_before.peaks[None]]
         path = _take(all_paths, chosen[None, :, :, None], last_day_before.paths)
         peak = _take(all_peaks, chosen[None], last_day_before.peaks)
         path_peak = self._window_peaks(path)
-        peak_factor = np.where(path_peak > 0, peak / np.where(path_peak > 0, path_peak, 1), 1)
+        peak_factor = np.divide(peak, path_peak, out=np.ones_like(peak), where=path_peak > 0)
         shares = _weight_by_method(_peak_weights(candidate_peaks, recent.errors))
         selected = SelectedForecast(path, peak_factor, chosen, shares, end_shares=shares)
         if self.method in (AUTO, ENSEMBLE):
@@ -513,19 +525,21 @@ class _PanelPart:
         origins: IntArray,
         ages: IntArray,
     ) -> SelectedForecast:
-        """Replace the path beyond the window by the mean of ``paths``, weighted by lead time."""
+        """Replace the path beyond the window by the mean of ``paths``, weighted by lead time.
+
+        After a history that is too short to know errors a day ahead, it is the last day instead.
+        Arguments are those of ``_select``. The path of ``selected`` is changed in place.
+        """
         path, end_shares = selected.path, selected.shares.copy()
-        has_weight = selected.shares.sum(axis=0)[..., None] > 0
+        has_weight = selected.shares.sum(axis=0)[..., None] > 0  # [series, origin, 1]
         for age in np.unique(ages):
             rows = np.flatnonzero(ages == age)
-            later, end_shares[:, rows] = self.leads.mix(
+            mean, end_shares[:, rows] = self.leads.mix(
                 rows, paths[:, rows], origins, selected.shares[:, rows], int(age)
             )
-            path[rows] = np.where(has_weight[rows] & ~np.isnan(later), later, path[rows])
-        # Errors a day ahead are known from the second day on.
-        path[:, last_day_before.is_short, self.window :] = last_day_before.paths[
-            :, last_day_before.is_short, self.window :
-        ]
+            path[rows] = np.where(has_weight[rows] & ~np.isnan(mean), mean, path[rows])
+        short, later = last_day_before.is_short, slice(self.window, None)
+        path[:, short, later] = last_day_before.paths[:, short, later]
         return replace(selected, end_shares=end_shares)
 
     def _choose(self, candidate_peaks: FloatArray, recent: RecentErrors) -> IntArray:
@@ -602,9 +616,10 @@ class _PanelPart:
     ) -> FloatArray:
         """Return the quantiles of columns beyond the window, ``lead [columns]`` bins ahead.
 
-        They follow from scores of settled origins, and from the prior while history is short. The
-        forecasts overlap, so levels would adapt to one series of related errors.
+        They follow from scores of settled origins, and from the prior while history is short.
+        Levels do not adapt, because the forecasts overlap and their errors are related.
         """
+        # An origin is settled if it has SETTLED_DAYS, or half of the known bins, before it.
         known_bins = self.panel.bins - age
         origins, day = self.record.origins[self._windows], self.panel.season_bins(DAY_S)
         is_settled = origins >= min(SETTLED_DAYS * day, known_bins // 2)

@@ -41,7 +41,8 @@ def headroom() -> None:
     only_prints = not arguments or arguments in VERSIONS or not HELP.isdisjoint(arguments)
     if not only_prints:
         try:
-            here().prepare(web=arguments[0] == "run")
+            installation = here()
+            installation.prepare(web=arguments[0] == "run")
         except SetUpError as problem:
             sys.exit(str(problem))
     manage(["headroom", *arguments])

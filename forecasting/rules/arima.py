@@ -77,18 +77,18 @@ class FittedArima(Cyclic):
         origin. Later shocks are expected to be 0.
         """
         ar_lags, ma_lags = self.ar.shape[1], self.ma.shape[1]
-        # Both begin with an extra bin for each of their lags, so a window at ``origin_bins`` ends
-        # there.
         filled, shocks = self._filter(deviations)
+        # These arrays begin with an extra bin for each lag. So the window of ``lags`` bins at index
+        # ``origin_bins`` has the bins before the origin.
         past_shocks = windows_at(shocks, origin_bins, ma_lags)
-        # The lags, then the steps
+        # The bins before the origin, then the steps: step k has the index ``ar_lags + k``.
         ahead = np.zeros((len(deviations), len(origin_bins), ar_lags + steps))
         ahead[:, :, :ar_lags] = windows_at(filled, origin_bins, ar_lags)
         for step in range(steps):
             expected = ahead[:, :, ar_lags + step]  # a view, which is changed in place
             for lag, weight in enumerate(self.ar.T, start=1):
                 expected += weight[:, None] * ahead[:, :, ar_lags + step - lag]
-            for lag in range(step + 1, ma_lags + 1):
+            for lag in range(step + 1, ma_lags + 1):  # only shocks before the origin are not 0
                 expected += self.ma[:, lag - 1, None] * past_shocks[:, :, ma_lags + step - lag]
         return ahead[:, :, ar_lags:]
 

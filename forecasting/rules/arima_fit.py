@@ -103,18 +103,20 @@ def _hannan_rissanen(
 def _equations_with_shocks(
     differenced: FloatArray, target: BoolArray, max_p: int, max_q: int
 ) -> NormalEquations:
-    """Return the regression of each target bin on the last values, then on the last shocks."""
+    """Return the regression of each target bin on the last ``max_p`` values and ``max_q`` shocks.
+
+    Shocks are the residuals of a long autoregression (Hannan and Rissanen).
+    """
     long_lags = min(round(10 * np.log10(differenced.size)), differenced.size // 4)
     shocks = _long_autoregression_residuals(differenced, target, long_lags)
-    first = max(max_p, max_q)  # the first bin with all regressors
-    if max_q:
-        first += long_lags  # before them, no shock is known
+    # The first bin with all regressors. No shock is known in the first ``long_lags`` bins.
+    first = max(max_p, max_q) + (long_lags if max_q else 0)
     first = min(first, differenced.size // 2)
-    lagged_w = _lagged_values(differenced, max_p)[first - max_p :]
+    lagged_values = _lagged_values(differenced, max_p)[first - max_p :]
     lagged_shocks = _lagged_values(shocks, max_q)[first - max_q :]
-    rows = target[first:]
-    regressors = np.hstack([lagged_w, lagged_shocks])[rows]
-    return NormalEquations.of(regressors, differenced[first:][rows])
+    is_target = target[first:]
+    regressors = np.hstack([lagged_values, lagged_shocks])[is_target]
+    return NormalEquations.of(regressors, differenced[first:][is_target])
 
 
 def _long_autoregression_residuals(
@@ -165,18 +167,17 @@ def _gauss_newton_step(
 ) -> FloatArray:
     """Return the change of ``p`` AR and further MA coefficients that reduces the squared shocks."""
     ar, ma = parameters[:p], parameters[p:]
-    unexplained = np.convolve(differenced, np.r_[1.0, -ar])[
-        : differenced.size
-    ]  # values without their AR part
-    # Lags of ``by_ar`` and ``by_ma`` are the negative derivatives of the shocks by the AR and
-    # MA coefficients.
-    by_ar, shocks = recursion(np.stack([differenced, unexplained]), ma)
+    values_without_ar = np.convolve(differenced, np.r_[1.0, -ar])[: differenced.size]
+    # The negative derivative of a shock by the AR coefficient of lag i is ``by_ar``, i bins before.
+    # That by an MA coefficient is ``by_ma``.
+    by_ar, shocks = recursion(np.stack([differenced, values_without_ar]), ma)
     (by_ma,) = recursion(shocks[None], ma)
-    first = max(p, ma.size)
+    first = max(p, ma.size)  # the first bin with all lags
     ar_slopes = _lagged_values(by_ar, p)[first - p :]
     ma_slopes = _lagged_values(by_ma, ma.size)[first - ma.size :]
-    rows = target[first:]
-    return least_squares(np.hstack([ar_slopes, ma_slopes])[rows], shocks[first:][rows])
+    # The change solves the linear approximation: slopes @ change = shocks.
+    is_target = target[first:]
+    return least_squares(np.hstack([ar_slopes, ma_slopes])[is_target], shocks[first:][is_target])
 
 
 def _with_exact_aic(fit: FittedOrder, differenced: FloatArray) -> FittedOrder:
@@ -213,10 +214,10 @@ def exact_shocks(
 
 
 def _covariance_bands(bins: int, ar: FloatArray, ma: FloatArray) -> FloatArray:
-    """Return the covariance of the first max(p, q) values and of the MA part after them.
+    """Return the covariance matrix of the first max(p, q) values and of the MA part after them.
 
-    Row ``lag`` of the result ``[lags, bins]`` is a diagonal of the matrix (Brockwell and Davis
-    1991, equation 5.3.5).
+    In the result ``[lags, bins]``, (lag, t) is the covariance of bins t and t + lag: each row is a
+    diagonal of the matrix (Brockwell and Davis 1991, equation 5.3.5).
     """
     first = max(ar.size, ma.size)
     lags = range(first + 1)
@@ -230,8 +231,8 @@ def _covariance_bands(bins: int, ar: FloatArray, ma: FloatArray) -> FloatArray:
     value_covariance = _yule_walker(ar, cross_covariance)
 
     bands = np.repeat(ma_covariance[:, None], bins, axis=1)
-    bands[:, :first] = cross_covariance[:, None]
-    for lag in lags:
+    bands[:, :first] = cross_covariance[:, None]  # of one of the first values and a later MA part
+    for lag in lags:  # both bins are among the first
         bands[lag, : first - lag] = value_covariance[lag]
     return bands
 

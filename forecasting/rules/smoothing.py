@@ -68,12 +68,13 @@ class LevelOverProfile:
             return paths
         same_phase = same_phase_bins(origins, steps, self.season)  # [origins, steps]
         is_known = same_phase >= 0
-        for gains in np.unique(self.gains, axis=0):
-            rows = np.flatnonzero((self.gains == gains).all(axis=1))
+        for profile_gain, level_gain in np.unique(self.gains, axis=0):
+            rows = np.flatnonzero((self.gains == (profile_gain, level_gain)).all(axis=1))
             values, floor = panel.values[rows], self.floor[rows]
-            levels, profile = _season_levels_and_profile(values, self.season, gains[0], floor)
-            level = _ratio(values, profile, gains[1])[:, origins - 1, None]
-            ahead = np.where(is_known, levels[:, np.maximum(same_phase, 0)], np.nan)
+            # Smoothed amounts at each time of the season, and the same one season before.
+            smoothed, profile = _season_levels_and_profile(values, self.season, profile_gain, floor)
+            level = _ratio(values, profile, level_gain)[:, origins - 1, None]
+            ahead = np.where(is_known, smoothed[:, np.maximum(same_phase, 0)], np.nan)
             paths[rows] = np.maximum(ahead, floor[:, :, None]) * level
         return paths
 
@@ -97,7 +98,7 @@ class SeasonalSmoothing:
         if season < 2 or panel.bins < 2 * season:
             return LevelOverProfile(0, np.ones((len(values), 2)), floor)
         pairs = list(product(PROFILE_GAINS, LEVEL_GAINS))
-        errors = []  # mean error of each series with a pair of gains
+        errors = []  # by pair, in the same order: mean error of each series
         for profile_gain in PROFILE_GAINS:
             _, profile = _season_levels_and_profile(values, season, profile_gain, floor)
             for level_gain in LEVEL_GAINS:

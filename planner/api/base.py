@@ -101,6 +101,7 @@ class ApiView(APIView):
         the header Location has the address of the row.
         """
         body = serializer(row, context={"request": self.request, **context}).data
+        # Serializers of rows have the address as ``link``, or as ``self`` among their ``links``.
         address = body.get("link") or body.get("links", {}).get("self")
         all_headers = dict(headers or {})
         if code != status.HTTP_200_OK and address:
@@ -184,8 +185,8 @@ def state_tag(row: Versioned, request: Request) -> str:
 def version_of_client(request: Request, row: Versioned) -> int | None:
     """Return the version of ``row`` in the header If-Match; None if the header is missing or "*".
 
-    The format in the ETag does not matter. The caller's service checks whether the version is still
-    current. Raises VersionConflict if no ETag in the header is of ``row``.
+    An ETag is "ID-VERSION-FORMAT" of a row; any format counts. The caller's service checks whether
+    the version is still current. Raises VersionConflict if no ETag in the header is of ``row``.
     """
     header = request.headers.get("If-Match", "").strip()
     if header in ("", "*"):

@@ -80,7 +80,10 @@ def _use_django_logging(**_: Any) -> None:
 
 
 def _report_predecessor(**_: Any) -> None:
-    """Queue again the runs of the worker that this one replaces, with how it ended."""
+    """Queue the runs of the worker that this one replaces again, and record why it ended.
+
+    The supervisor passes the worker and the cause in HEADROOM_WORKER_ENDED; empty: there is none.
+    """
     predecessor = os.environ.pop("HEADROOM_WORKER_ENDED", "")
     if not predecessor:
         return

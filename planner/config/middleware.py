@@ -95,20 +95,18 @@ def _body_refusal(request: HttpRequest) -> HttpResponse | None:
     body_bytes = int(length) if length.isdecimal() else 0
     if body_bytes == 0:
         return None
-    sentence = ""
-    if _is_signed_in(request):
-        max_bytes = settings.HEADROOM_MAX_UPLOAD_BYTES
-        if body_bytes > max_bytes:
-            sentence = (
-                f"The upload has {body_bytes:,} bytes and the limit is {max_bytes:,}. Compress the "
-                "file (.gz or .zst), split it by time, or ask for a larger "
-                "HEADROOM_MAX_UPLOAD_BYTES."
-            )
-    elif not _is_public(request):
+    is_signed_in = _is_signed_in(request)
+    if not is_signed_in and not _is_public(request):
         return _log_in_first(request, body_bytes)
-    elif body_bytes > MAX_BODY_BYTES_SIGNED_OUT:
-        sentence = f"Sign in to send more than {MAX_BODY_BYTES_SIGNED_OUT:,} bytes."
-    return _refusal(request, 413, "Too large", sentence) if sentence else None
+    max_bytes = MAX_BODY_BYTES_SIGNED_OUT
+    sentence = f"Sign in to send more than {max_bytes:,} bytes."
+    if is_signed_in:
+        max_bytes = settings.HEADROOM_MAX_UPLOAD_BYTES
+        sentence = (
+            f"The upload has {body_bytes:,} bytes and the limit is {max_bytes:,}. Compress the "
+            "file (.gz or .zst), split it by time, or ask for a larger HEADROOM_MAX_UPLOAD_BYTES."
+        )
+    return _refusal(request, 413, "Too large", sentence) if body_bytes > max_bytes else None
 
 
 def _is_signed_in(request: HttpRequest) -> bool:

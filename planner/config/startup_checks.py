@@ -75,9 +75,9 @@ def _unknown(applied: set[str], own: dict[str, set[str]]) -> list[str]:
 def check_migrations() -> None:
     """Raise UnfitDatabase if this version can neither use nor migrate the database.
 
-    It cannot if the database has a migration that this version does not know, or has some, but not
-    all, of the migrations that a file here replaces. A database that does not answer, or does not
-    exist yet, raises nothing here.
+    There are two such cases: the database has a migration that this version does not know, or it
+    has some, but not all, of the migrations that one of this version replaces. A database that does
+    not answer, or does not exist yet, raises nothing here.
     """
     global knew_all_migrations
     opened_here = connection.connection is None

@@ -133,7 +133,7 @@ def answer_at_rate(answer: EstimateAnswer, replayed: AtRate, osl: float) -> Esti
     ``replayed`` has the results of that simulation, ``osl`` is the mean output tokens. The former
     times, at constant requests in flight, stay in the field ``at_rate`` for comparison.
     """
-    tokens = replayed.rate * osl
+    tokens_per_s = replayed.rate * osl
     source = provenance_at(replayed.profile, replayed.outside)
     tbt_ms, tbt_p99_ms = replayed.tbt_s * 1e3, replayed.tbt_99_s * 1e3  # infinite: unknown
     expected_error = answer.expected_error
@@ -147,8 +147,8 @@ def answer_at_rate(answer: EstimateAnswer, replayed: AtRate, osl: float) -> Esti
         answer,
         ttft_ms=replayed.ttft_s * 1e3,
         tbt_ms=tbt_ms if np.isfinite(tbt_ms) else answer.tbt_ms,
-        tokens_per_s=tokens,
-        j_per_token=answer.power_w / tokens,
+        tokens_per_s=tokens_per_s,
+        j_per_token=answer.power_w / tokens_per_s,
         j_per_request=answer.power_w / replayed.rate,
         profile=replayed.profile.kind,
         provenance=replace(answer.provenance, kind=source.kind, source=source.source),

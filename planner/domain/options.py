@@ -103,8 +103,9 @@ def options_in(declared: type[BaseModel]) -> dict[str, Option]:
 def _option(name: str, field: dict[str, Any], required: bool) -> Option:
     """Return an option from the JSON Schema of its field; ``required``: it has no default."""
     # The schema of an optional field lists its own type, and null.
-    declared = next(form for form in field.get("anyOf", [field]) if form["type"] != "null")
-    value = declared  # schema of a single value
+    alternatives = field.get("anyOf", [field])
+    declared = next(schema for schema in alternatives if schema["type"] != "null")
+    value = declared  # the schema of a single value: of an item, if the option is a list
     if declared["type"] == "array":
         value = declared["items"] if "items" in declared else declared["prefixItems"][0]
     return Option(

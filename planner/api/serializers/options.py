@@ -106,7 +106,10 @@ def _reading_field(option: OptionLabel) -> serializers.Field[Any, Any, Any, Any]
 
 
 def field_of(option: Option) -> Any:
-    """Return the request field of an option, with its limits and its help."""
+    """Return the request field of an option, with its limits and its help.
+
+    A limit that excludes its own value (``above``) is checked by the options themselves.
+    """
     limits = {
         "min_value": option.above if option.least is None else option.least,
         "max_value": option.most,

@@ -21,6 +21,7 @@ class RunStartView(ApiView):
     kind: ClassVar[str]
 
     def post(self, request: Request) -> Response:
+        # A request has one of: a stored scenario, a trace (for a forecast), a scenario document.
         sent = valid(REQUESTS[self.kind](data=request.data))
         common: Values = {
             "owner": self.user,
@@ -29,7 +30,7 @@ class RunStartView(ApiView):
         }
         if "scenario" in sent:
             run = scenario_run(scenario=scenario_get(sent["scenario"]), kind=self.kind, **common)
-        elif "trace" in sent:  # of a forecast
+        elif "trace" in sent:
             run = trace_run(trace=trace_get(sent["trace"]), **common)
         else:
             run = document_run(document=sent["document"], kind=self.kind, **common)

@@ -92,15 +92,16 @@ def instances_of(
         engines = tuple(engine for engine in wanted_engines if engine in supporting)
         for weights in precisions(published):
             can_compute = weights == published or bool(gpu.peak_flops.get(weights))
-            for where in arrangements(shape, gpu, weights, KV_CACHE):
+            for arrangement_or_reason in arrangements(shape, gpu, weights, KV_CACHE):
                 evaluated += len(engines)
-                if isinstance(where, str):  # no arrangement, but the reason why
-                    found_or_reason: list[Instance] | str = where
+                found_or_reason: list[Instance] | str
+                if isinstance(arrangement_or_reason, str):
+                    found_or_reason = arrangement_or_reason
                 elif not can_compute:
                     found_or_reason = NO_PRECISION
                 else:
                     found_or_reason = _instances_per_engine(
-                        shape, gpu, where, engines, prices[gpu.name]
+                        shape, gpu, arrangement_or_reason, engines, prices[gpu.name]
                     )
                 if isinstance(found_or_reason, str):
                     ruled_out[found_or_reason] += len(engines)
@@ -127,7 +128,8 @@ def _corrected_by_measurements(
         deployment_of(shape, used.gpu, used.where, engine, disaggregated=mode == "disagg")
         for used, engine, mode in uses
     ]
-    # Replicas with the same factors become one, with the modes of each engine.
+    # Uses of a replica with the same factors become one replica, with the modes of each engine.
+    # Keys are (id of the replica, decode factor, prefill factor).
     replicas: dict[tuple[int, float, float], tuple[Instance, SpeedCorrection]] = {}
     modes_of: dict[tuple[int, float, float], dict[str, set[Mode]]] = {}
     corrections = speed_corrections(deployments, times)

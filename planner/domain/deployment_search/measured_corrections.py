@@ -33,6 +33,7 @@ def corrections_of(
 
     ``users`` are the mean requests in flight of each deployment.
     """
+    # By deployment: as a whole, and its replicas as decode and as prefill.
     deployments, decode_roles, prefill_roles = [], [], []
     for row, in_flight in zip(rated, users, strict=True):
         decode, prefill = row.candidate.decode, row.candidate.prefill
@@ -50,8 +51,11 @@ def corrections_of(
     # One call for both roles, since each call compares with all measured rows.
     factors = speed_corrections([*decode_roles, *prefill_roles], measurements.times)
     decodes, prefills = factors[: len(rated)], factors[len(rated) :]
-    rows = zip(changes(measurements, deployments, fit), decodes, prefills, strict=True)
-    return [Correction(change, decode.decode, prefill.prefill) for change, decode, prefill in rows]
+    error_changes = changes(measurements, deployments, fit)
+    return [
+        Correction(change, decode.decode, prefill.prefill)
+        for change, decode, prefill in zip(error_changes, decodes, prefills, strict=True)
+    ]
 
 
 def _role(shape: ModelShape, candidate: Candidate, replica: Instance) -> Deployment:

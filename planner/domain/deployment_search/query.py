@@ -101,7 +101,10 @@ class HourPrice:
 
 
 def price_of(gpu: str, prices: Mapping[str, float]) -> HourPrice:
-    """Return the price of a GPU type: from ``prices``, else the median of on-demand offers."""
+    """Return the price of a GPU type: from ``prices``, else the median of on-demand offers.
+
+    It is NaN if there is no offer.
+    """
     if gpu in prices:
         return HourPrice(prices[gpu], Provenance("assumed", "as given"))
     offers_usd, kinds = [], []

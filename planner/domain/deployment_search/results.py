@@ -155,8 +155,8 @@ def rows_of(
 ) -> tuple[Row, ...]:
     """Return a row for each rated deployment.
 
-    ``fit`` has the errors of estimates. The user's ``measurements``, if any, change these errors:
-    the speeds of ``rated`` were corrected before.
+    ``fit`` has the expected errors of estimates. The user's ``measurements``, if any, lower these
+    errors. The speeds of ``rated`` are corrected already.
     """
     rows = tuple(row_of(candidate, query, shape, fit) for candidate in rated)
     if measurements is None:
@@ -395,9 +395,8 @@ def _decode_w(
         return gpu.decode_w
     batch, seconds = _steady_state(instance, rate, query, aggregated=aggregated)
     prompts = rate * seconds if aggregated else 0.0  # per iteration
-    mean_iteration = iteration(
-        batch, batch * _context(query), prompts * query.isl, prompts * query.isl**2 / 2.0
-    )
+    pairs = prompts * query.isl**2 / 2.0  # of tokens in attention: each attends to those before it
+    mean_iteration = iteration(batch, batch * _context(query), prompts * query.isl, pairs)
     graph = operator_graph(replace(shape, encoder=None), instance.where)
     return float(watts(power_model(gpu), gpu, load(graph, gpu, seconds, mean_iteration)))
 
@@ -431,13 +430,10 @@ def _steady_state(
     """
     batch, seconds = 1.0, 0.0
     for _ in range(FIXED_POINT_STEPS):
-        prompts = rate * seconds if aggregated else 0.0
-        seconds = float(
-            iteration_s(
-                instance.profile, batch, batch * _context(query), prompts * query.isl,
-                prompts * query.isl**2 / 2.0,
-            )
-        )  # fmt: skip
+        prompts = rate * seconds if aggregated else 0.0  # per iteration
+        pairs = prompts * query.isl**2 / 2.0  # of tokens in attention
+        kv_tokens, prompt_tokens = batch * _context(query), prompts * query.isl
+        seconds = float(iteration_s(instance.profile, batch, kv_tokens, prompt_tokens, pairs))
         in_flight = rate * max(query.osl - 1, 1) * seconds
         batch = float(np.clip((batch + in_flight) / 2.0, 1.0, instance.profile.max_batch))
     return batch, seconds

@@ -116,8 +116,9 @@ def match_attainment(
 ) -> EqualAttainment | None:
     """Find the level from ``low`` to ``high`` at which ``run`` just meets the target.
 
-    The search starts at ``begin``. It brackets the target, then interpolates, in at most ``tries``
-    runs. Return None if no tried level has a feasible plan.
+    The search starts at ``begin``, and makes at most ``tries`` runs. In growing steps, it looks for
+    a level below and a level above the target. Then it interpolates between these two. Return None
+    if no tried level has a feasible plan.
     """
     trials = _Trials(run)
     level, step = min(max(begin, low), high), FIRST_STEP_SHARE * (high - low)
@@ -130,7 +131,7 @@ def match_attainment(
             continue
         if abs(figures.spare) <= TOLERANCE:
             break
-        below, above = trials.below, trials.above
+        below, above = trials.below, trials.above  # levels next to the target, if tried
         if below is None or above is None:
             next_level = level + (step if figures.spare < 0 else -step)
             level, step = min(max(next_level, low), high), 2 * step

@@ -55,10 +55,11 @@ def evaluate_forecaster(
     With ``by_replay``, attainment is measured by replays. Otherwise it is the share of demand that
     plans cover.
     """
+    # First plan at the quantiles chosen on earlier days; a perfect forecast has none. Shares of
+    # progress are rough shares of the run time.
     quantiles: tuple[PlannedQuantile, ...] = ()
     as_run = None
-    if not level_planner.perfect:  # a perfect forecast has no quantile to choose on earlier days
-        # Shares of progress are rough shares of the run time.
+    if not level_planner.perfect:
         quantiles = level_planner.chosen_quantiles(part(progress, 0.0, 0.15))
         planning_levels = tuple(quantile.planning_level for quantile in quantiles)
         as_run = _figures_of_plan(

@@ -49,11 +49,12 @@ def oracle_cost(
     inputs, target = level_planner.inputs, planned_window.plan.target
     settings, period_s = inputs.settings, inputs.window.period_s
     actual, served = _actual_and_served(level_planner, planned_window)
+    # The problem of serving, with future data, the demand that the plan serves.
     periods = Periods.of(inputs, planned_window.load).problems
-    problems = [
+    periods_as_served = tuple(
         replace(period, demand_tps=tps) for period, tps in zip(periods, served, strict=True)
-    ]
-    problem = HorizonProblem(tuple(problems), period_s, reroute=settings.reroute)
+    )
+    problem = HorizonProblem(periods_as_served, period_s, reroute=settings.reroute)
     plan_usd, _ = costs(problem, target, np.zeros_like(target))
     check = partial(progress, 0.5, "Cheapest with future data")
     try:
@@ -91,7 +92,8 @@ def served_tps(
     capacity. With ``elsewhere``, requests may go to other regions: a bin is served in full if all
     regions together have the capacity, and each can serve its local minimum.
     """
-    # The lesser of prefill and decode, [model, region, 1].
+    # All arrays are [model, region, bin], with one bin or region if they hold for all. The capacity
+    # is the lesser of prefill and decode.
     capacity = carried_tps(problem, target).min(axis=0)[:, :, None]
     at_home = np.minimum(actual_tps, capacity)
     if not elsewhere:

@@ -296,7 +296,10 @@ class _WindowRuns:
 
     @contextmanager
     def simulating_early(self, parts: Parts) -> Iterator[Callable[[Progress], Outcomes]]:
-        """Begin to simulate the early policies; yield a function that waits for their outcomes."""
+        """Begin to simulate the early policies; yield a function that waits for their outcomes.
+
+        The function takes the progress to report to. Outcomes are by key of the policy.
+        """
         steps = [
             Part(f"Simulate: {policy.title}", partial(self.simulate, policy))
             for policy in self.early
@@ -318,10 +321,12 @@ class _WindowRuns:
         parts: Parts,
         progress: Progress,
     ) -> tuple[list[PolicyRun | str], tuple[ProfileError, ...]]:
-        """Return the outcomes of tuned ``policies`` and plans of other levels, and profile errors.
+        """Return (outcomes, profile errors) of the window.
 
-        ``wait_for_early`` returns the outcomes of the early policies. The profile errors come with
-        their effect on a plan of the load that the recommended policy plans for.
+        Outcomes are those of ``policies``, tuned as ``found``, and then of the policies that other
+        levels of assurance recommend. ``wait_for_early`` returns those of the early policies, which
+        are not simulated again. The profile errors come with their effect on a plan of the load
+        that the recommended policy plans for.
         """
         tuned = replace(
             self,
@@ -498,7 +503,7 @@ def _whatif_basis(
     run, planned = _run_with_plan_to_show(comparison), scenario_plan
     load_factor = 1.0 if run is None else _load_factor(run)
     if run is not None and run.traits.plan is not None and run.traits.plan.method is not None:
-        # The policy plans with its own forecast method.
+        # The shown policy plans with its own forecast method.
         forecast = forecast_load(study.plan_input, silent, method=run.traits.plan.method)
         planned = PlannedWindow(planned.plan, forecast.forecasts, forecast.load)
     recommended = comparison.recommended
@@ -507,7 +512,8 @@ def _whatif_basis(
         recommended_run = comparison.run(recommended.policy)
         if recommended_run.traits.flat:
             static_fleet = np.zeros(study.hardware.minimum.shape, np.int64)
+            # The first pools of a fleet are those of the hardware, in the same order.
             pools = zip(study.hardware.model_region_gpu, recommended_run.fleet.pools, strict=False)
-            for pool_index, pool in pools:
-                static_fleet[pool_index] = pool.initial
+            for model_region_gpu, pool in pools:
+                static_fleet[model_region_gpu] = pool.initial
     return basis_of(study, planned, load_factor, static_fleet)

@@ -133,7 +133,8 @@ def run(
     study = study_of(inputs, part(progress, 0.0, 0.3))
     if basis is None:
         basis = basis_of(study, planned_of(study, part(progress, 0.3, 0.5)))
-    pair = first, second = pair_of(options.of)
+    first, second = pair = pair_of(options.of)
+    # The scenario's plan as it is, for comparison with the plans of the front.
     present = answer_what_if(StoredPlan(scenario, user_facts, basis, solve_s=SOLVE_S), {})
     # A recommended static fleet has no other plans, so the front follows the forecast.
     basis = replace(basis, flat=None)
@@ -219,7 +220,7 @@ def _headline(
     if not saves_first and not saves_second:
         return f"Keep the plan: no other saves more than {TIE:.0%} of {first} or {second}"
     index = knee_index
-    if index is None:
+    if index is None:  # no knee: the end of the front that saves most of one objective
         index = 0 if saves_second else len(plans) - 1
     chosen, changes = plans[index], []
     for name, value, planned in (

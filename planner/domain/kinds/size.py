@@ -270,6 +270,7 @@ def _assumed_requests(inputs: Inputs, options: Options, notes: list[str]) -> _As
     """
     hardware = build_hardware(inputs.scenario, inputs.user_facts)
     models, stated_variation = len(hardware.models), variation_of(options.burstiness)
+    # Arrivals: their variation and the peak rate of each model.
     traffic: Traffic | None = None
     if options.lengths is None or stated_variation is None:
         traffic = traffic_before_plan(settings_of(inputs.scenario), inputs.traces)

@@ -77,10 +77,11 @@ class UseStep:
 
 def choose_commitment(use: GpuUse, term: str, price: float) -> Commitment:
     """Return the cheapest commitment for ``term``, at ``price`` in USD per GPU-hour."""
-    share = use.in_use()
+    # A GPU is worth committing if it is in use for a larger share of time than ``pays_from``.
+    share = use.in_use()  # of time, by GPU, falling
     pays_from = price / use.on_demand if use.on_demand else np.inf
     count = int((share > pays_from).sum())
-    before, after = use.cost(0, price), use.cost(count, price)
+    before, after = use.cost(committed=0, price=price), use.cost(committed=count, price=price)
     hours = max(use.total_hours, TINY_HOURS)
     return Commitment(
         region=use.region,

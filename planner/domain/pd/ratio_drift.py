@@ -125,8 +125,9 @@ def over_time(
     known = np.flatnonzero(np.isfinite(isl))  # windows with enough requests
     calls = []  # arguments of ``drift_of`` for each batch of windows
     for batch in np.split(known, range(WINDOWS_PER_CALL, len(known), WINDOWS_PER_CALL)):
-        calls.append((service, instances, fixed, starts[batch], isl[batch], osl[batch]))
-        begin(drift_of, *calls[-1])
+        call = service, instances, fixed, starts[batch], isl[batch], osl[batch]
+        calls.append(call)
+        begin(drift_of, *call)  # in the second process, if there is one
     batches = results_of(drift_of, calls, lambda done: progress(done, "The ratio over time"))
     return tuple(drift for drifts in batches for drift in drifts)
 
@@ -150,10 +151,10 @@ def drift_of(
         forms = ClosedForms(replace(service, workload=_scale_lengths(service.workload, *factors)))
         best = _best_split(forms, instances, near)
         near = best.prefill or near
-        loses = None
+        lost_share = None  # of the best capacity; None: no ratio meets the limits
         if best.prefill:
             fixed_tps = forms.rate(fixed.prefill, fixed.decode) * forms.service.tokens
-            loses = max(0.0, 1.0 - fixed_tps / best.max_tps)
+            lost_share = max(0.0, 1.0 - fixed_tps / best.max_tps)
         drift = Drift(
             start=moment(start),
             isl=mean_isl,
@@ -161,7 +162,7 @@ def drift_of(
             prefill=best.prefill,
             decode=best.decode,
             max_tps=best.max_tps,
-            kept_loses=loses,
+            kept_loses=lost_share,
         )
         rows.append(drift)
     return rows

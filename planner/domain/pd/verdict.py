@@ -58,12 +58,14 @@ def headline(
     ratios: Sequence[RatioRow] = (),
     today: Mapping[str, tuple[int, int]] | None = None,
 ) -> str:
-    """Return whether to keep the splits of today's fleet, or what to change them to.
+    """Return which splits of replicas to run, in sentences.
 
-    ``today`` has the (prefill, decode) replicas by region; a region with another number of replicas
-    than the ``ratios`` is read at the nearest ratio. Without such splits, return the sentence on
-    the best split. A sentence on its edge follows. If no split beats aggregated serving, return the
-    advice to stay aggregated.
+    - If no split beats aggregated serving: the advice to stay aggregated.
+    - With ``today``, the (prefill, decode) replicas by region: which splits to keep, and which to
+      change. A region with another number of replicas is compared at the nearest of ``ratios``.
+    - Otherwise: the best split.
+
+    In the last two cases, a sentence follows if the best split is at the edge of the range.
     """
     if not beats_aggregated(best, mixed):
         return best_split(best, mixed)

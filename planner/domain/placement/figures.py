@@ -167,12 +167,16 @@ def method_figures(
 
 
 def _service_units(state: State, s: int, placed: ServiceColumns) -> ServiceUnits:
-    """Return how the units of the service ``placed``, number ``s``, are placed."""
+    """Return how the units of the service ``placed``, number ``s``, are placed.
+
+    Its shares of the KV bandwidth are None without KV transfers.
+    """
     units, placement, problem = state.units, state.placement, state.problem
-    is_own = units.service == s
+    is_own = units.service == s  # mask of the units of this service
     shares = service_share(units, s) if placed.has_kv_transfers else None
     mean, worst = shares or (None, None)
-    # Groups that the service wants its units to stay in: S1 switches, or subgroups of them.
+    # Groups that the service has nodes in: S1 switches if it wants to stay in one, else subgroups
+    # of switches.
     groups = problem.topology.s1[placement.node[placement.service == s]]
     if problem.services[s].affinity != "s1":
         groups = problem.subgroup[groups]

@@ -90,10 +90,10 @@ class Placer:
         Gap and bound are None unless the method is exact. If a service shrinks, every method uses
         the scale-in of Algorithm 4.
         """
-        # The other methods leave the placed replicas where they are, and place the missing ones.
-        to_add = _missing(problem, before)
+        to_add = _missing(problem, before)  # None: a service shrinks
         if self.method == ALGORITHM4 or to_add is None:
             return run_algorithm4(problem, before), None, None
+        # The other methods leave the placed replicas where they are, and place the missing ones.
         if self.method == BLIND:
             return _join_placements(before, place_blind(to_add, self.seed)), None, None
         exact = place_exact(

@@ -39,6 +39,7 @@ class PlacingPolicy(Wrapper):
     """
 
     def __init__(self, policy: ScalingPolicy, network: Network, hardware: Hardware) -> None:
+        """Prepare to place the replicas of ``policy`` in ``network``."""
         super().__init__(policy)
         self._network = network
         # With a replica of every pool, every service exists.

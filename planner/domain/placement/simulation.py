@@ -79,13 +79,13 @@ def placed_fleet(
     counts = np.zeros(hardware.minimum.shape, np.int64)
     shares = np.ones(hardware.minimum.shape)  # of the bandwidth
     for s, service in enumerate(services):
-        present = placed_replicas(placement, s, len(service.columns))
+        placed_by_role = placed_replicas(placement, s, len(service.columns))
         share = 1.0
         mean_and_worst = service_share(units, s)
         if mean_and_worst is not None:
             mean_share, worst_share = mean_and_worst
             share = worst_share if worst else mean_share
-        for g, count in zip(service.columns, present, strict=True):
+        for g, count in zip(service.columns, placed_by_role, strict=True):
             counts[service.model, service.region, g] += count
             shares[service.model, service.region, g] = share
     fleet = hardware.fleet(counts)

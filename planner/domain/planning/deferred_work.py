@@ -110,7 +110,8 @@ def _deferred_tps_at(
         end_s = start_s + window.period_s
         known = [_work_known_at(inputs, tier, series, origins[p], end_s) for tier, series in tiers]
         work = DeferredWork.of(known).without_first(served)
-        needed = work.tokens_needed(start_s, end_s) / window.bin_s
+        # Fill the bins with the lowest interactive load by the work that must be done by the end.
+        needed = work.tokens_needed(start_s, end_s) / window.bin_s  # tokens/s, sum over bins
         load = interactive_tps[p]
         tps[p] = np.maximum(filled_level(load, needed) - load, 0.0)
         # The capacity for the interactive peak serves this much more in the other bins.
@@ -136,7 +137,7 @@ def _work_known_at(
         expected = np.full(bins, rate * bin_s)
     tokens = expected[:bins] * window.growth_factors[:bins]
     observed = series.window(window.start_s, origin_s)
-    if observed.bins:
+    if observed.bins:  # replace the expected amounts; nothing arrived before the series
         first = round((observed.start_s - window.start_s) / bin_s)
         tokens[:first] = 0.0
         tokens[first : first + observed.bins] = np.nan_to_num(observed.values)
@@ -175,6 +176,7 @@ def level_deferred_tps(inputs: PlanInput, start_s: float, end_s: float) -> Float
     if not tiers:
         return capacity_tps
     loads = dict(by_model_and_region(traffic, interactive(hardware)))
+    # All deferrable work is done as soon as that of the most urgent tier.
     bins = int(min(tier.urgent_after_s for tier in tiers) // inputs.window.bin_s)
     for place, series in by_model_and_region(traffic, {tier.name for tier in tiers}, DEFERRABLE):
         work = np.nan_to_num(_dense_series(series, start_s, end_s))
@@ -202,6 +204,7 @@ def level_load(load: FloatArray, work: FloatArray, bins: int) -> float:
     All are tokens/s; ``load`` and ``work`` are ``[bin]``. Work must be served within ``bins`` bins
     of its arrival. The demand is assumed to repeat after the last bin.
     """
+    # Bounds of the capacity, between which the search halves the range.
     low = float(max(load.max(), (load + work).mean()))  # below the mean, work would pile up
     high = float(load.max() + work.max())
     # The demand twice in a row: work that arrives late in the first half is done in the second.

@@ -74,7 +74,8 @@ class Load:
     ) -> Load:
         """Return the load of ``tiers``: groups of interactive tiers, and a last, deferrable one.
 
-        With one interactive group, tiers are planned together: the load has only their sum.
+        ``tier_tps`` has the tokens/s of each. With one interactive group, tiers are planned
+        together: the load has only their sum.
         """
         load = cls(tier_tps.sum(axis=0), expected_tps=expected_tps, shift=shift)
         interactive_groups = len(tiers) - 1

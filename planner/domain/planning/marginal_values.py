@@ -81,7 +81,7 @@ def marginal_values(
     """Return how much the plan's most expensive period saves if one limit at a time is changed.
 
     The limits are exhausted GPU capacity, the TTFT and TBT of all interactive tiers, and the
-    forecast quantile. None if that period has no plan by itself, or if the setting ``reroute``
+    forecast quantile. None if that period alone has no plan, or if the setting ``reroute``
     limits cross-region traffic.
     """
     settings = inputs.settings

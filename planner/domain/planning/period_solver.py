@@ -82,7 +82,7 @@ class Periods:
         has_one_tier = not self.load.tiers  # then utilities matter only if they are dollars
         if not settings.by_utility or (has_one_tier and usd is None):
             return worth
-        utility = self._utilities()
+        utility = self._utilities()  # of a request; at least a small share of the largest
         least = MIN_UTILITY_SHARE if usd is None else MIN_TRADED_UTILITY_SHARE
         utility = np.maximum(utility, least * utility.max())
         worth = worth * utility[:, None] / self._request_tokens()
@@ -104,8 +104,8 @@ class Periods:
     def _request_tokens(self) -> FloatArray:
         """Return the mean input tokens of a request before the window, ``[tier, model]``.
 
-        Tiers are those of the load, which has deferrable tiers as one. Without a request, the value
-        is 1.
+        Tiers are those of the load: all deferrable tiers are one, or all tiers are one. Without a
+        request, the value is 1.
         """
         traffic, demand = self.inputs.traffic, self.inputs.traffic.demand
         deferrable = {tier.name for tier in self.inputs.hardware.tiers if tier.deferrable}
@@ -116,9 +116,9 @@ class Periods:
             tier = DEFERRABLE if key.tier in deferrable else key.tier
             if names and tier not in names:
                 continue
-            place = names.index(tier) if names else 0, traffic.models.index(key.model)
-            requests[place] += np.nansum(demand.requests[i, before])
-            tokens[place] += np.nansum(demand.input_tokens[i, before])
+            tier_and_model = names.index(tier) if names else 0, traffic.models.index(key.model)
+            requests[tier_and_model] += np.nansum(demand.requests[i, before])
+            tokens[tier_and_model] += np.nansum(demand.input_tokens[i, before])
         return np.where(tokens > 0, ratio(tokens, requests, 1.0), 1.0)
 
     def horizon_of_period(self, period: int, window: PlanningProblem) -> HorizonProblem:
@@ -387,17 +387,16 @@ def _serve_partially(
     policy = objective.limited or EXACT
     if policy == EXACT:
         return _serve_most_valuable(periods, window_problem, failed, period)
-    tier_tps = window_problem.demand_tps[None]  # [tier, ...], or all tiers as one
-    if periods.load.tier_tps is not None:
+    # By tier: None unless tiers are planned separately, and decide which demand is critical.
+    critical_tps: FloatArray | None = None
+    critical_worth: FloatArray | None = None
+    if periods.load.tier_tps is None:
+        tier_tps = window_problem.demand_tps[None]  # [tier, ...] with all tiers as one
+    else:
         tier_tps = periods.load.tier_tps[:, period]
-    by_tier = periods.load.tier_tps is not None and objective.criticality == BY_TIER
-    served = serve_limited(
-        window_problem,
-        worth.max(axis=0),
-        policy,
-        tier_tps if by_tier else None,
-        worth if by_tier else None,
-    )
+        if objective.criticality == BY_TIER:
+            critical_tps, critical_worth = tier_tps, worth
+    served = serve_limited(window_problem, worth.max(axis=0), policy, critical_tps, critical_worth)
     unserved = unserved_by_tier(
         served.unserved_tps, served.unserved_joint_tps, tier_tps, window_problem.epsilon, worth
     )
@@ -465,7 +464,7 @@ def _solve_together(periods: Periods, progress: Progress) -> ScalingPlan:
         reserved=None if horizon.reserved_usd is None else plan.reserved,
         shift=periods.load.shift,
     )
-    if not conflict and not plan.unserved_tps.any():
+    if not conflict and not plan.unserved_tps.any():  # all demand is served
         return replace(scaling_plan, tiers=(), unserved_tps=None, policy="")
     tiers, policy = periods.load.tiers or ALL_TIERS, objective.limited or EXACT
     return replace(scaling_plan, tiers=tiers, unserved_tps=plan.unserved_tps, policy=policy)

@@ -126,9 +126,10 @@ def load_of(inputs: PlanInput, forecasts: Sequence[SeriesForecast]) -> Load:
 def _interactive_tps(
     inputs: PlanInput, names: Sequence[str], forecasts: Sequence[SeriesForecast]
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the tokens/s to plan for of each group of tiers, and the mean forecast of all.
+    """Return the tokens/s to plan for by group of tiers (``names``), and the mean forecast of all.
 
-    Both are ``[period, model, region, bin]``, the first with an axis of the groups before.
+    The first is ``[group, period, model, region, bin]``, the second is its sum in shape, without
+    the groups.
     """
     window, bins = inputs.window, inputs.window.bins_per_period
     models, regions, _ = inputs.current.shape
@@ -147,8 +148,10 @@ def _deferrable_load(
 ) -> tuple[FloatArray, Shift | None]:
     """Return the deferrable load to plan for, and its shift: when and where the work is done.
 
-    The load and ``interactive_tps`` are tokens/s, ``[period, model, region, bin]``. The shift is
-    None unless the work waits for the cheapest time.
+    The load and ``interactive_tps`` are tokens/s, ``[period, model, region, bin]``. The load is the
+    mean deferrable rate times the setting ``niw_buffer``. Without that setting, work is done at the
+    cheapest time if the objective says so (only then is the shift not None), else before it is
+    urgent.
     """
     buffer, objective = inputs.settings.forecast.niw_buffer, inputs.settings.objective
     all_at_once = objective.periods == ALL
@@ -230,9 +233,9 @@ def _history_span(inputs: PlanInput) -> tuple[float, float]:
 def _peaks(inputs: PlanInput, start_s: float, end_s: float) -> FloatArray:
     """Return the peak input tokens/s in ``[start_s, end_s)`` (epoch s), ``[model, region, 1]``.
 
-    The peak of deferrable demand counts times the setting ``niw_buffer``. Without that setting, the
-    result is the capacity that serves interactive demand, and deferrable demand before it is
-    urgent.
+    With the setting ``niw_buffer``, it is the interactive peak plus that factor times the
+    deferrable peak. Without it, it is the capacity that serves interactive demand at once, and
+    deferrable demand before it is urgent.
     """
     hardware, buffer = inputs.hardware, inputs.settings.forecast.niw_buffer
     tps = np.zeros(inputs.current.shape[:2])
@@ -255,6 +258,7 @@ def static_fleet_for(inputs: PlanInput, tps: FloatArray) -> tuple[IntArray, str]
     The fleet is ``[model, region, GPU column]``, the demand is in input tokens/s. If not all peaks
     fit, ``conflict`` is a sentence on that; else "".
     """
+    # Replicas draw a constant power of their GPU type, because their load is not known yet.
     no_replicas = np.zeros(inputs.hardware.minimum.shape, np.int64)
     from_empty = replace(inputs, current=no_replicas, at_load=False)
     flat = problem(from_empty, tps, inputs.window.duration_s, inputs.window.start_s)

@@ -35,12 +35,12 @@ def power_use(problem: PlanningProblem, target: IntArray) -> tuple[PowerUse, ...
     if problem.power_kw is None:
         return ()
     uses = []
-    # ``power_kw [region, ...]`` has a column for the racks of each GPU type, and a last one for
-    # the site.
+    # ``power_kw [region, column]`` has a column for the racks of each GPU type, and a last one for
+    # the site. ``power_caps`` has the finite limits in the same order.
     places = np.argwhere(np.isfinite(problem.power_kw))
-    for cap, (region, gpu_type) in zip(power_caps(problem), places.tolist(), strict=True):
+    for cap, (region, column) in zip(power_caps(problem), places.tolist(), strict=True):
         peak_kw = float((target * cap.per_instance).sum(axis=(1, 2, 3)).max())
-        gpu = problem.row_names[gpu_type] if gpu_type < len(problem.row_names) else ""
+        gpu = problem.row_names[column] if column < len(problem.row_names) else ""  # "": the site
         share = peak_kw / cap.limit if cap.limit else 0.0
         uses.append(PowerUse(cap.where, problem.regions[region], gpu, cap.limit, peak_kw, share))
     return tuple(uses)
@@ -54,12 +54,12 @@ def limited_pools(
     ``pools`` are the indices of the pools that share the limit. The watts of a replica are those of
     each pool of the hardware, ``[pools]``, from its kilowatts ``kw [model, region, GPU column]``.
     """
-    limits_kw = power_limits(hardware, kw)  # [region, GPU type or site]
+    limits_kw = power_limits(hardware, kw)  # [region, column]: GPU types, then the site
     if limits_kw is None:
         return ()
     pools = hardware.model_region_gpu
     watts = np.array([round(1000 * kw[pool]) for pool in pools], np.int64)
-    site = len(hardware.gpu_types)  # column of sites, which limits all GPU types of a region
+    site = len(hardware.gpu_types)  # this column limits all GPU types of a region together
     limited = []
     for r, column in np.argwhere(np.isfinite(limits_kw)).tolist():
         sharing = [

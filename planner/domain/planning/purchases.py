@@ -81,7 +81,8 @@ def purchases(inputs: PlanInput, planned_window: PlannedWindow) -> tuple[Purchas
         horizon = replace(horizon, lead=0)
     term, period_s = inputs.settings.objective.reserve or "", plan.period_s
     prices = hardware.reserved_prices(term, plan.period_start_s, period_s)
-    # Reserved GPUs are used first, and paid in every period. All: [period, region, GPU type].
+    # Reserved GPUs are used first, and paid in every period. All arrays from here on are
+    # [period, region, GPU type].
     used = gpus_in_use(horizon, plan.target)
     reserved = np.broadcast_to(0 if plan.reserved is None else plan.reserved, used.shape)
     reserved_usd, on_demand_usd = (np.broadcast_to(usd, used.shape) for usd in prices)
@@ -89,13 +90,17 @@ def purchases(inputs: PlanInput, planned_window: PlannedWindow) -> tuple[Purchas
     others = used - reserved_used
     rows = []
     for r, t in np.ndindex(*used.shape[1:]):
-        at = slice(None), r, t  # all periods
+        all_periods = slice(None), r, t
         place = hardware.regions[r].name, hardware.gpu_types[t].name
         market = SPOT if t in spot_types else ON_DEMAND
         rows += _purchase(
-            place, RESERVED, reserved[at], reserved_used[at], reserved_usd[at], period_s
+            place, RESERVED, reserved[all_periods], reserved_used[all_periods],
+            reserved_usd[all_periods], period_s,
+        )  # fmt: skip
+        others_paid = others[all_periods]  # without a reservation, only GPUs in use are paid
+        rows += _purchase(
+            place, market, others_paid, others_paid, on_demand_usd[all_periods], period_s
         )
-        rows += _purchase(place, market, others[at], others[at], on_demand_usd[at], period_s)
     return tuple(rows)
 
 

@@ -253,7 +253,7 @@ class PoolFigures:
             attainment=case.limit.attainment,
             start_ms=1e3 * load.start_s,
             order=load.order,
-            # Both are 0 for a model without an encoder.
+            # Both are 0 for a model without an encoder, whose ``image_tokens`` per request are 0.
             images=load.image_tokens and load.images,
             image_tokens=load.image_tokens and load.image_tokens / load.images,
             capacity=case.capacity,
@@ -272,15 +272,13 @@ def _variation(tokens: IntArray) -> float:
 def headline(cases: list[Case], totals: Mapping[str, Total], saved: Mapping[str, Savings]) -> str:
     """Return which models are left out, then the fewest GPUs, with their savings (``saved``)."""
     gpus = gpu_words(totals[MODEL].needs.gpus)
-    by_gpus_then_energy = {
-        name: (totals[name].needs.gpus, totals[name].needs.energy_w) for name in saved
-    }
     if not saved:
         sentence = f"Whole replicas need {gpus}"
     elif not saves_gpus(saved):
         sentence = f"No savings from operator-level provisioning. Whole replicas need {gpus}"
     else:
-        best = min(saved, key=by_gpus_then_energy.__getitem__)
+        needs = {name: (totals[name].needs.gpus, totals[name].needs.energy_w) for name in saved}
+        best = min(saved, key=needs.__getitem__)  # by GPUs, then by energy
         sentence = (
             f"{LEVEL_NAMES[best]}: {gpu_words(totals[best].needs.gpus)} instead of "
             f"{totals[MODEL].needs.gpus}, {saved[best].gpus or 0.0:.0%} fewer"

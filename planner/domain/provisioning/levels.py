@@ -155,19 +155,22 @@ def interference_table(gpu: str, source: str, sharing: Sequence[Sharing]) -> Int
         other = row.concurrent_with.partition(":")[0] if row.concurrent_with else ""
         pair = KIND_OF.get(row.op, row.op), KIND_OF.get(other, other)
         slowdowns.setdefault(pair, {}).setdefault(row.sm_share, []).append(row.slowdown)
-    alone: dict[str, dict[float, float]] = {}  # by kind: median slowdown by share of SMs
+    # Operators that run alone on a share: median slowdown by kind, then by share of SMs.
+    alone: dict[str, dict[float, float]] = {}
     for (kind, other), by_share in slowdowns.items():
         if not other:
             alone[kind] = {share: float(np.median(by_share[share])) for share in sorted(by_share)}
     curves = {kind: (tuple(curve), tuple(curve.values())) for kind, curve in alone.items()}
+    # Operators that share: median slowdown by pair of kinds, at the share nearest to half.
     pairs, reserved = {}, {}
     for (kind, other), by_share in slowdowns.items():
-        if other:
-            share = min(by_share, key=lambda share: abs(share - EVEN_SHARE))
-            pairs[kind, other] = float(np.median(by_share[share]))
-            if share in alone.get(kind, {}):
-                # What the other operator adds, beyond having only this share of the GPU.
-                reserved[kind, other] = pairs[kind, other] / alone[kind][share]
+        if not other:
+            continue
+        share = min(by_share, key=lambda share: abs(share - EVEN_SHARE))
+        pairs[kind, other] = float(np.median(by_share[share]))
+        if share in alone.get(kind, {}):
+            # What the other operator adds, beyond having only this share of the GPU.
+            reserved[kind, other] = pairs[kind, other] / alone[kind][share]
     return InterferenceTable(gpu, source, pairs, curves, reserved)
 
 
@@ -401,10 +404,10 @@ def _best_level(
     A level that is not wanted is planned by the fast method, and without proofs.
     """
     is_wanted = name in rules.levels
-    plan_of = partial(
-        plan_level, name, device_bytes=device_bytes, method=rules.method if is_wanted else "greedy",
-        shared=rules.shared, coarser=tuple(coarser), proofs=rules.proofs and is_wanted,
-        epsilon=rules.epsilon,
+    method = rules.method if is_wanted else "greedy"
+    plan_of = partial(  # of a problem
+        plan_level, name, device_bytes=device_bytes, method=method, shared=rules.shared,
+        coarser=tuple(coarser), proofs=rules.proofs and is_wanted, epsilon=rules.epsilon,
     )  # fmt: skip
     if confirmation is None:
         return plan_of(phase)

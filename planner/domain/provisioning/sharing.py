@@ -109,17 +109,21 @@ def shared_gpus(cases: list[Case], progress: Progress) -> SharedGpus:
     # Prefill and decode of a service. Services with a plan for one phase only are left out.
     pairs = [group for group in by_service if len(group) == 2]
     several_models = [group for group in by_gpu if len({case.model for case in group}) > 1]
-    services: list[SharedService] = []
-    models: list[SharedModels] = []
-    to_place = [*pairs, *several_models]
-    for done, group in enumerate(to_place):
+    total = len(pairs) + len(several_models)
+
+    def report(done: int, group: list[Case]) -> None:
+        """Report that ``group`` is placed next, after ``done`` groups."""
         names = " and ".join(dict.fromkeys(case.model for case in group))
-        progress(done / len(to_place), f"Placing together: {names} in {group[0].region}")
-        if done < len(pairs):
-            prefill, decode = group
-            services.append(_share_between_phases(prefill, decode))
-        else:
-            models.append(_share_between_models(group))
+        progress(done / total, f"Placing together: {names} in {group[0].region}")
+
+    services: list[SharedService] = []
+    for done, pair in enumerate(pairs):
+        report(done, pair)
+        services.append(_share_between_phases(*pair))
+    models: list[SharedModels] = []
+    for done, group in enumerate(several_models, len(pairs)):
+        report(done, group)
+        models.append(_share_between_models(group))
     return SharedGpus(tuple(services), tuple(models))
 
 
@@ -128,6 +132,7 @@ def _share_between_phases(prefill: Case, decode: Case) -> SharedService:
 
     Ways without a plan are left out.
     """
+    # Plan both phases on common GPUs, and as one service whose replicas compute prompts in chunks.
     shared = place_on_common_devices(
         [prefill.problem, decode.problem],
         [prefill.smallest, decode.smallest],
@@ -151,6 +156,7 @@ def _share_between_phases(prefill: Case, decode: Case) -> SharedService:
         )  # fmt: skip
     if chunks.model is not None:
         ways[CHUNKED_MODEL] = _replayed_chunks(chunks.model, chunked, prefill, decode)
+    # Operators with chunked prefill, unless whole replicas are better or a confirmed way has fewer.
     if chunks.operator is not None and chunks.operator.replicas is None:
         fewest = min(way.gpus for way in ways.values() if way.confirmed)
         if prefill.judge is None or chunks.operator.devices <= fewest:
@@ -244,6 +250,7 @@ def _chunked_profile(plan: ReplicaPlan, phase: PhaseProblem, prefill: Case) -> G
     return GraphProfile(
         model=prefill.model, gpu=prefill.gpu, tp=plan.parallel,
         max_batch=plan.stages * int(phase.problem.batches[-1]),
+        # The decoding sequences, and a chunk of prompts of at least 256 tokens
         max_batch_tokens=sequences + max(int(CATCH_UP_FACTOR * prompt_tokens), 256),
         kv_capacity_tokens=max(1, int(kv_bytes / kv_bytes_per_token(shape))),
         provenance=gpu.provenance, kind="roofline", curve=compile_graph(graph, phase.timing),
