@@ -189,8 +189,8 @@ def _has_long_times(head: Head, values: Sequence[Value]) -> bool:
 def _column_texts(head: Head, values: Sequence[Value], clock: str) -> list[str]:
     """Return the values of a column as text.
 
-    Numbers have common decimals, by which the largest has three digits. Smaller ones that would
-    lose digits by that have decimals of their own.
+    Numbers have common decimals, so that the largest has three digits. Smaller ones that would
+    lose digits have more decimals. Values of other forms are written one by one.
     """
     form = head.form
     if _has_long_times(head, values):

@@ -173,7 +173,7 @@ def _interference_fact(cases: list[Case]) -> Fact:
         f"{slowed.replace('_', ' ')} beside {other.replace('_', ' ')} {slowdown:.2f} times"
         for (slowed, other), slowdown in by_slowdown[:NAMED_PAIRS]
     )
-    if len(by_slowdown) > NAMED_PAIRS:
+    if len(by_slowdown) > NAMED_PAIRS:  # the others are only counted
         pairs = f"{len(by_slowdown)} pairs, the slowest {pairs}"
     source = f"{table.source}: {pairs or 'shares of the SMs alone'}; other pairs: {physical}"
     if not table.published:

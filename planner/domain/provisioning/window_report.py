@@ -201,7 +201,10 @@ def _table(tracked_cases: list[TrackedCase], start_s: float) -> pl.DataFrame:
 
 
 def sentences(over_time: OverTime | None) -> Sentences:
-    """Return sentences on the levels without and with savings; None: nothing was computed."""
+    """Return sentences on the levels without and with savings; none for None (not computed).
+
+    A level that saves GPU-hours has no sentence if it or whole replicas miss the target.
+    """
     if over_time is None:
         return Sentences()
     without_savings = list(_missed_targets(over_time))

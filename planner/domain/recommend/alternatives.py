@@ -30,7 +30,7 @@ def alternatives_of(
     """
     _, simulated = choices.get(chosen, (None, ()))
     run_key_of_plan = {plan_key(candidate): candidate.policy for candidate in simulated}
-    alternatives: dict[str, str] = {}
+    alternatives: dict[str, str] = {}  # run key by level
     others: dict[str, Candidate] = {}
     for level, (choice, _) in choices.items():
         candidate = choice.candidate

@@ -356,6 +356,7 @@ class LevelSearch:
                 return known
             return CaseResult(trials.min_cost_usd(Trial(tuned, case)), {}, 0.0)
 
+        # Judge the candidate with bounds as if they were its results.
         bounds = {
             i: tuple(lower_bound(case) for case in day.cases)
             for i, day in enumerate(trials.days)

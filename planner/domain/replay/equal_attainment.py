@@ -123,6 +123,7 @@ def with_flat_costs(
     if not references:
         return list(runs)
     reference = references[0]
+    # If all attain the same, every cost is its own cost at equal attainment.
     differ = any(
         not equally_good(run.summary, reference.summary)
         or not equally_good(reference.summary, run.summary)

@@ -34,14 +34,14 @@ def plans_by_cap(
 
     Each plan is replayed, unless all replays together have more than ``MOST_REQUESTS`` requests.
     """
-    chosen = list(_combinations(study.hardware))
-    if len(chosen) < 2:
+    combinations = list(_combinations(study.hardware))
+    if len(combinations) < 2:
         return ()
-    replays = len(chosen) * len(study.trace) <= MOST_REQUESTS
+    has_replays = len(combinations) * len(study.trace) <= MOST_REQUESTS
     plans = []
-    for done, caps in enumerate(chosen):
-        progress(done / len(chosen), "Planning each power cap")
-        plans.append(_plan_with(study, planned_window, caps, seed if replays else None))
+    for done, caps in enumerate(combinations):
+        progress(done / len(combinations), "Planning each power cap")
+        plans.append(_plan_with(study, planned_window, caps, seed if has_replays else None))
     return tuple(plans)
 
 

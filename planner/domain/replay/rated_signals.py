@@ -160,7 +160,7 @@ def _replicas_and_rate(
             return np.array([best.prefill, best.decode], np.int64), best.max_rps
         except SimulationError:  # no split serves the model within its limits
             ratio = FIXED
-    if ratio == FIXED:  # as simulation.policies.parts.ratio begins
+    if ratio == FIXED:  # today's, as simulation.policies.parts.ratio begins
         ratio = float(today[0] / today[1]) if today.all() else 1.0
     # Of all splits of the replicas into prefill and decode, take the one nearest to the ratio.
     wanted_ratio = float(ratio)

@@ -241,10 +241,10 @@ def with_spare_capacity(windows: Sequence[Study], counts: IntArray) -> IntArray:
         left_tps = capacity_after_loss(study, by_place(study, fleets))
         return np.asarray(np.maximum(needed_tps - left_tps, 0.0).sum(axis=(1, 2)))
 
-    usd = study.replica_usd
+    usd = study.replica_usd  # [pools]
     additions = _additions(study, spare.instances)
     enlarged = counts.copy()
-    while True:
+    while True:  # until nothing is missing, or nothing more fits
         (missing,) = missing_tps(enlarged[None]).tolist()
         if missing <= 0:
             break

@@ -170,7 +170,7 @@ def costs_more_than(usd: float, windows: Sequence[Study], seed: int, known: Know
     window_usd = pool.lowest_usd * pool.gpus_per_instance * (study.window.duration_s / HOUR_S)
     if window_usd <= 0:
         return False
-    count = np.array([int(usd / window_usd)])
+    count = np.array([int(usd / window_usd)])  # [1 pool]
     goals = {tier.name: tier.attainment for tier in study.hardware.tiers}
     hardest = sorted(windows, key=_hardest_first)
     return not all(meets_goals(window, count, goals, seed, known) for window in hardest)

@@ -593,7 +593,10 @@ def _is_untested(view: ComparisonView, plan: Plan) -> bool:
 
 
 def _plan_note(view: ComparisonView, plan: Plan) -> str:
-    """Return the note at a plan's price: its redundancy, and whether it is recommended."""
+    """Return the note at a plan's price: its redundancy, and whether it is recommended.
+
+    A plan that fails test days, or has the policy of the shown plan, has a note on that alone.
+    """
     if plan.name == STATIC:
         survives = view.replica_loss(plan.outcome).survives
         return {True: "N+1", False: "not N+1", None: ""}[survives]
@@ -601,9 +604,10 @@ def _plan_note(view: ComparisonView, plan: Plan) -> str:
         return f"fails {len(plan.level.failing)} test days"
     if plan is not view.plan and plan.outcome.name == view.key:  # two levels with the same policy
         return f"same as {view.plan.label}"
-    redundancy = "N+1" if _is_n_plus_1(view, plan) else "not N+1"
-    if plan.level is not None and plan.level.spare and not _is_n_plus_1(view, plan):
-        redundancy = "N+1 on test days only"
+    redundancy = "N+1"
+    if not _is_n_plus_1(view, plan):
+        has_spare = plan.level is not None and plan.level.spare
+        redundancy = "N+1 on test days only" if has_spare else "not N+1"
     recommended = "recommended" if _is_recommended(view, plan) else ""
     untested = "no test day of its own" if _is_untested(view, plan) else ""
     return " · ".join(filter(None, (recommended, untested, redundancy)))

@@ -129,8 +129,8 @@ def _merge_similar(assumptions: Sequence[Assumption]) -> Iterator[Assumption]:
         # Keys such as tiers[2]: rows with an index in the key may also differ in ``what``.
         key = INDEX.sub("[]", row.key)
         what = row.what if key == row.key else ""
-        group = what, row.value, row.provenance, row.source, key
-        same_but_index.setdefault(group, []).append(row)
+        same_group = what, row.value, row.provenance, row.source, key
+        same_but_index.setdefault(same_group, []).append(row)
     for rows in same_but_index.values():
         row = max(rows, key=_effect)
         if len(rows) > 1:

@@ -229,7 +229,7 @@ def _deferrable(
     if work:
         first_period, next_time = [*sorted({row.period for row in work}), frame.window.end][:2]
         period_s = (next_time - first_period).total_seconds()
-        rates = [row.planned / period_s for row in work]
+        rates = [row.planned / period_s for row in work]  # all periods have this length
         deferrable = pl.DataFrame({"time": [row.period for row in work], "tps": rates})
         label = "Deferrable demand as moved (stacked)"
     elif frame.deferrable:

@@ -145,23 +145,24 @@ def _front_chart(result: ParetoResult) -> Chart:
 
     Plans without a trade-off are points, without the bound.
     """
-    points, own = result.points, result.as_planned
-    x, y = tuple(point.second for point in points), tuple(point.first for point in points)
+    points, your_plan = result.points, result.as_planned
+    first_values = tuple(point.first for point in points)
+    second_values = tuple(point.second for point in points)
     if has_trade_off(points):
         bounds = tuple(point.first_bound for point in points)
         own_role = Role.BASELINE
         drawn = [
-            Series("Proven lower bound", x, bounds, Role.LIMIT),
-            Series("Planned", x, y, Role.RECOMMENDED),
+            Series("Proven lower bound", second_values, bounds, Role.LIMIT),
+            Series("Planned", second_values, first_values, Role.RECOMMENDED),
         ]
         if result.knee is not None:
             label = f"Plan {result.knee + 1} (largest gain)"
             drawn.append(_point(label, points[result.knee], Role.MEASURED))
     else:
         own_role = Role.OTHER
-        drawn = [Series("Other plans", x, y, Role.BASELINE, Shape.POINTS)]
-    if own is not None:
-        drawn.append(_point("Your plan, planned", own, own_role))
+        drawn = [Series("Other plans", second_values, first_values, Role.BASELINE, Shape.POINTS)]
+    if your_plan is not None:
+        drawn.append(_point("Your plan, planned", your_plan, own_role))
     first, second = result.of
     x_axis = Axis(_planned(second), UNITS[MEASURE[second]])
     y_axis = Axis(_planned(first), UNITS[MEASURE[first]], zero=False)

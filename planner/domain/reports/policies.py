@@ -386,17 +386,17 @@ def work_table(rows: Sequence[Row]) -> Table:
 
     A column is left out if it is zero for all policies, or the same number for several.
     """
-    shown: list[tuple[Head, Callable[[Row], Value]]] = []
+    columns: list[tuple[Head, Callable[[Row], Value]]] = []
     for name, heading in WORK_COLUMNS.items():
         for head, value_of in _table_columns(POLICIES.column(name), heading, rows):
             values = {value_of(row) for row in rows}
             is_same_number = head.numeric and len(values) == 1 and len(rows) > 1
             if any(values) and not is_same_number:
-                shown.append((head, value_of))
+                columns.append((head, value_of))
     return table(
         rows,
         (Head("Policy", width=3), lambda row: row.title),
-        *shown,
+        *columns,
         title="Requests, GPU-hours and replica starts",
         note="Starting replicas are billed, but serve no requests.",
     )
@@ -421,16 +421,18 @@ def parameters_section(row: Row) -> Iterator[Section]:
 
     Pools that have the same value share a row.
     """
-    pools: dict[tuple[str, str], list[str]] = {}  # by key and value of the parameter
+    pools_by_parameter: dict[tuple[str, str], list[str]] = {}  # by key and value of the parameter
     for setting in row.figures.get("settings") or ():
         if setting["what"] not in SCHEDULED:
             value = setting["value"]
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             text = digits(value) if is_number else ROUTERS.get(value, parameter_text(value))
-            pools.setdefault((setting["what"], text), []).append(setting["where"] or "all")
-    if pools:
+            key_and_text = setting["what"], text
+            pools_by_parameter.setdefault(key_and_text, []).append(setting["where"] or "all")
+    if pools_by_parameter:
         rows = [
-            (_parameter_name(key), text, "; ".join(names)) for (key, text), names in pools.items()
+            (_parameter_name(key), text, "; ".join(names))
+            for (key, text), names in pools_by_parameter.items()
         ]
         heads = Head("Parameter", width=2), Head("Value"), Head("Pool", width=3)
         parameters = Table(heads, tuple(rows))

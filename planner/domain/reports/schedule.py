@@ -170,15 +170,15 @@ def schedule_table(schedule: Schedule, window: WindowFacts, today: Schedule | No
     periods = _periods(schedule, window.end, today)
     zone = zone_name() if window.clock == "utc" else "trace time"
     several_periods, several_pools = len(periods) > 1, len(schedule.pools) > 1
-    gpus = {pool.gpus for pool in schedule.pools}
+    gpus_of_replicas = {pool.gpus for pool in schedule.pools}
     pool_columns = []
     for i, pool in enumerate(schedule.pools):
-        place = f"{pool.place}, {pool.gpus}" if len(gpus) > 1 else pool.place
+        place = f"{pool.place}, {pool.gpus}" if len(gpus_of_replicas) > 1 else pool.place
         pool_columns.append((Head(pool.model, Form.COUNT, place), partial(_replicas, i)))
     requested_ahead = any(row.requested is not None for row in periods)
     note = _schedule_note(schedule, requested_ahead=requested_ahead)
-    if len(gpus) == 1:
-        note += f" Each replica has {' '.join(gpus)}."
+    if len(gpus_of_replicas) == 1:
+        note += f" Each replica has {' '.join(gpus_of_replicas)}."
     rows = table(
         periods,
         (Head(f"From ({zone})", Form.MOMENT), lambda row: row.begins),

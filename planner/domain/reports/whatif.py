@@ -201,6 +201,7 @@ def grid_report(
     sections.append(Section("All combinations", (all_cells,), group=group))
     if notes:
         sections.append(_notes(notes))
+    # In a map, the best combination; on a line, the change from end to end.
     answer = _best_settings(rows, varied, chosen) if is_map else _effect(ranked, varied[0], chosen)
     problems = [cell.problem for cell in cells if cell.problem]
     warnings: tuple[str, ...] = ()

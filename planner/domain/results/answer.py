@@ -122,7 +122,7 @@ def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
             f"survives the loss of {loss}: ",
         ),
     )
-    facts = tuple(fact for fact in candidates if fact.words)
+    facts = tuple(fact for fact in candidates if fact.words)  # the others do not apply
     sentence = "; ".join([what, *(f"{fact.before}{fact.words}" for fact in facts)])
     missed = missed_tiers_sentence(run)
     missed_first = f"{missed} " if missed else ""

@@ -236,9 +236,9 @@ def _with_effect_of_longer_lengths(study: Study, m: int, row: Assumption) -> Ass
     rate_if_longer, _ = largest_rate(profile, isl, osl)
     if not all(math.isfinite(rps) and rps > 0 for rps in (rate, rate_if_longer)):
         return row
-    extra = rate / rate_if_longer - 1
-    words = f"{LENGTH_FACTOR - 1:.0%} longer: about {extra:+.0%} replicas and cost"
-    return replace(row, matters=words, effect=extra)
+    extra_share = rate / rate_if_longer - 1
+    words = f"{LENGTH_FACTOR - 1:.0%} longer: about {extra_share:+.0%} replicas and cost"
+    return replace(row, matters=words, effect=extra_share)
 
 
 def _lengths_of_counts(what: str, source: BinnedSource, field: str, key: str) -> Assumption:
@@ -248,14 +248,14 @@ def _lengths_of_counts(what: str, source: BinnedSource, field: str, key: str) ->
     is their key in the scenario.
     """
     lengths = source.lengths()
-    drawn = lengths.input if field == "input_tokens" else lengths.output
-    value = f"mean {drawn.mean:,.0f} tokens, CV {drawn.cv:.3g}"
-    if isinstance(drawn, SampledLength):
+    distribution = lengths.input if field == "input_tokens" else lengths.output
+    value = f"mean {distribution.mean:,.0f} tokens, CV {distribution.cv:.3g}"
+    if isinstance(distribution, SampledLength):
         source_words = "from the source's histograms of prompts and of answers"
         return Assumption(what, value, OBSERVED, source_words, key)
     if getattr(source.columns, field) is None:
         return Assumption(what, value, ASSUMED, "from the scenario, not in the file", key)
-    spread = "from the scenario" if drawn.cv != FILE_CV else "assumed"
+    spread = "from the scenario" if distribution.cv != FILE_CV else "assumed"
     source_words = f"mean from the file, spread (log-normal) {spread}"
     return Assumption(what, value, ASSUMED, source_words, key)
 
@@ -283,15 +283,15 @@ def _speeds(study: Study) -> Iterator[Assumption]:
         source = profile.provenance
         if (m, g) in sizes.capacity:  # beyond the measured range, the source is weaker
             source = provenance_at(profile, sizes.extrapolated_share((m, g)))
-        # Value, words for its effect on replicas, and the effect as a share.
-        value, words, effect = f"{profile.kind} profile, {UNCHECKED}", "", None
+        # The effect of the error is a share of replicas.
+        value, effect_words, effect = f"{profile.kind} profile, {UNCHECKED}", "", None
         error = stated_error(profile)
         if error is not None:
             effect = error.value
             value = f"{profile.kind} profile, error {effect:.1%} ({error.basis})"
-            words = f"{effect:.0%} slower: about {effect:+.0%} replicas"
+            effect_words = f"{effect:.0%} slower: about {effect:+.0%} replicas"
         what = f"Speed of {name}"
-        yield Assumption(what, value, source.kind, source.source, "profiles", words, effect)
+        yield Assumption(what, value, source.kind, source.source, "profiles", effect_words, effect)
         source_words = "the profile's own" if section.name else "scenario; default bf16"
         # A graph profile has precisions of its own.
         weights: str = section.precision

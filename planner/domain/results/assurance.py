@@ -156,7 +156,8 @@ def interval_of(
     """Return the mean and the 80% interval of the cost, or of the attainment of ``tier``.
 
     The cases of all test days count. The weight of a day is divided among its cases in
-    proportion to their own weights. Returns None if no case has a result.
+    proportion to their own weights. Returns None if no case has a result. One
+    value alone has no interval.
     """
     values, weights = [], []
     for i, day in enumerate(days):

@@ -101,27 +101,27 @@ def compare(
     """
     # The run that savings are relative to, and that of the chosen policy.
     by_name = {run.name: run for run in runs}
-    base = by_name[_baseline_run(by_name, baseline)]
-    best = None if chosen is None else by_name.get(chosen.choice.candidate.policy)
+    baseline_run = by_name[_baseline_run(by_name, baseline)]
+    chosen_run = None if chosen is None else by_name.get(chosen.choice.candidate.policy)
     recommended, autoscaler = None, ""
-    if best is not None and chosen is not None:
-        autoscaler = _autoscaler_sentences(by_name, best, qualifies=chosen.choice.qualifies)
-        recommended = recommended_of(best, runs, chosen.choice, chosen.days, chosen.level)
-        recommended = replace(recommended, equal_slo_saving=saving(best, base))
-    better_static = warnings.static_beats_plan(by_name, _run_of_plan(by_name, best))
+    if chosen_run is not None and chosen is not None:
+        autoscaler = _autoscaler_sentences(by_name, chosen_run, qualifies=chosen.choice.qualifies)
+        recommended = recommended_of(chosen_run, runs, chosen.choice, chosen.days, chosen.level)
+        recommended = replace(recommended, equal_slo_saving=saving(chosen_run, baseline_run))
+    better_static = warnings.static_beats_plan(by_name, _run_of_plan(by_name, chosen_run))
     run_warnings = list(
-        _policy_warnings(by_name, best, better_static, any_deployable=chosen is not None)
+        _policy_warnings(by_name, chosen_run, better_static, any_deployable=chosen is not None)
     )
-    if baseline not in (None, base.name):
-        label = lower_first(base.label)
+    if baseline not in (None, baseline_run.name):
+        label = lower_first(baseline_run.label)
         run_warnings.append(f"{baseline} was not run, so savings count against {label}.")
-    differences = [equal_slo(run, base) for run in runs]
+    differences = [equal_slo(run, baseline_run) for run in runs]
     return PolicyComparison(
         runs=tuple(runs),
         baselines=tuple(by_name),
         ranking=tuple(run.name for run in sorted(runs, key=_sort_key)),
-        baseline=base.name,
-        headline=_headline(by_name, recommended, base.name),
+        baseline=baseline_run.name,
+        headline=_headline(by_name, recommended, baseline_run.name),
         warnings=(*run_warnings, *left_out),
         flat_wins=bool(better_static),
         equal_slo=tuple(row for row in differences if row is not None),
@@ -213,7 +213,7 @@ def _headline(
 ) -> str:
     """Return sentences on the recommended policy, its results in the window and its savings.
 
-    ``answered``: leave out savings and missed tiers, because the answer says them. Without requests
+    ``answered``: leave out savings and missed tiers, because the answer has them. Without requests
     or a recommended policy, return a sentence that says so.
     """
     if not any(run.summary.arrived for run in by_name.values()):

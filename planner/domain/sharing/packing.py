@@ -64,7 +64,7 @@ class Sharing:
         self._host = replace(pool.host, whole_requests=rules.whole_requests)
         self._chosen_way: dict[Group, str] = {}
         rng = generator(rules.seed, Stream.SHIFTS)
-        shifted_replays = rules.replays - 1 + UNSEEN
+        shifted_replays = rules.replays - 1 + UNSEEN  # the first replay is not shifted
         shifts_s = rng.uniform(0, rules.span_s, (shifted_replays, len(pool.parts)))
         # The parts in each replay: as they are, then shifted. The last ``UNSEEN`` only judge.
         self._parts_by_replay = [list(pool.parts)]

@@ -105,8 +105,8 @@ def size(
     same_speed = _first_of_same_speed(hardware)
     # ``at`` is (model, GPU column); ``first`` is the first column of equal speed for that model.
     for done, (at, first) in enumerate(same_speed.items()):
-        if first != at:  # sized before, unless it was omitted
-            if first in pools:
+        if first != at:
+            if first in pools:  # else it was omitted
                 pools[at] = pools[first]
             continue
         m, g = at
