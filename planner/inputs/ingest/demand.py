@@ -276,11 +276,12 @@ class _DemandReader:
             )
         table = self._without_sums(pl.concat(self._frames))
         table = self._amounts_per_bin(self._with_second_passes(table))
+        # Number the series; ``keys`` has the columns and labels of each.
         table, keys = number_keys(table, ["layout_series", *_KEYS])
         series_of_row, ns = table["number"].to_numpy(), table["ns"].to_numpy()
         width_ns = bin_width(series_of_row, ns, reading.name, reading.options.bin_s)
         self._check_ends(width_ns / 1e9)
-        # Of each series: its columns in the file, and below its names.
+        # The columns of each series in the file, and below its names.
         series_columns = [self._layout.series[index] for index in keys["layout_series"]]
         missing = reading.options.missing
         if missing == AUTO:

@@ -235,7 +235,8 @@ def _single_series(
         sums, notes = sums_of_parts(resolver, amounts, probe)
         amounts |= sums
     basis = _stated_bases(amounts, probe)
-    for column in {each.columns[0] for each in amounts.values()} - {*resolver.mapping.values()}:
+    columns = {expression.columns[0] for expression in amounts.values()}
+    for column in columns - {*resolver.mapping.values()}:  # those that the caller does not state
         if not _is_count(probe[column]) and not _stated_basis(column, probe):
             raise IngestError(
                 f"{resolver.name}: cells of {column} have the unit "
@@ -246,6 +247,7 @@ def _single_series(
         raise IngestError(
             f"{resolver.name}: requests and rate are both mapped. Map requests per bin, or a rate."
         )
+    # A rate stands for the requests if the file does not count them.
     rate = resolver.expression("rate")
     if rate and ("requests" not in amounts or "rate" in resolver.mapping):
         amounts["requests"] = rate

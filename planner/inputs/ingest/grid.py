@@ -194,7 +194,7 @@ def grids_of(
     ends = np.cumsum(bins)
     begins = ends - bins
     most_bins = np.minimum(MAX_BINS - begins, np.maximum(FREE_BINS, SPARSE * row_count))
-    too_long = np.flatnonzero(bins > most_bins)
+    too_long = np.flatnonzero(bins > most_bins)  # indices of series
     if too_long.size:
         first = too_long[0]
         raise IngestError(
@@ -202,6 +202,7 @@ def grids_of(
             f"{width_ns / 1e9:g} s, and at most {max(0, most_bins[first]):,} for "
             f"{row_count[first]:,} rows. Check the times of the file."
         )
+    # Fill the amounts of all series by field, and then cut them into grids.
     bin_of_row = begins[series_of_row] + (ns - start_ns[series_of_row]) // width_ns
     amounts: dict[str, FloatArray] = {}
     for field in AMOUNTS:
@@ -217,8 +218,8 @@ def grids_of(
             amounts[field][bin_of_row] *= np.array(factors)[series_of_row]
     grids = []
     for identity, start, begin, end in zip(identities, start_ns, begins, ends, strict=True):
-        of_series = {field: values[begin:end] for field, values in amounts.items()}
-        grids.append(Grid(identity, int(start), width_ns, of_series))
+        amounts_of_series = {field: values[begin:end] for field, values in amounts.items()}
+        grids.append(Grid(identity, int(start), width_ns, amounts_of_series))
     return grids
 
 
