@@ -453,7 +453,7 @@ class _RequestReader:
     def _repeated_rows(self, frame: pl.DataFrame, ns: IntArray, good: BoolArray) -> BoolArray:
         """Return a mask of the ``good`` rows that repeat the id and time of an earlier row.
 
-        Earlier rows are all of this batch, and the good ones of batches that overlap it in time.
+        Earlier rows are good ones, of this batch and of batches that overlap it in time.
         Without a column of ids no row repeats another. ``ns`` are the times of the rows.
         """
         column, is_repeated = self._fields.get("request_id"), np.zeros(ns.size, dtype=np.bool_)
@@ -465,7 +465,7 @@ class _RequestReader:
             return is_repeated
         hashes = pl.DataFrame({"id": ids, "ns": ns}).hash_rows(seed=0).to_numpy().view(np.int64)
         if (np.diff(ns) <= 0).any():  # rows at one time, or out of order
-            is_repeated = ~pl.Series(hashes).is_first_distinct().to_numpy()
+            is_repeated[is_usable] = ~pl.Series(hashes[is_usable]).is_first_distinct().to_numpy()
         first_ns, last_ns = int(ns[is_usable].min()), int(ns[is_usable].max())
         for first_seen_ns, last_seen_ns, seen in self._batches_seen:
             if first_seen_ns <= last_ns and first_ns <= last_seen_ns:

@@ -515,6 +515,15 @@ def test_few_ids_that_come_again_later_are_stated(ingest):
     assert report.requests == 60 and report.checks["repeated_ids"] in report.assumptions
 
 
+def test_a_request_after_a_refused_row_with_its_id_and_time_counts(ingest):
+    """Only the copy of a good row is a repeat: r1 comes twice, r2 first without tokens."""
+    again = [(1, "10"), (1, "10"), (2, "nan"), (2, "10")]
+    others = [(i, "10") for i in range(3, 60)]
+    content = "".join(f"r{i},{T0 + i},{tokens},20\n" for i, tokens in (*again, *others))
+    report = ingest("request_id," + HEAD + content)
+    assert report.requests == 59 and sorted(report.reject_reasons.values()) == [1, 1]
+
+
 ROW = ",500,100\n"
 
 
