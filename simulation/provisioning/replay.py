@@ -68,8 +68,6 @@ class Requests:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class StationLayout:
-    """V stations, their Q replicas in order of stations, and the devices of the replicas."""
-
     """V stations, their Q replicas in order of stations, and the devices of the replicas.
 
     A shard is the part of a replica on one device.
