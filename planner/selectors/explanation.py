@@ -111,7 +111,9 @@ def _demand_steps(result: Row, peak: Row, largest_tps: float) -> Iterator[Step]:
     yield Step("Demand", sentence, about="charts")
     factor = (recommended.get("parameters") or {}).get("load_factor", 1)
     if recommended.get("follows_plan") and factor != 1:
-        sentence = f"Load factor {factor:g}: the cheapest value that passes the test days."
+        sentence = (
+            f"Load factor {factor:g}: the cheapest value with which the plan passes the test days."
+        )
         if traits_of(recommended["policy"]).may_exceed_plan:
             sentence += " Above the planned load, the guard adds replicas."
         yield Step("Load factor", sentence, about="test-days")

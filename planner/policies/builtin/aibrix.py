@@ -50,7 +50,7 @@ class Aibrix(MetricPolicy):
     kinds: ClassVar = {
         "aibrix-apa": Traits(
             "AIBrix, APA",
-            "AIBrix's autoscaler: mean KV memory (default) per pod ÷ target, with tolerances.",
+            "Scales by the mean metric (default: KV memory) of a pod ÷ target, with tolerances.",
             Group.OPPONENT,
             complexity=13,
         ),

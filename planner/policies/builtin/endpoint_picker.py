@@ -45,7 +45,7 @@ class EndpointPicker(Policy):
     kinds: ClassVar = {
         "epp-queue": Traits(
             "llm-d, KEDA on queue",
-            "KEDA on requests that llm-d's endpoint picker holds, and on running requests.",
+            "Scales on requests that llm-d's endpoint picker holds, and on running requests.",
             Group.OPPONENT,
             complexity=14,
         ),
@@ -57,25 +57,25 @@ class EndpointPicker(Policy):
         ),
         "epp-inflight": Traits(
             "llm-d, KEDA on in-flight requests",
-            "KEDA on running requests, as counted by the endpoint picker.",
+            "Scales on running requests, as counted by the endpoint picker.",
             Group.OPPONENT,
             complexity=13,
         ),
         "epp-saturation": Traits(
             "llm-d, KEDA on pool saturation",
-            "KEDA on the pool saturation of the endpoint picker, and on running requests.",
+            "Scales on the pool saturation of the endpoint picker, and on running requests.",
             Group.OPPONENT,
             complexity=14,
         ),
         "epp-tokens": Traits(
             "llm-d, KEDA on queued tokens",
-            "KEDA on the seconds to prefill all queued prompts, and on KV memory.",
+            "Scales on queued tokens, as seconds to prefill them, and on KV memory.",
             Group.OPPONENT,
             complexity=14,
         ),
         "epp-latency": Traits(
             "llm-d, KEDA on latency",
-            "KEDA on P90 latency ÷ SLO limit, averaged within bounds.",
+            "Scales on P90 latency ÷ SLO limit, averaged within bounds.",
             Group.OPPONENT,
             complexity=15,
         ),

@@ -27,7 +27,7 @@ ROBUST_Z = 3.5  # robust z-score of the log error; Iglewicz and Hoaglin 1993
 FITTED = "the rows it was fitted to"
 UNSEEN = "left out of the fit"  # part of ``Check.against`` for rows that the fit had not seen
 MIN_ROWS = 5  # a check of fewer rows says little
-EXPECTED = "estimated from errors of kernels"
+EXPECTED = "from the prediction errors of its kernels"
 INSIDE, OUTSIDE = "inside the measured range", "beyond the measured range"
 
 
