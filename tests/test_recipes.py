@@ -226,14 +226,14 @@ from planner.api.results import AnyResult, schema_of
 from planner.domain.reports import policies
 from planner.domain.serialise import as_json
 from planner.domain.results.ranking import compare
-from planner.domain.results.figures import policies_table
+from planner.domain.results.figures import POLICIES
 from tests.planner.domain.results.test_verdict import run
 
 policy = run("lt-i", 20.0, completed=5)
 result = as_json(compare([policy]))  # what API and command line answer with
 row = result["policies"]["lt-i"]
 assert row["usd_per_request"] == 4.0
-assert policies_table([policy])["usd_per_request"].to_list() == [4.0]  # the CSV
+assert POLICIES.table([policy])["usd_per_request"].to_list() == [4.0]  # the CSV
 page = policies.policies_table([policies.Row("LT-I", row | {"name": "lt-i"})], None, {})
 cells = {head.full: text for head, text in zip(page.heads, page.texts()[0])}
 assert cells["Per request ($)"] == "4"

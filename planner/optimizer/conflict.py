@@ -185,7 +185,7 @@ def _shortage(
     column]`` are in GPUs. Returns the types (capacity rows), the GPUs needed by model, and the GPUs
     available. None: no shortage.
     """
-    for types in _subsets(len(capacity)):
+    for types in nonempty_subsets(len(capacity)):
         in_types = np.isin(problem.rows, types)
         gpus_needed = _needed_gpus(problem, need_tps, in_types, minimum)
         available = int(capacity[list(types)].sum())
@@ -235,7 +235,7 @@ def _fewest_gpus(
     return max(gpus, int(gpus_each.min()))
 
 
-def _subsets(types: int) -> Iterator[tuple[int, ...]]:
+def nonempty_subsets(types: int) -> Iterator[tuple[int, ...]]:
     """Yield the sets of GPU types to test: all sets, or if many, each type and all together."""
     counts = range(1, types + 1) if types <= SUBSET_TYPES else (1, types)
     for count in counts:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from planner.optimizer import solve_window
-from planner.optimizer.conflict import _subsets, unserved_sentence
+from planner.optimizer.conflict import nonempty_subsets, unserved_sentence
 from planner.optimizer.problem import INFEASIBLE, TIMEOUT, single_period
 from planner.optimizer.program.conflict import conflicting_set, minimal_rows
 from tests.optimizer.problems import counted, problem, random_problem
@@ -92,9 +92,9 @@ def test_replicas_of_four_gpus_need_a_multiple_of_four():
 
 
 def test_many_gpu_types_are_not_combined_one_by_one():
-    subsets = list(_subsets(60))
+    subsets = list(nonempty_subsets(60))
     assert subsets[0] == (0,) and subsets[-1] == tuple(range(60)) and len(subsets) == 61
-    assert len(list(_subsets(3))) == 7
+    assert len(list(nonempty_subsets(3))) == 7
 
 
 def test_limits_that_clash_only_together():

@@ -146,7 +146,7 @@ def run(inputs: Inputs, options: Options, progress: Progress, parts: Parts = IN_
         window_study, runs, scenario.objective.baseline, left_out,
         None if found.choice is None else ChoiceOfPolicy(found.choice, trials.days, level),
     )  # fmt: skip
-    shown = _plan_to_show(planned, comparison)
+    shown = plan_to_show(planned, comparison)
     if shown is not planned:
         periods = Periods.of(window_study.plan_input, planned.load)
         shown = replace(shown, plan=with_planned_starts(periods, shown.plan))
@@ -458,7 +458,7 @@ def _schedules(study: Study, comparison: PolicyComparison) -> dict[str, pl.DataF
     return schedule_tables(None if recommended is None else recommended.timetable) | timetables
 
 
-def _plan_to_show(planned_window: PlannedWindow, comparison: PolicyComparison) -> PlannedWindow:
+def plan_to_show(planned_window: PlannedWindow, comparison: PolicyComparison) -> PlannedWindow:
     """Return ``planned_window`` with the plan that a simulated policy followed, if one did."""
     run = _run_with_plan_to_show(comparison)
     if run is None or run.plan is None or run.traits.plan is None:

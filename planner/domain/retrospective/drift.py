@@ -64,7 +64,7 @@ def speed_drifts(
                 "was observed, but the plan has no aggregated replicas."
             )
         elif observed.at_s.size >= LEAST_OBSERVATIONS:
-            drift = _drift(hardware.profiles[profiles[0]], observed)
+            drift = drift_from_profile(hardware.profiles[profiles[0]], observed)
             drifts.append(replace(drift, region=observed.region))
     return tuple(drifts), tuple(notes)
 
@@ -88,7 +88,7 @@ def speeds_now(
     return drifts
 
 
-def _drift(profile: Profile, observed: ServedSpeed) -> SpeedDrift:
+def drift_from_profile(profile: Profile, observed: ServedSpeed) -> SpeedDrift:
     """Return the drift of the observed speed from ``profile``, which may be of any kind."""
     observations = observations_of(profile, observed)
     if isinstance(profile, LinearProfile) and profile.beta_s > 0 and profile.delta_s > 0:

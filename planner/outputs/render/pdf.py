@@ -220,7 +220,7 @@ def _section(section: Section, clock: str) -> list[platypus.Flowable]:
             case Table():
                 if block.title:
                     story.append(_text(block.title, H3))
-                story += [_table(part, clock) for part in _page_wide_parts(block)]
+                story += [_table(part, clock) for part in page_wide_parts(block)]
                 if block.note:
                     story.append(_text(block.note, SMALL))
     return story
@@ -234,7 +234,7 @@ def _chart(chart: Chart, clock: str) -> platypus.Flowable:
     return platypus.KeepTogether([*parts, Vector(shapes.draw_chart(chart, clock), TEXT_WIDTH)])
 
 
-def _page_wide_parts(table: Table) -> list[Table]:
+def page_wide_parts(table: Table) -> list[Table]:
     """Return a table in parts as wide as a page, which all have its first column."""
     first_width, *other_widths = min_widths(table)
     columns_of_parts: list[list[int]] = []

@@ -22,7 +22,7 @@ from planner.outputs.options import ExportOptions
 from planner.outputs.plans import plan_of
 from planner.outputs.render.document import document_of
 from planner.outputs.render.drawing import LEFT, WIDTH, draw_chart
-from planner.outputs.render.pdf import TEXT_WIDTH, _page_wide_parts, min_widths, pdf_of, printable
+from planner.outputs.render.pdf import TEXT_WIDTH, min_widths, page_wide_parts, pdf_of, printable
 from planner.outputs.reports import run_report
 from planner.storage import row_arrays
 from planner.web.pages.fleet import with_data_age
@@ -151,7 +151,7 @@ def test_a_pdf_opens_and_says_what_it_could_not_write(run):
 
 def test_a_table_too_wide_for_a_page_is_several():
     heads = tuple(Head(str(i), Form.COUNT) for i in range(40))
-    parts = _page_wide_parts(Table(heads, (tuple(range(40)),)))
+    parts = page_wide_parts(Table(heads, (tuple(range(40)),)))
     assert [value for part in parts for value in part.rows[0][1:]] == list(range(1, 40))
     assert all(part.rows[0][0] == 0 and sum(min_widths(part)) <= TEXT_WIDTH for part in parts)
 

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from planner.domain.kinds.compare import _plan_to_show
+from planner.domain.kinds.compare import plan_to_show
 from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.study import Setting
 from planner.domain.traffic.forecast_percentile import CHOSEN, PlannedQuantile
@@ -25,5 +25,5 @@ def test_the_factor_of_a_plan_that_is_not_recommended_is_said_too() -> None:
         ranking=["flat-min", "lt-i"],
         run=runs.get,
     )
-    shown = _plan_to_show(planned, comparison)
+    shown = plan_to_show(planned, comparison)
     assert shown.plan is other_plan and shown.quantiles[0].load_factor == 0.5

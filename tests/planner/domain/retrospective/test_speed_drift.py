@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from planner.domain.retrospective.drift import _drift, observations_of, speed_drift
+from planner.domain.retrospective.drift import drift_from_profile, observations_of, speed_drift
 from planner.inputs.live.replica_speed import MOST_INTERVALS, ServedSpeed, served_speeds
 from planner.inputs.live.samples import bins_frame
 from simulation.engine.run import simulate
@@ -59,7 +59,7 @@ def test_a_replica_as_fast_as_its_profile_has_not_drifted(rate):
 def test_a_drift_says_since_when():
     (served,) = served_speeds(seen(3.0), BIN_S)
     late = served.at_s >= 20 * BIN_S
-    drift = _drift(TRUE, replace(served, tbt_s=np.where(late, 1.5, 1.0) * served.tbt_s))
+    drift = drift_from_profile(TRUE, replace(served, tbt_s=np.where(late, 1.5, 1.0) * served.tbt_s))
     assert drift.flagged and drift.since is not None
     assert 20 * BIN_S <= drift.since.timestamp() <= 27 * BIN_S  # a change is believed by and by
 
@@ -71,8 +71,9 @@ def test_a_profile_that_is_no_line_is_held_against_what_it_says():
     (served,) = served_speeds(seen(3.0), BIN_S)
     bent = Bent(*(getattr(TRUE, name) for name in TRUE.__slots__))
     object.__setattr__(bent, "beta_s", 0.0)
-    assert _drift(bent, served).times > 1.02  # what takes time by sequence is missing in it
-    assert _drift(bent, served).observations == served.at_s.size
+    drift = drift_from_profile(bent, served)
+    assert drift.times > 1.02  # what takes time by sequence is missing in ``bent``
+    assert drift.observations == served.at_s.size
 
 
 def test_stretches_are_few_and_what_is_not_known_is_left_out():
