@@ -25,6 +25,7 @@ rest repeat those; a proposal with comments, a live source, a schedule, a sweep.
 - ``contradictions``: figures of the comparison that a page, an export or a command shows
   otherwise (bench/contradictions.py).
 - ``forms_p95_ms``: the same as ``page_p95_ms`` of the pages with the largest forms.
+- ``quick_size_seconds``: seconds of the command ``quick-size`` with three arguments.
 - ``clicks_to_any_job_max``: clicks from any page to the page of the job that takes most: one
   for a visible link, two for a link in a menu.
 """
@@ -56,7 +57,7 @@ GOALS = {
     "page_p95_ms": 200, "first_visit_kb": 700, "whatif_p95_ms": 1000, "axe_serious": 0,
     "words_above_first_chart": 100, "chart_top_px": 350, "chart_top_px_390": 480,
     "clicks_to_any_job_max": 2, "new_scenario_fields_in_view": 12, "dead_controls": 0,
-    "progress_steps_back": 0, "contradictions": 0, "forms_p95_ms": 250,
+    "progress_steps_back": 0, "contradictions": 0, "forms_p95_ms": 250, "quick_size_seconds": 5,
 }  # fmt: skip
 WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 UNREACHABLE = 99  # clicks to a job without a link
@@ -159,11 +160,21 @@ def bench(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
         "contradicting": contradictions(filled.client, filled.runs[0]),
     }  # fmt: skip
     figures["contradictions"] = len(figures["contradicting"])
+    figures["quick_size_seconds"] = quick_size_seconds()
     if filled.whatif:
         figures["whatif_p95_ms"] = p95_ms(filled.client, filled.whatif)
     if not args.no_browser:
         figures |= browse(filled, pages.USER, pages.PASSWORD)
     return figures
+
+
+def quick_size_seconds() -> float:
+    """Return the seconds of the command ``quick-size``, with the start of its process."""
+    question = ("--model", "llama-3.1-8b", "--gpu", "H100-SXM", "--users", "100")
+    began = time.perf_counter()
+    command = [sys.executable, "manage.py", "quick-size", *question]
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    return round(time.perf_counter() - began, 1)
 
 
 def p95_ms(client: Any, address: str) -> float:
