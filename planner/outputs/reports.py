@@ -82,8 +82,9 @@ def report_about(run: Run, policy: str | None) -> Report:
     if policy not in result.labels:
         known = ", ".join(result.labels)
         raise NotFound(f"There is no policy {policy!r} in run {run.pk}. Known: {known}.")
-    name_of_policy = {key: name for name, key in result.alternatives.items()}
-    return run_report(run, name_of_policy.get(policy, policy))
+    # Levels of assurance may share a policy. The lowest one, which comes first, names it.
+    names = (name for name, key in result.alternatives.items() if key == policy)
+    return run_report(run, next(names, policy))
 
 
 def policy_report(run: Run, policy: str) -> Report | None:

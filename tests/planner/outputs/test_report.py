@@ -23,7 +23,7 @@ from planner.outputs.plans import plan_of
 from planner.outputs.render.document import document_of
 from planner.outputs.render.drawing import LEFT, WIDTH, draw_chart
 from planner.outputs.render.pdf import TEXT_WIDTH, min_widths, page_wide_parts, pdf_of, printable
-from planner.outputs.reports import run_report
+from planner.outputs.reports import report_about, run_report
 from planner.storage import row_arrays
 from planner.web.pages.fleet import with_data_age
 from tests.planner.web.study import BIN_S, POOLS, START, completed_run
@@ -116,6 +116,14 @@ def test_a_report_is_about_the_chosen_policy(run, to):
     assert written("flat-peak") == written(None) != written("lt-i")
     with pytest.raises(NotFound):
         written("nobody")
+
+
+@pytest.mark.django_db
+def test_a_policy_of_several_levels_is_reported_as_the_lowest(run):
+    levels = ("economy", "balanced", "safe")
+    run.result["alternatives"] = dict.fromkeys(levels, "flat-peak") | {"static": "flat-peak"}
+    run.save()
+    assert report_about(run, "flat-peak") == run_report(run, "economy") != run_report(run, "safe")
 
 
 @pytest.mark.django_db
