@@ -22,9 +22,10 @@ from planner.optimizer.formatting import (
 )
 from planner.optimizer.objective import CHURN, POWER, caps, totals
 from planner.optimizer.pools import carried_by_pools
-from planner.optimizer.problem import Binding, PlanningProblem
+from planner.optimizer.problem import BOTH, Binding, PlanningProblem
 from planner.optimizer.roles import Side, carried_tps, role_sides
 from simulation.arrays import BoolArray, FloatArray, IntArray
+from simulation.fleet import ROLES
 
 
 def binding_constraints(problem: PlanningProblem, target: IntArray) -> tuple[Binding, ...]:
@@ -91,7 +92,14 @@ def _pools_at(
     for model, region, gpu in np.argwhere((target > 0) & (target == counts)):
         where = on_gpu(problem, model, region, gpu)
         count_words = replica_words(int(target[model, region, gpu]))
-        yield Binding(limit, where, f"{where} is at its {limit} of {count_words}.")
+        yield Binding(
+            limit,
+            where,
+            f"{where} is at its {limit} of {count_words}.",
+            model=problem.models[model],
+            region=problem.regions[region],
+            role=ROLES[BOTH if problem.stages is None else problem.stages[gpu]],
+        )
 
 
 def _binding_local_needs(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
@@ -109,7 +117,8 @@ def _binding_local_needs(problem: PlanningProblem, target: IntArray) -> Iterator
             continue
         last_tps_by_column = last_tps_by_side[side_index][model, region]
         smallest_loss_tps = last_tps_by_column[has_instances].min() / side.share
-        where = in_region(problem, model, region) + _side_words(problem, side, has_instances)
+        stage = _stage(problem, side, has_instances)
+        where = in_region(problem, model, region) + _side_words(side, stage)
         # An aggregated pool is on both sides, and is reported once.
         if served_tps - needed_tps >= smallest_loss_tps or where in reported:
             continue
@@ -117,7 +126,17 @@ def _binding_local_needs(problem: PlanningProblem, target: IntArray) -> Iterator
         replicas = int(target[model, region, side.columns].sum())
         redundancy = redundancy_words(problem).removesuffix(" in each region")
         sentence = f"{where}: must serve {percent(problem.epsilon)} of its own peak{redundancy}."
-        yield Binding("local", where, sentence, replicas, needed_tps, served_tps)
+        yield Binding(
+            "local",
+            where,
+            sentence,
+            replicas,
+            needed_tps,
+            served_tps,
+            model=problem.models[model],
+            region=problem.regions[region],
+            role=ROLES[stage],
+        )
 
 
 def _limiting_sides(
@@ -129,8 +148,9 @@ def _limiting_sides(
     sides of a role, the one that serves least is yielded.
     """
     carried = carried_tps(problem, target)
-    for name in dict.fromkeys(side.name for side in all_sides):  # a name for each role
-        same_role = [side_index for side_index, side in enumerate(all_sides) if side.name == name]
+    roles = [(side.stage, side.owned) for side in all_sides]
+    for role in dict.fromkeys(roles):
+        same_role = [side_index for side_index, other in enumerate(roles) if other == role]
         weakest = carried[same_role].argmin(axis=0)
         for model, region in np.ndindex(weakest.shape):
             side_index = same_role[weakest[model, region]]
@@ -156,7 +176,8 @@ def _binding_joint_peaks(problem: PlanningProblem, target: IntArray) -> Iterator
         may_bind = (target > 0) & side.columns & is_weakest[..., None]
         for (model,) in np.argwhere((needed_tps > 0) & may_bind.any(axis=(1, 2))):
             pools = may_bind[model]  # [region, GPU column]
-            where = problem.models[model] + _side_words(problem, side, pools.any(axis=0))
+            stage = _stage(problem, side, pools.any(axis=0))
+            where = problem.models[model] + _side_words(side, stage)
             smallest_loss_tps = last_tps[model][pools].min() / side.share
             if served_tps[model] - needed_tps[model] >= smallest_loss_tps or where in reported:
                 continue
@@ -165,8 +186,16 @@ def _binding_joint_peaks(problem: PlanningProblem, target: IntArray) -> Iterator
             replicas = int(target[model][:, side.columns].sum())
             redundancy = redundancy_words(problem)
             sentence = f"{where}: must serve the combined peak of all regions{lost}{redundancy}."
-            needed, served = float(needed_tps[model]), float(served_tps[model])
-            yield Binding(family, where, sentence, replicas, needed, served)
+            yield Binding(
+                family,
+                where,
+                sentence,
+                replicas,
+                float(needed_tps[model]),
+                float(served_tps[model]),
+                model=problem.models[model],
+                role=ROLES[stage],
+            )
 
 
 def _last_instance_tps(problem: PlanningProblem, target: IntArray, side: Side) -> FloatArray:
@@ -178,12 +207,13 @@ def _last_instance_tps(problem: PlanningProblem, target: IntArray, side: Side) -
     return carried_by_pools(problem, target, side.lost) - remaining
 
 
-def _side_words(problem: PlanningProblem, side: Side, columns: BoolArray) -> str:
-    """Return the name of a side for a sentence on pools in ``columns``, such as " for prefill".
+def _stage(problem: PlanningProblem, side: Side, columns: BoolArray) -> int:
+    """Return the role of a side for pools in ``columns``: BOTH if all of them serve both roles."""
+    has_roles = problem.stages is not None and problem.stages[columns].any()
+    return side.stage if has_roles else BOTH
 
-    It is "" for a single side. The role is left out if all ``columns`` serve both roles.
-    """
-    name = side.name
-    if problem.stages is not None and not problem.stages[columns].any():
-        name = name.removeprefix("for prefill").removeprefix("for decode").strip()
-    return f" {name}" if name else ""
+
+def _side_words(side: Side, stage: int) -> str:
+    """Return the words of a side and of the role ``stage``, such as " for prefill", or ""."""
+    role = "" if stage == BOTH else f" for {ROLES[stage]}"
+    return role + (" on owned GPUs" if side.owned else "")

@@ -12,6 +12,7 @@ from typing import TypedDict
 import numpy as np
 
 from simulation.arrays import BoolArray, FloatArray, IntArray
+from simulation.fleet import ROLES
 
 BOTH, PREFILL, DECODE = 0, 1, 2  # part of a request that a column serves
 MEASURES = ("usd", "gpu_hours", "kwh", "kg")
@@ -144,7 +145,9 @@ class Binding:
     """A constraint that the plan meets with less than one instance to spare.
 
     ``family`` is local, global, regions (the joint demand without one region), capacity, power,
-    minimum, maximum, budget, carbon or churn.
+    minimum, maximum, budget, carbon or churn. ``model`` is that of the pools that it limits; None:
+    pools of several models. ``region`` is None for several regions. ``role`` is prefill, decode or
+    both.
     """
 
     family: str
@@ -154,6 +157,9 @@ class Binding:
     replicas: int | None = None
     need_tps: float | None = None
     served_tps: float | None = None
+    model: str | None = None
+    region: str | None = None
+    role: str = ROLES[BOTH]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

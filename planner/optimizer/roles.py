@@ -13,7 +13,7 @@ from itertools import combinations_with_replacement
 import numpy as np
 
 from planner.optimizer.pools import carried_by_pools
-from planner.optimizer.problem import DECODE, PREFILL, PlanningProblem
+from planner.optimizer.problem import BOTH, DECODE, PREFILL, PlanningProblem
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
 
@@ -23,8 +23,9 @@ class Side:
 
     columns: BoolArray  # [g] True for the columns of the side
     share: float  # of each region's traffic, above 0
-    name: str  # for sentences: "for prefill"; "" for a single side
     lost: IntArray  # [g] instances of each pool that are assumed gone
+    stage: int = BOTH  # the role that it has: PREFILL or DECODE; BOTH if all pools serve both
+    owned: bool = False  # whether it has only owned columns, and spot carries the rest
 
 
 @lru_cache(maxsize=8)  # a problem's sides are needed about ten times, all in one solve
@@ -36,18 +37,17 @@ def role_sides(problem: PlanningProblem) -> tuple[Side, ...]:
     """
     all_columns = np.ones(len(problem.gpus), dtype=bool)
     none_lost = np.zeros(len(problem.gpus), np.int64)
-    sides = [Side(all_columns, 1.0, "", none_lost)]
+    sides = [Side(all_columns, 1.0, none_lost)]
     if problem.stages is not None and problem.stages.any():
         sides = [
-            Side(problem.stages != DECODE, 1.0, "for prefill", none_lost),
-            Side(problem.stages != PREFILL, 1.0, "for decode", none_lost),
+            Side(problem.stages != DECODE, 1.0, none_lost, PREFILL),
+            Side(problem.stages != PREFILL, 1.0, none_lost, DECODE),
         ]
     if problem.spot is not None and problem.spot.any() and problem.spot_share < 1:
         # The owned columns of each role must carry the share that spot may not.
         for side in list(sides):
-            name = f"{side.name} on owned GPUs".strip()
-            owned = side.columns & ~problem.spot
-            sides.append(Side(owned, 1.0 - problem.spot_share, name, none_lost))
+            owned, share = side.columns & ~problem.spot, 1.0 - problem.spot_share
+            sides.append(Side(owned, share, none_lost, side.stage, owned=True))
     return tuple(copy for side in sides for copy in _with_losses(problem, side))
 
 

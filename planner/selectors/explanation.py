@@ -17,7 +17,6 @@ from planner.selectors.runs import run_result, run_table, run_tables
 
 Row = Mapping[str, Any]
 MAX_LIMITS = 2  # binding constraints that a step states
-JOINT = ("global", "regions")  # constraints on the demand of all regions together
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +46,10 @@ def explanation_chains(run: Run) -> tuple[Chain, ...]:
         return ()
     rows = run_table(run, "plan").to_dicts() if "plan" in run_tables(run) else []
     chains = []
-    for (model, region, replica), count in _largest_counts(result).items():
+    for (model, region, replica, role), count in _largest_counts(result).items():
         pool = {"model": model, "region": region, "arrangement": replica}
         planned = [row for row in rows if _matches(row, pool)]
+        pool["role"] = role
         chains.append(
             Chain(model, region, replica, count, tuple(_steps(result, pool, planned, count)))
         )
@@ -119,21 +119,23 @@ def _demand_steps(result: Row, peak: Row, largest_tps: float) -> Iterator[Step]:
         yield Step("Load factor", sentence, about="test-days")
 
 
-def _largest_counts(result: Row) -> dict[tuple[str, str, str], int]:
+def _largest_counts(result: Row) -> dict[tuple[str, str, str, str], int]:
     """Return the largest recommended number of replicas over time, if above 0.
 
-    The keys are (model, region, arrangement) of pools.
+    The keys are (model, region, arrangement, role) of pools.
     """
-    counts: dict[tuple[str, str, str], int] = {}
+    counts: dict[tuple[str, str, str, str], int] = {}
     timetable = result["recommended"].get("timetable")
     if timetable and timetable["pools"]:
         for i, pool in enumerate(timetable["pools"]):
             replica = pool["replica"]
-            key = replica["model"], pool["region"], replica["arrangement"]
+            role = replica.get("role", "mixed")
+            key = replica["model"], pool["region"], replica["arrangement"], role
             counts[key] = max((row["replicas"][i] for row in timetable["rows"]), default=0)
     else:
         for row in result["plan"]["decisions"]:
-            key = row["model"], row["region"], row.get("arrangement", row["gpu"])
+            arrangement, role = row.get("arrangement", row["gpu"]), row.get("role", "mixed")
+            key = row["model"], row["region"], arrangement, role
             counts[key] = max(counts.get(key, 0), row["target"])
     return {key: count for key, count in counts.items() if count}
 
@@ -196,16 +198,16 @@ def _plan_step(result: Row, pool: Row, peak: Row, pool_tps: Sequence[float]) -> 
 
 
 def _explains(limit: Row, pool: Row, replicas: int) -> bool:
-    """Return whether a binding constraint explains the ``replicas`` of a pool, its most."""
-    sentence = limit["sentence"]
-    _, _, role = pool["arrangement"].rpartition(", ")
-    other_role = {"prefill": "decode", "decode": "prefill"}.get(role)
-    if other_role and (f"for {other_role}" in sentence or f", {other_role} in" in sentence):
+    """Return whether a binding constraint explains the ``replicas`` of a pool, its most.
+
+    Runs of earlier versions do not say which pools a constraint limits. It then explains none.
+    """
+    if limit.get("model") != pool["model"] or limit["region"] not in (None, pool["region"]):
         return False
-    is_in_region = pool["region"] in sentence or limit["family"] in JOINT
+    limits_other_role = {limit["role"], pool["role"]} == {"prefill", "decode"}
     # A demand that binds only in periods with fewer replicas does not explain the most.
     _least, most = limit.get("replicas") or (0, replicas)
-    return pool["model"] in sentence and is_in_region and replicas <= most
+    return not limits_other_role and replicas <= most
 
 
 def _provenance_step(result: Row, pool: Row, size: Row) -> Step:

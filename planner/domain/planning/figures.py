@@ -16,6 +16,7 @@ from planner.domain.replicas import Replica, replica_of
 from planner.domain.serialise import KEY, MERGED, OPTIONAL, moment
 from planner.domain.sizing.sizing import Sizes
 from planner.inputs.scenario.build import Hardware
+from planner.inputs.scenario.columns import SHOWN
 from planner.optimizer.pools import pool_capacity
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, TIMEOUT, Binding, ScalingPlan
 from simulation.arrays import IntArray, ratio
@@ -47,13 +48,17 @@ class Limit:
     """A binding constraint, the number of periods in which it binds, and its figures there.
 
     ``replicas``, and ``need_tps`` and ``served_tps`` in input tokens/s, are the least and the most
-    of these periods. They are None for a constraint without a demand.
+    of these periods. They are None for a constraint without a demand. ``model``, ``region`` and
+    ``role`` are those of the pools that it limits, as in ``Binding``.
     """
 
     family: str
     where: str
     sentence: str
     periods: int
+    model: str | None
+    region: str | None
+    role: str
     replicas: Span = field(default=None, metadata={OPTIONAL: True})
     need_tps: Span = field(default=None, metadata={OPTIONAL: True})
     served_tps: Span = field(default=None, metadata={OPTIONAL: True})
@@ -292,6 +297,9 @@ def _binding_limits(plan: ScalingPlan) -> tuple[Limit, ...]:
             where=where,
             sentence=bindings[0].sentence,
             periods=len(bindings),
+            model=bindings[0].model,
+            region=bindings[0].region,
+            role=SHOWN[bindings[0].role],
             replicas=_span(binding.replicas for binding in bindings),
             need_tps=_span(binding.need_tps for binding in bindings),
             served_tps=_span(binding.served_tps for binding in bindings),

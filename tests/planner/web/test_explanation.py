@@ -57,12 +57,14 @@ def test_a_tuned_factor_is_named_with_the_demand_that_it_scales(planner: User) -
 
 def test_only_limits_that_bind_at_the_most_replicas_explain_them(planner: User) -> None:
     run = recommended(completed_run(planner))
+    local = {"family": "local", "where": "", "periods": 2, "role": "mixed", "region": REGION}
     run.result["plan"]["binding"] = [
-        {"family": "local", "where": "", "sentence": f"{MODEL} in {REGION}: own.", "periods": 2,
-         "replicas": [2, 5]},
-        {"family": "global", "where": "", "sentence": f"{MODEL}: all.", "periods": 1,
+        {**local, "model": MODEL, "sentence": f"{MODEL} in {REGION}: own.", "replicas": [2, 5]},
+        {**local, "model": f"{MODEL}-chat", "sentence": f"{MODEL}-chat in {REGION}: other."},
+        {**local, "model": MODEL, "region": None, "sentence": f"{MODEL}: all.",
          "replicas": [9, 9]},
     ]  # fmt: skip
     run.save()
     (plan,) = [step for step in explanation_chains(run)[0].steps if step.name == "Plan"]
-    assert "all" in plan.sentence.lower() and "own" not in plan.sentence.lower()
+    words = plan.sentence.lower()
+    assert "all" in words and "own" not in words and "other" not in words
