@@ -131,7 +131,7 @@ def model_labels(trace: Trace) -> tuple[str, ...]:
     """
     report = trace.report
     if trace.kind == Trace.Kind.REQUESTS:
-        some_unnamed = any("requests have no model" in note for note in report.get("notes") or [])
+        some_unnamed = report.get("without_model", 0) > 0
         labels = [label for label in report.get("models") or [] if label]
     else:
         of_series = [series.get("model") for series in report.get("series", [])]

@@ -60,6 +60,7 @@ class Figures:
     reasoning_tokens: float | None = None  # part of the output tokens
     cancelled: int = 0  # requests that ended before their answer
     unanswered: int = 0  # requests without an answer that did not fail, such as embeddings
+    without_model: int = 0  # requests with an empty model, in a file that has models
     sample: float = 1.0  # the file holds one in this many requests
 
 

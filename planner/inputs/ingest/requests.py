@@ -565,6 +565,7 @@ class _RequestReader:
             notes=self._notes(),
             cancelled=self._totals.cancelled,
             unanswered=self._totals.unanswered,
+            without_model=self.names["model"].blank if "model" in self._layout.fields else 0,
             sample=reading.options.one_in or max(1.0, self._totals.weight / self.accepted),
             **tokens,
         )

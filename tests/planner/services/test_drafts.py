@@ -212,7 +212,7 @@ def test_every_gpu_of_a_draft_with_offers_has_a_price() -> None:
 
 
 def test_requests_without_a_model_are_not_lost_by_telling_models_apart() -> None:
-    report = {"models": ["qwen3-8b", "llama-3.1-70b"], "notes": ["7 requests have no model (m)."]}
+    report = {"models": ["qwen3-8b", "llama-3.1-70b"], "without_model": 7}
     blank = Trace(name="t", kind="requests", report=report)
     assert not choose_serving(blank).by_label and choose_serving(blank).trace_names_model
 

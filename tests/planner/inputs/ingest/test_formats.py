@@ -112,7 +112,7 @@ def test_fixed_label_sets_a_column_aside_and_says_so(ingest):
 
 def test_empty_labels_are_counted_and_kept_nameless(ingest, store):
     report = ingest("time,input_tokens,output_tokens,model\n1,10,20,x\n2,10,20,\n")
-    assert "1 requests have no model (column model)." in report.notes
+    assert report.without_model == 1
     columns = read_requests(store)
     assert [columns.models[code] for code in columns.model] == ["x", ""]
 
