@@ -31,15 +31,17 @@ from planner.domain.results.basis import (
     series_columns,
     window_facts,
 )
-from planner.domain.serialise import COLUMNS, moment
+from planner.domain.serialise import COLUMNS, OPTIONAL, moment
 from planner.domain.sizing.sizing import size_over_time
 from planner.domain.traffic.forecast_percentile import Quantiles
 from planner.domain.traffic.forecasts import SeriesForecast, forecast_window
 from planner.domain.traffic.groups import groups_of
 from planner.domain.traffic.known_lengths import known_lengths
 from planner.domain.traffic.past_forecasts import (
+    NaiveComparison,
     largest_past_forecasts,
     naive_comparison,
+    naive_sentence,
     past_forecasts_of_series,
 )
 from planner.domain.traffic.series import idle_sentences, uncounted_units_sentence
@@ -153,6 +155,7 @@ class ForecastResult:
     kind: str = "forecast"
     scenario: str
     headline: str  # error, compared with naive forecasts
+    compared: NaiveComparison | None = field(default=None, metadata={OPTIONAL: True})
     window: WindowFacts
     series: tuple[SeriesForecast, ...] = field(metadata={COLUMNS: SERIES})
     methods: tuple[ComparedMethod, ...]
@@ -222,7 +225,7 @@ def run(inputs: Inputs, options: Options, progress: Progress) -> Outcome:
     )
     if not forecasts:
         raise ScenarioError("traffic: no interactive tier has any demand; nothing to forecast.")
-    headline = naive_comparison(groups, traffic, window, forecasts, method)
+    compared = naive_comparison(groups, traffic, window, forecasts)
     past_forecasts = largest_past_forecasts(
         groups, traffic, window, method, part(progress, 0.7, 1.0)
     )
@@ -230,7 +233,8 @@ def run(inputs: Inputs, options: Options, progress: Progress) -> Outcome:
     return Outcome(
         ForecastResult(
             scenario=scenario.name,
-            headline=headline,
+            headline=naive_sentence(compared, method, len(window.period_starts_s)),
+            compared=compared,
             window=window_facts(window, traffic),
             series=forecasts,
             methods=compared_methods((row.key, INPUT_TOKENS, row.compared) for row in forecasts),

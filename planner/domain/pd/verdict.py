@@ -91,9 +91,9 @@ def _todays_verdicts(
             change.append(f"{name} to {ratio_name(advised, prefill + decode - advised)}")
     verdicts = []
     if keep:
-        verdicts.append(f"Keep the scenario's split: {' and '.join(keep)}")
+        verdicts.append(f"Keep the current fleet's split: {' and '.join(keep)}")
     if change:
-        verdicts.append(f"Change the scenario's split: {' and '.join(change)}")
+        verdicts.append(f"Change the current fleet's split: {' and '.join(change)}")
     return verdicts
 
 

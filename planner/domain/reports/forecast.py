@@ -31,12 +31,10 @@ from planner.domain.reports.frame import window_text
 from planner.domain.reports.over_time import band_label, thin
 from planner.domain.reports.tables import Tables
 from planner.domain.traffic.groups import tier_label
-from planner.domain.traffic.past_forecasts import NO_BETTER, WORSE
+from planner.domain.traffic.past_forecasts import NaiveComparison
 
 Rows = Sequence[Mapping[str, Any]]
 ERROR = "Error (WAPE)"
-ERROR_LEADS = ("Forecast error", "Off by")  # of headlines, here and of earlier releases
-EARLIER_NO_BETTER = "No better than"  # of headlines of earlier releases
 WELL_COVERED = 0.7  # least share of bins in the 80% band of a forecast that can be planned on
 MOST_BY_HOUR = timedelta(days=2)  # longest forecast that is shown by hour, else by day
 VALUES = ("actual", "mean", "p10", "p90")
@@ -52,7 +50,8 @@ def report(result: ForecastResult, tables: Tables) -> Report:
     clock = window.clock if window else "utc"
     ahead = tables("forecast") if window else pl.DataFrame()
     facts = tuple(_facts(rows, ahead))
-    answer = _answer(facts, result.headline) or f"Forecast of {len(rows):,} series."
+    answer = _answer(facts, result.compared)
+    answer = answer or result.headline or f"Forecast of {len(rows):,} series."
     sections = [Section("Forecast of each series", (_series(rows),), "Series")]
     # Without actual demand, the expected peak is the answer instead of past errors.
     is_in_future = not ahead.is_empty() and ahead["actual"].null_count() == len(ahead)
@@ -138,33 +137,24 @@ def _known(rows: Rows, name: str) -> list[float]:
     return [row[name] for row in rows if row.get(name) is not None]
 
 
-def _answer(facts: Sequence[Fact], headline: str) -> str:
+def _answer(facts: Sequence[Fact], compared: NaiveComparison | None) -> str:
     """Return whether to plan on the forecast, its error, and how a naive forecast compares.
 
-    ``facts`` are those of ``_facts``; the last is the coverage of the 80% band. Return the
-    ``headline`` if that is not known.
+    ``facts`` are those of ``_facts``; the last is the coverage of the 80% band. Return "" if that
+    is not known.
     """
     if not facts or facts[-1].meaning is Meaning.NEUTRAL:
-        return headline
-    first, coverage = facts[0], facts[-1]
-    error = first.text if first.label == ERROR else ""
-    known = f" (error {error})" if error else ""
-    if coverage.meaning is Meaning.RISK:
+        return ""
+    error = f"error {facts[0].text}" if facts[0].label == ERROR else ""
+    if facts[-1].meaning is Meaning.RISK:
         return (
-            f"Do not plan on this forecast{known}. Its 80% band is too narrow. Add growth margin."
+            f"Do not plan on this forecast{error and f' ({error})'}. "
+            "Its 80% band is too narrow. Add growth margin."
         )
-    # Without its first sentence, which is the error.
-    compared = headline.partition(". ")[2] if headline.startswith(ERROR_LEADS) else headline
-    # The rest may compare with a naive forecast. It then begins with WORSE or NO_BETTER.
-    compared = compared.replace(EARLIER_NO_BETTER, NO_BETTER)
-    # Such as "repeating the day before (9.8%", from "Worse than repeating the day before (9.8%)."
-    naive = compared.removeprefix(NO_BETTER).removeprefix(WORSE).partition(")")[0].strip()
-    if compared.startswith(WORSE):
-        return f"Plan on {naive}) instead. The error of this forecast is {error}."
-    if compared.startswith(NO_BETTER):
-        lead = f"Forecast error {error}, about" if error else "About"
-        return f"{lead} as good as {naive}). Plan with the Safe level."
-    return f"Plan on this forecast{known}. {compared}".strip()
+    if compared is not None and compared.is_worse:
+        return f"Plan on {compared.naive_words} instead. This forecast has {error}."
+    known = ", ".join(filter(None, (error, compared.standing if compared else "")))
+    return f"Plan on this forecast{known and f': {known}'}."
 
 
 def _overall_error(ahead: pl.DataFrame) -> float | None:

@@ -82,19 +82,21 @@ class Schedule:
             phases.append((counts[PREFILL], counts[DECODE]))
         return phases
 
-    def peak_split(self, model: str) -> tuple[int, int]:
-        """Return the (prefill, decode) replicas of ``model`` with the largest sum.
+    def peak_split(self, model: str) -> tuple[int, int, str]:
+        """Return the prefill and decode replicas of ``model`` with the largest sum, and the region.
 
-        They are those of one region at one time; (0, 0) without such pools.
+        They are those of one region at one time; (0, 0, "") without such pools.
         """
-        splits = [(0, 0)]
+        splits = [(0, 0, "")]
         for row in self.rows:
             counts: Counter[tuple[str, str]] = Counter()  # by region and role
             for pool, replicas in zip(self.pools, row.replicas, strict=True):
                 if pool.model == model:
                     counts[pool.region, pool.role] += replicas
-            splits += [(counts[region, PREFILL], counts[region, DECODE]) for region, _ in counts]
-        return max(splits, key=sum)
+            splits += [
+                (counts[region, PREFILL], counts[region, DECODE], region) for region, _ in counts
+            ]
+        return max(splits, key=lambda split: split[0] + split[1])
 
     def split(self, model: str = "") -> str:
         """Return the fewest and the most prefill and decode replicas, as "7P:4D to 8P:4D".

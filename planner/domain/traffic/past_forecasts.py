@@ -27,12 +27,48 @@ NAIVE = {
     "seasonal-naive": "repeating the day before",
     "seasonal-naive-week": "repeating the week before",
 }
-NO_BETTER, WORSE = "About as good as", "Worse than"  # a naive forecast
 NEGLIGIBLE = 0.05  # share of the naive error; a smaller gain is not worth naming
 MAX_SERIES = 6  # only the largest series: they are for charts, not for figures
 MAX_ORIGINS = 48  # past moments of a chart
 MAX_STEPS = 192  # bins of a forecast in a chart
 HISTORY_SHOWN_S = 2 * DAY_S  # history shown before the first moment
+
+
+@dataclass(frozen=True, slots=True)
+class NaiveComparison:
+    """The error (WAPE) of a forecast over all series, and that of the best naive method.
+
+    ``naive`` is one of ``NAIVE``. If no naive method can be used, it is "" and ``naive_error`` is
+    None.
+    """
+
+    error: float
+    methods: str  # of the forecast, such as "ensemble, arima"
+    naive: str = ""
+    naive_error: float | None = None
+
+    @property
+    def naive_words(self) -> str:
+        """Return the naive method with its error: "repeating the day before (9.8%)"."""
+        return f"{NAIVE[self.naive]} ({self.naive_error:.1%})"
+
+    @property
+    def is_worse(self) -> bool:
+        """Return whether the naive method has a smaller error."""
+        return self.naive_error is not None and self.error > self.naive_error
+
+    @property
+    def standing(self) -> str:
+        """Return how the forecast compares with the best naive method, in words."""
+        if self.naive_error is None:
+            return "no naive forecast compares"
+        if self.is_worse:
+            return f"worse than {self.naive_words}"
+        if self.methods == self.naive:
+            return "no naive forecast is better"
+        if self.error <= (1 - NEGLIGIBLE) * self.naive_error:
+            return f"better than {self.naive_words}"
+        return f"about as good as {self.naive_words}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,34 +181,36 @@ def naive_comparison(
     traffic: Traffic,
     window: Window,
     forecasts: Sequence[SeriesForecast],
-    method_asked: str,
-) -> str:
-    """Return a sentence that compares the forecast's error with that of the best naive method.
+) -> NaiveComparison | None:
+    """Compare the forecast's error with that of the best naive method.
 
-    Errors are WAPE over all series. ``method_asked`` is the method that the scenario names, which
-    may be "auto". Return "" if the window has no observed demand.
+    Return None if the window has no observed demand.
     """
     own_error = wape([(forecast.actual, forecast.mean) for forecast in forecasts])
     if own_error is None:
-        return ""
-    errors = _naive_errors(groups, traffic, window)
+        return None
     methods = ", ".join(dict.fromkeys(forecast.method for forecast in forecasts))
-    own = f"Forecast error (WAPE): {own_error:.1%} ({methods})."
+    errors = _naive_errors(groups, traffic, window)
     if not errors:
-        return f"{own} No naive forecast compares."
+        return NaiveComparison(own_error, methods)
     best = min(errors, key=lambda method: errors[method])
-    best_words = f"{NAIVE[best]} ({errors[best]:.1%})"
-    if own_error > errors[best]:
-        remedy = f"Choose forecast.method {best}, or auto."
-        if method_asked == AUTO:
-            periods = len(window.period_starts_s)
-            remedy = f"Measured over {periods:,} periods. A backtest shows the cost."
-        return f"{WORSE} {best_words}. {own} {remedy}"
-    if methods == best:
-        return f"{own} No naive forecast is better."
-    if own_error <= (1 - NEGLIGIBLE) * errors[best]:
-        return f"{own} Better than {best_words}."
-    return f"{own} {NO_BETTER} {best_words}."
+    return NaiveComparison(own_error, methods, best, errors[best])
+
+
+def naive_sentence(compared: NaiveComparison | None, method_asked: str, periods: int) -> str:
+    """Return the error of a forecast of ``periods`` periods, and how a naive method compares.
+
+    ``method_asked`` is the method that the scenario names, which may be "auto". Return "" for None.
+    """
+    if compared is None:
+        return ""
+    own = f"Forecast error (WAPE): {compared.error:.1%} ({compared.methods})."
+    standing = f"{compared.standing[0].upper()}{compared.standing[1:]}."
+    if not compared.is_worse:
+        return f"{own} {standing}"
+    if method_asked == AUTO:
+        return f"{standing} {own} Measured over {periods:,} periods. A backtest shows the cost."
+    return f"{standing} {own} Choose forecast.method {compared.naive}, or auto."
 
 
 def _naive_errors(groups: Sequence[Group], traffic: Traffic, window: Window) -> dict[str, float]:

@@ -274,12 +274,12 @@ def pd_ratio_context(run: Run, params: QueryDict) -> TemplateContext:
     result = stored_result(comparison)
     schedule = schedule_of(tables_of(comparison), result.recommended_policy)
     model = run.options.get("service", "")
-    prefill, decode = schedule.peak_split(model) if schedule else (0, 0)
+    prefill, decode, region = schedule.peak_split(model) if schedule else (0, 0, "")
     if prefill > 0 and decode > 0:
         report: Report = context["report"]
         verdict, meaning = _against_best((prefill, decode), model, result)
         plan_split = Fact(
-            "Split in the largest region", ratio_name(prefill, decode),
+            f"Planned split at peak, {region}", ratio_name(prefill, decode),
             note=f"{verdict}run {comparison.pk}", meaning=meaning,
         )  # fmt: skip
         context["report"] = replace(report, facts=(plan_split, *report.facts))

@@ -89,11 +89,13 @@ class Verdict:
     """What an undecided proposal does, for lists.
 
     ``usd_per_day`` is the change of the cost, or None if it is not known. ``failed`` are the names
-    of the failed checks.
+    of the failed checks. ``outdated`` proposals must be amended: their change of the cost is not
+    known, because the plan that they were compared with has changed.
     """
 
     usd_per_day: float | None
     failed: tuple[str, ...]
+    outdated: bool
 
 
 def verdict_of(proposal: Proposal) -> Verdict | None:
@@ -103,12 +105,14 @@ def verdict_of(proposal: Proposal) -> Verdict | None:
     base, proposed = compared_policies(proposal, proposal.run)
     before = simulated_policy(base.result, base.policy)
     after = simulated_policy(proposed.result, proposed.policy)
-    change_usd = None
-    if before and after and before.usd_per_day is not None and after.usd_per_day is not None:
-        change_usd = after.usd_per_day - before.usd_per_day
+    before_usd = before.usd_per_day if before else None
+    after_usd = after.usd_per_day if after else None
+    outdated, change_usd = bool(why_outdated(proposal)), None
+    if before_usd is not None and after_usd is not None and not outdated:
+        change_usd = after_usd - before_usd
     checks = checks_of(proposal, proposed.result, after, timezone.now())
     failed = tuple(check.name for check in checks if check.passed is False)
-    return Verdict(usd_per_day=change_usd, failed=failed)
+    return Verdict(usd_per_day=change_usd, failed=failed, outdated=outdated)
 
 
 def proposal_context(proposal: Proposal, user: User) -> TemplateContext:

@@ -25,8 +25,9 @@ def test_the_split_is_of_all_pools_or_of_one_model() -> None:
     assert schedule.split("code") == "2P:2D to 40P:2D"
     assert schedule.split("search") == schedule.split("unknown") == ""
     # Of a region: chat is most in the west in the second hour, code in the east in the first.
-    assert schedule.peak_split("chat") == (7, 8) and schedule.peak_split("code") == (20, 1)
-    assert schedule.peak_split("search") == schedule.peak_split("unknown") == (0, 0)
+    assert schedule.peak_split("chat") == (7, 8, "west")
+    assert schedule.peak_split("code") == (20, 1, "east")
+    assert schedule.peak_split("search") == schedule.peak_split("unknown") == (0, 0, "")
 
 
 def test_replicas_that_overlap_during_a_cold_start_are_not_in_the_span() -> None:

@@ -45,6 +45,7 @@ def test_a_window_ahead_is_shown_whole_with_its_peak(days: int, rows: int) -> No
             notes=(),
             scenario="Ahead",
             headline="",
+            compared=None,
             forecast=None,
         ),
     )

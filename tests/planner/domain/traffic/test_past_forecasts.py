@@ -11,8 +11,10 @@ from planner.domain.traffic.forecasts import MEAN, forecast_window
 from planner.domain.traffic.groups import groups_of
 from planner.domain.traffic.past_forecasts import (
     MAX_ORIGINS,
+    NaiveComparison,
     largest_past_forecasts,
     naive_comparison,
+    naive_sentence,
     origins,
     wape,
 )
@@ -58,17 +60,22 @@ def test_a_forecast_worse_than_naive_says_so_first(stored: StoredTrace) -> None:
     hardware, traffic, window = parts(scenario(horizon=HORIZON), stored)
     groups = groups_of(hardware, one_per_tier=False)
 
-    def said(method: str, asked: str = "") -> str:
+    def compared(method: str) -> NaiveComparison:
         made = forecast_window(
             [(group, MEAN) for group in groups], traffic, window, method=method, progress=silent
         )
-        return naive_comparison(groups, traffic, window, made, asked or method)
+        found = naive_comparison(groups, traffic, window, made)
+        assert found is not None
+        return found
 
-    worse, best = said("last-value"), said("seasonal-naive")
-    assert worse.startswith("Worse than repeating the day before") and "last-value" in worse
-    assert "forecast.method seasonal-naive" in worse
-    assert said("last-value", "auto").endswith("6 periods. A backtest shows the cost.")
-    assert "seasonal-naive" in best and "Worse" not in best
+    worse, best = compared("last-value"), compared("seasonal-naive")
+    assert worse.is_worse and not best.is_worse
+    assert worse.naive == best.naive == best.methods == "seasonal-naive"
+    assert worse.naive_error == best.error < worse.error
+    assert naive_sentence(worse, "last-value", 6).startswith("Worse")
+    assert "seasonal-naive" in naive_sentence(worse, "last-value", 6)
+    assert "seasonal-naive" not in naive_sentence(worse, "auto", 6)
+    assert naive_sentence(None, "auto", 6) == ""
 
 
 def test_errors_by_hand() -> None:
