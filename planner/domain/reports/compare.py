@@ -71,6 +71,7 @@ from planner.policies.base import TODAY
 from planner.policies.base import Group as PolicyGroup
 from planner.policies.registry import traits_of
 
+MINIMUM_STATIC = "flat-min"  # the policy
 STATIC = "static"  # name of the static fleet among the plans to choose from
 NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 SLOWER = "slower_profile"  # kind of test day: replicas are slower by the error of their profile
@@ -209,8 +210,8 @@ def comparison_report(
     outcomes: dict[str, Outcome] = {}
     for name, row in figures.items():
         outcome = from_json(Outcome, row)
-        # An oracle that scales serves with its spare replicas too, so it is not N+1.
-        if spare and outcome.hindsight and traits_of(name).flat:
+        # Of the oracles, only this one is sized with spare replicas that serve nothing.
+        if spare and name == MINIMUM_STATIC:
             outcome = replace(outcome, label=f"{outcome.label}, N+1")
         outcomes[name] = outcome
     plans = _plans(comparison, outcomes, tests)
