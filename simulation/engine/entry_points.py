@@ -9,7 +9,7 @@ from simulation.compiler import cached_kernel
 from simulation.engine.compiled_observation import read_observation
 from simulation.engine.fault_effects import apply_fault
 from simulation.engine.holding import hold_decision, record_queues
-from simulation.engine.loop import advance_until, route_deferred_requests
+from simulation.engine.loop import route_deferred_requests
 from simulation.engine.scaling import (
     apply_limits,
     apply_moves,
@@ -19,12 +19,6 @@ from simulation.engine.scaling import (
     place_all,
 )
 from simulation.engine.state import open_state
-
-
-@cached_kernel
-def advance(handle: Any, until: float, max_events: int) -> bool:
-    """Process at most ``max_events`` events before ``until``; return whether none is left."""
-    return bool(advance_until(open_state(handle), until, max_events))
 
 
 @cached_kernel
@@ -78,15 +72,18 @@ def observe(handle: Any, t: float, reading: Any) -> None:
 
 
 @cached_kernel
-def hold(
+def advance(
     handle: Any, until: float, timing: Any, reading: Any, planned: Any, guard: Any, limits: Any
 ) -> bool:
-    """Advance through the scaling decisions before ``until`` that keep the present targets.
+    """Process every event before ``until``, with the scaling decisions that keep the targets.
 
     ``timing`` is a ``Timing``, and ``reading`` the ``Reading`` to fill. A decision asks for
     ``planned [pool]`` replicas, or for those of the compiled ``guard`` if it has any pools. It may
     ask for others where a pool's utilization is outside ``limits [2, pool]``. Return True if the
     advance stopped at such a decision. ``reading`` then has what the policy observes at that time.
+
+    This is the only entry point that contains the whole engine. A second one would take as long to
+    compile. ``without_decisions`` gives the arguments for an advance without decisions.
     """
     return bool(hold_decision(open_state(handle), until, timing, reading, planned, guard, limits))
 

@@ -1,4 +1,4 @@
-"""Compiled advance through the scaling decisions that change nothing.
+"""Compiled advance to a given time, through the scaling decisions that change nothing.
 
 Most decisions repeat the one before. Asking the policy in Python each time would take longer than
 the simulation of the requests in between.
@@ -10,7 +10,13 @@ import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
 from simulation.compiler import kernel
-from simulation.engine.compiled_observation import LOAD, UTILISATION, WAITING, read_observation
+from simulation.engine.compiled_observation import (
+    LOAD,
+    UTILISATION,
+    WAITING,
+    Reading,
+    read_observation,
+)
 from simulation.engine.loop import advance_until, route_deferred_requests
 from simulation.engine.scaling import apply_targets
 from simulation.engine.signals import (
@@ -21,9 +27,10 @@ from simulation.engine.signals import (
     PREFILL_TPS,
     forget_latencies,
 )
-from simulation.policies.parts.guard import OBSERVED, decide_targets
+from simulation.engine.state import State
+from simulation.policies.parts.guard import OBSERVED, decide_targets, inactive_guard
+from simulation.policy import Guard
 
-EVENTS = 1 << 40  # more than there are between two decisions
 DECISION, INTERVAL = range(2)  # of ``Timing.indices``
 ALL = np.iinfo(np.int64).max  # of lent instances: none is taken back
 
@@ -54,6 +61,28 @@ def next_times(timing: Timing) -> tuple[float, float]:
 _next_times = kernel(next_times)
 
 
+def without_decisions(state: State) -> tuple[Timing, Reading, IntArray, Guard, FloatArray]:
+    """Return arguments of ``entry_points.advance`` for an advance without scaling decisions.
+
+    Neither a decision nor the end of an interval ever comes, so what they would fill is empty.
+    """
+    pools, no_rows = len(state.pools), np.zeros((0, 0))
+    timing = Timing(np.ones(2, np.int64), np.full(3, np.inf), no_rows, no_rows)
+    no_counts = np.zeros((0, 0), np.int64)
+    reading = Reading(
+        router_pool=no_counts,
+        requested_model=np.zeros(0, np.int64),
+        requested_tokens=no_counts,
+        observed_s=np.zeros(1),
+        last_totals=no_rows,
+        counts=no_counts,
+        amounts=no_rows,
+        measured=no_rows,
+    )
+    unlimited = np.outer([-np.inf, np.inf], np.ones(pools))
+    return timing, reading, np.zeros(pools, np.int64), inactive_guard(pools), unlimited
+
+
 @kernel
 def record_queues(state: Any, timing: Any, reading: Any) -> None:
     """Store the queue lengths at the end of the present interval of the series; begin the next.
@@ -80,8 +109,8 @@ def hold_decision(
     The targets of a decision are ``planned [pool]``, or those of ``guard`` if it has any pools. The
     decision is applied without lending or a soft scale-in.
     Return True after the observation of a decision with other targets, or with a pool's utilization
-    outside ``limits [2, pool]`` (``Hold.limits``). Return False if the next decision, or the next
-    end of an interval, is at ``until`` or later.
+    outside ``limits [2, pool]`` (``Hold.limits``). Otherwise process every event before ``until``,
+    and return False.
     """
     pools = state.pools.shape[0]
     no_lending, no_soft_s = np.zeros(pools, np.bool_), np.zeros(pools)
@@ -90,9 +119,9 @@ def hold_decision(
     while True:
         decision_s, interval_end_s = _next_times(timing)
         now = min(decision_s, interval_end_s)
+        advance_until(state, min(now, until))
         if now >= until:
             return False
-        advance_until(state, now, EVENTS)
         if now == interval_end_s:
             record_queues(state, timing, reading)
         if now < decision_s:

@@ -282,11 +282,11 @@ def _process_instance_event(state: Any, slot: int, t: float) -> None:
 
 
 @kernel
-def advance_until(state: Any, until_s: float, max_events: int) -> bool:
-    """Process at most ``max_events`` events before ``until_s``; return whether none is left."""
+def advance_until(state: Any, until_s: float) -> None:
+    """Process every event before ``until_s``."""
     clock = state.clock[0]
     request_count = state.requests.shape[0]
-    for _ in range(max_events):
+    while True:
         arrival_s = np.inf
         if clock.next_arrival < request_count:
             arrival_s = state.requests[clock.next_arrival].arrival_s
@@ -294,7 +294,7 @@ def advance_until(state: Any, until_s: float, max_events: int) -> bool:
         event_s = state.event_time[0] if clock.scheduled_instances > 0 else np.inf
         t = min(arrival_s, delivery_s, event_s)
         if t >= until_s or t == np.inf:
-            return True
+            return
         if arrival_s == t:
             clock.next_arrival += 1
             _arrive(state, clock.next_arrival - 1, t)
@@ -302,4 +302,3 @@ def advance_until(state: Any, until_s: float, max_events: int) -> bool:
             _deliver(state, delivery_pop(state), t)
         else:
             _process_instance_event(state, state.event_slot[0], t)
-    return False

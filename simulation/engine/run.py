@@ -15,19 +15,23 @@ from simulation.engine import entry_points, policy_actions, result_tables
 from simulation.engine.allocation import allocate
 from simulation.engine.compiled_observation import Reading
 from simulation.engine.control_loop import Controller
-from simulation.engine.holding import DECISION, INTERVAL, Timing, next_times
+from simulation.engine.holding import (
+    DECISION,
+    INTERVAL,
+    Timing,
+    next_times,
+    without_decisions,
+)
 from simulation.engine.request_supply import NothingMore, RequestFeed
 from simulation.engine.state import State
 from simulation.errors import SimulationError
 from simulation.faults import fault_events
 from simulation.fleet import Fleet
-from simulation.policies.parts.guard import inactive_guard
 from simulation.policy import Hold, ScalingPolicy
 from simulation.results import SimulationResult
 from simulation.trace import Trace
 
-EVENTS_PER_CALL = 300_000  # between two checks of the wall clock; less than a second
-MAX_HOLD_SHARE = 0.02  # share of the window simulated without a report of progress
+STEP_SHARE = 0.02  # share of the window simulated without a report of progress
 REPORT_EVERY_S = 0.5  # wall time after which progress is reported
 REPORT_SHARE = 0.01  # share of the window after which progress is reported
 Watch = Callable[[float, Array], None]
@@ -58,8 +62,9 @@ class TimeAdvance:
         self._next = 0  # index of the next fault
         self._reported = 0.0  # fraction done
         self._reported_at = time.monotonic()
-        self._unguarded = inactive_guard(len(state.pools))
-        self._unlimited = np.outer([-np.inf, np.inf], np.ones(len(state.pools)))
+        self._reached_s = 0.0  # every event before it was processed
+        self._step_s = STEP_SHARE * duration_s
+        self._no_decisions = without_decisions(state)
 
     def advance(self, until: float) -> None:
         """Process every event before ``until``, and every fault up to and including it."""
@@ -83,19 +88,21 @@ class TimeAdvance:
     def hold(self, now: float, hold: Hold, timing: Timing, reading: Reading) -> bool:
         """Advance through scaling decisions that repeat the one at ``now``.
 
-        The advance ends before the next fault, after the share MAX_HOLD_SHARE of the window, or at
-        a decision that may differ. Return True in the last case; ``reading`` then has the
-        observation at that decision.
+        The advance ends before the next fault, after the share STEP_SHARE of the window, or at a
+        decision that may differ. Return True in the last case; ``reading`` then has the observation
+        at that decision.
         """
         faults = self._faults[self._next :]
         fault_s = float(faults[0]["time"]) if len(faults) else np.inf
-        longest_s = now + MAX_HOLD_SHARE * self._duration_s
+        longest_s = now + self._step_s
         until = min(hold.until_s, longest_s, fault_s, self._feed.next_s, self._duration_s)
-        guard = self._unguarded if hold.guard is None else hold.guard
-        limits = self._unlimited if hold.limits is None else hold.limits
+        *_, no_guard, no_limits = self._no_decisions
+        guard = no_guard if hold.guard is None else hold.guard
+        limits = no_limits if hold.limits is None else hold.limits
         targets = np.ascontiguousarray(hold.targets, np.int64)
         handle = self._state.handle
-        stopped = entry_points.hold(handle, until, timing, reading, targets, guard, limits)
+        stopped = entry_points.advance(handle, until, timing, reading, targets, guard, limits)
+        self._reached_s = float(reading.observed_s[0]) if stopped else max(now, until)
         self._report_progress(until / self._duration_s)
         return bool(stopped)
 
@@ -107,14 +114,11 @@ class TimeAdvance:
         self._events(until)
 
     def _events(self, until: float) -> None:
-        """Process events before ``until`` and report progress in between."""
-        while not entry_points.advance(self._state.handle, until, EVENTS_PER_CALL):
-            clock, requests = self._state.clock[0], self._state.requests
-            next_request = int(clock["next_arrival"])
-            reached_s = until
-            if next_request < len(requests):
-                reached_s = min(float(requests[next_request]["arrival_s"]), until)
-            self._report_progress(reached_s / self._duration_s)
+        """Process events before ``until`` in steps, and report progress after each."""
+        while self._reached_s < until:
+            self._reached_s = min(self._reached_s + self._step_s, until)
+            entry_points.advance(self._state.handle, self._reached_s, *self._no_decisions)
+            self._report_progress(self._reached_s / self._duration_s)
 
     def _report_progress(self, fraction: float) -> None:
         """Report progress if it advanced enough or enough wall time passed; it never decreases."""

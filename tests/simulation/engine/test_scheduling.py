@@ -5,6 +5,7 @@ import pytest
 
 from simulation.engine import entry_points
 from simulation.engine.allocation import allocate
+from simulation.engine.holding import without_decisions
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
@@ -62,12 +63,13 @@ def advanced(share, batch):
     served = fleet(pool(profile(budget=256, kv=2048), maximum=1))
     state = allocate(requests, served, 600.0, 60.0)
     entry_points.place(state.handle, np.array([1]))
-    entry_points.advance(state.handle, 1.25, 1 << 40)
+    entry_points.advance(state.handle, 1.25, *without_decisions(state))
     before = int(state.instances[0]["running"])
     entry_points.limit(state.handle, np.array([batch]), np.array([share]), 1.25)
-    entry_points.advance(state.handle, 1.75, 1 << 40)
+    entry_points.advance(state.handle, 1.75, *without_decisions(state))
     after = state.instances[0]["running"], state.instances[0]["kv_tokens"]
-    assert entry_points.advance(state.handle, 500.0, 1 << 40) and state.clock[0]["unfinished"] == 0
+    entry_points.advance(state.handle, 500.0, *without_decisions(state))
+    assert state.clock[0]["unfinished"] == 0
     return before, *after, state
 
 

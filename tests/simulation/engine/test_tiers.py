@@ -6,6 +6,7 @@ import pytest
 from simulation.engine import entry_points
 from simulation.engine.allocation import allocate, services
 from simulation.engine.control_loop import Observer
+from simulation.engine.holding import without_decisions
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
@@ -102,14 +103,14 @@ def test_signals_since_the_last_decision_are_exact_in_the_middle_of_runs():
     policy.wants_signals = True
     observe = Observer(state, policy)
     entry_points.place(state.handle, np.array([1]))
-    entry_points.advance(state.handle, 30.5, 1000)
+    entry_points.advance(state.handle, 30.5, *without_decisions(state))
     seen = observe(30.5).signals
     assert (seen.busy, seen.batch, seen.ttft_s, seen.late_first) == (1.0, 1.0, 1.0, 0.0)
     assert seen.sm_activity == 4.0 / 30.5  # 40 tokens at ten a second
     assert (seen.prefill_tps, seen.decode_tps) == (10 / 30.5, 30 / 30.5)
     assert np.isnan([seen.tbt_s, seen.late_done, seen.hit_rate]).all()
     assert (seen.evicted_tps, seen.preemptions, seen.failed) == (0, 0, 0)
-    entry_points.advance(state.handle, 110.0, 1000)
+    entry_points.advance(state.handle, 110.0, *without_decisions(state))
     seen = observe(110.0).signals
     assert (seen.prefill_tps, seen.decode_tps) == (0, 70 / 79.5)
     assert (seen.busy, seen.tbt_s, seen.late_done) == (69.5 / 79.5, 1.0, 0.0)
