@@ -17,6 +17,7 @@ from planner.domain.reports.tables import Tables
 from planner.domain.results.basis import Frame
 from planner.policies.base import TODAY
 
+CURRENT_CAPACITY = "Current capacity"  # the line of the current fleet
 TOKENS = Axis(unit="input tokens/s")
 REPLICAS = Axis(unit="replicas", form=Form.COUNT)
 MOST_POOLS = 5  # areas in a chart of replicas: more are hard to tell apart
@@ -184,7 +185,7 @@ def demand_chart(
     # A baseline far above the other lines is cut off at the top of the y axis; None: not cut.
     top = None
     if today is not None and today != policy:
-        name = "Current capacity" if today == TODAY else "Capacity, baseline"
+        name = CURRENT_CAPACITY if today == TODAY else "Capacity, baseline"
         for line in _capacity_line(tables, today, frame, name, Role.BASELINE):
             top = _top_below(line, series)
             if top is not None:

@@ -98,7 +98,7 @@ def _capacity_fact(pool: SizedPool) -> Fact:
         return Fact(name_of(pool), alone_rps, "req/s", note=note)
     alone = f"Single replica: {figure(alone_rps, 'req/s')}"
     note = f"in a pool of {count:,}, limited by {limit}. {alone}"
-    return Fact(name_of(pool), in_pool_rps, "req/s", note=note)
+    return Fact(name_of(pool), in_pool_rps, "req/s per replica", note=note)
 
 
 def _rps_per_replica(count: int | None, pool: SizedPool) -> float | None:

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 from planner.domain.formats import figure, when
 from planner.domain.report import Chart, Fact, Meaning, Note, Report, Role, Series
 from planner.domain.reports.change import SEASON, days_old
+from planner.domain.reports.over_time import CURRENT_CAPACITY
 from planner.domain.results.stored import StoredPolicy
 from planner.models import ActivePlan, Firing, Outcome, Proposal, Run, Source, User
 from planner.outputs.metrics import (
@@ -90,12 +91,16 @@ def fleet_context(now: datetime, user: User) -> TemplateContext:
     ]
     plans, alerts = list(active_plans()[:ITEMS]), list(_alerts())[:ITEMS]
     is_live = Source.objects.exists()
+    outdated = [proposal for proposal in own_proposals if why_outdated(proposal)]
+    # A proposal that waits for others is no step beside an active plan, unless it replaces another.
+    waits = not plans or bool(outdated)
+    waiting = [proposal for proposal in own_proposals if waits and proposal not in outdated]
     next_steps = chain(  # in order of urgency; only the first one is computed and shown
         _review_steps(to_review),
         (NextStep(alert.text, "Open", alert.page, alert.key) for alert in alerts),
-        _outdated_steps(own_proposals),
+        _waiting_steps(waiting),
+        _outdated_steps(outdated),
         _plan_steps(plans, now, is_live=is_live) if user.may_plan else (),
-        () if plans else _waiting_steps(own_proposals),
     )
     fleet_plans = [fleet_plan(plan, now, charts=i < MOST) for i, plan in enumerate(plans)]
     return {
@@ -129,12 +134,11 @@ def _waiting_steps(own_proposals: Iterable[Proposal]) -> Iterator[NextStep]:
         yield NextStep(reason, label, "proposal", proposal.pk)
 
 
-def _outdated_steps(own_proposals: Iterable[Proposal]) -> Iterator[NextStep]:
+def _outdated_steps(outdated: Iterable[Proposal]) -> Iterator[NextStep]:
     """Yield the next step for each of the user's proposals whose active plan changed."""
-    for proposal in own_proposals:
-        if why_outdated(proposal):
-            reason = f"Your proposal “{proposal.title}” is out of date: the active plan changed."
-            yield NextStep(reason, "Amend it", "proposal", proposal.pk)
+    for proposal in outdated:
+        reason = f"Your proposal “{proposal.title}” is out of date: the active plan changed."
+        yield NextStep(reason, "Amend proposal", "proposal", proposal.pk)
 
 
 def _plan_steps(plans: Sequence[ActivePlan], now: datetime, *, is_live: bool) -> Iterator[NextStep]:
@@ -310,7 +314,9 @@ def _key_facts(report: Report) -> Iterator[Fact]:
     """Yield cost and SLO attainment of the active plan."""
     for fact in report.facts:
         if fact.label.startswith(COSTS):
-            yield replace(fact, note="") if fact.change else fact  # a change needs no note
+            # The plan may have replaced the current fleet of its scenario. A change needs no note.
+            change = fact.change.replace("vs current", "vs before the plan")
+            yield replace(fact, change=change, note="") if change else fact
         elif fact.label.startswith("SLO attainment"):
             yield replace(fact, meaning=Meaning.NEUTRAL)  # green would look measured
 
@@ -334,6 +340,8 @@ def _charts(
                 label = "Capacity, active plan, simulated"
             elif line.role is Role.DEMAND:
                 label = f"{line.label} of {_date(plan)}"
+            elif line.role is Role.BASELINE:  # the plan may have replaced that fleet
+                label = label.replace(CURRENT_CAPACITY, "Capacity before the plan")
             x = tuple(x + shift if isinstance(x, datetime) else x for x in line.x)
             lines.append(replace(line, label=label, x=x))
         is_first = not charts

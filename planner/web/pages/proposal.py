@@ -208,7 +208,10 @@ def _difference(
         "tiles": list(tiles),
         "was_head": f"num:{replicas_head}",
         "base_head": f"num:{base_label or replicas_head}",
-        "checks": checks_of(proposal, proposed_policy.result, after, timezone.now()),
+        "checks": sorted(
+            checks_of(proposal, proposed_policy.result, after, timezone.now()),
+            key=lambda check: check.passed is not False,  # failed ones first
+        ),
         "pools": [_pool_change(pool, total) for pool in pools],
     }
 

@@ -163,6 +163,22 @@ def test_home_leads_to_one_next_step(run: Run, planner: User, approver: User) ->
     assert primary(planner) == [reverse("web:source", args=["prom"])]
 
 
+def test_home_leads_to_the_proposal_that_replaces_an_outdated_one(
+    run: Run, planner: User, approver: User
+) -> None:
+    propose(by=planner, title="Before the plan", run=run, options={"repeat": "weekly"})
+    plan = plan_activate(run=run, options=ExportOptions(), user=approver, now=NOW)
+
+    def step() -> tuple[str, int | str | None]:
+        shown = signed_in(planner).get(reverse("web:home")).context["next_step"]
+        return shown.label, shown.key
+
+    label, outdated = step()
+    weekly = {"repeat": "weekly"} if plan.repeat != "weekly" else {"repeat": "daily"}
+    newer = propose(by=planner, title="After it", run=run, options=weekly)
+    assert step()[1] == newer.pk != outdated and step()[0] != label
+
+
 @pytest.mark.parametrize("factor", [0.5, 1, 1.25])
 def test_a_new_result_is_compared_with_the_active_plan_of_the_same_window(
     run: Run, planner: User, approver: User, factor: float
