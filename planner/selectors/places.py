@@ -60,7 +60,7 @@ PLACES = (
             Job("proposals", "Proposals", "review approve"),
             Job("plans-in-force", "Active plans", "in force"),
             Job("schedules", "Schedules", "cron recurring"),
-            Job("expectations", "Expectation versus actual", "promised intervals outcome accuracy"),
+            Job("expectations", "Expected vs actual", "expectation promised intervals outcome"),
             Job("review-rules", "Review rules", "approvals automatic"),
         ),
         ("proposal", "review", "schedule", "outcome", "expectation", "plan"),

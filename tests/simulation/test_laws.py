@@ -150,7 +150,7 @@ def test_warm_up_calls_every_entry_point(monkeypatch):
 
         monkeypatch.setattr(entry_points, name, recorded)
     warm_up()
-    assert called == set(ENTRY_POINTS) >= {"advance", "hold"}
+    assert called == set(ENTRY_POINTS) >= {"advance"}
 
 
 def test_every_call_uses_the_one_compiled_signature():

@@ -92,9 +92,11 @@ def _preview(request: Request, run: Run) -> HttpResponse:
     lines = file.content.decode(errors="replace").splitlines(keepends=True)
     comments = list(takewhile(lambda line: line.startswith("#"), lines))
     differing_plan = None  # the active plan of this schedule, if the file repeats it at other times
+    is_inactive = False
     if to in MANIFESTS:
         policy = options.policy or stored_result(run).recommended_policy
         active = active_plan_of_policy(run, policy)
+        is_inactive = active is None
         if active and options.repeat not in ("auto", active.repeat):
             differing_plan = active
     limits = []  # replicas to which each pool may grow under load
@@ -106,6 +108,7 @@ def _preview(request: Request, run: Run) -> HttpResponse:
         "comments": "".join(comments),
         "text": "".join(lines[len(comments) :]),
         "active": differing_plan,
+        "is_inactive": is_inactive,
         "repeat": options.repeat,
         "most": span_text((min(limits), max(limits))) if limits else "",
     }
