@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
+from planner.domain.report import Report
 from planner.errors import PlannerError
 from planner.models import Run
 from planner.outputs import json_text, main_table, run_csv
@@ -17,7 +18,7 @@ from planner.outputs.manifests.modelclaims import model_claims
 from planner.outputs.options import ExportOptions
 from planner.outputs.plans import KINDS as PLANS
 from planner.outputs.render.html import html_of
-from planner.outputs.reports import REPORTED, report_about
+from planner.outputs.reports import REPORTED, compared_with_active, report_about
 
 Write = Callable[[Run, ExportOptions, datetime], bytes]
 
@@ -42,23 +43,28 @@ class File:
     content: bytes
 
 
+def _report(run: Run, options: ExportOptions) -> Report:
+    """Return the report of the policy to export, compared with the active plan."""
+    return compared_with_active(report_about(run, options.policy), run, options.policy or "")
+
+
 def _html(run: Run, options: ExportOptions, now: datetime) -> bytes:
     """Return the report of a run as HTML."""
-    return html_of(report_about(run, options.policy), cover_of(run, now)).encode()
+    return html_of(_report(run, options), cover_of(run, now)).encode()
 
 
 def _pdf(run: Run, options: ExportOptions, now: datetime) -> bytes:
     """Return the report of a run as PDF."""
     from planner.outputs.render.pdf import pdf_of  # slow to import and rarely used
 
-    return pdf_of(report_about(run, options.policy), cover_of(run, now))
+    return pdf_of(_report(run, options), cover_of(run, now))
 
 
 def _xlsx(run: Run, options: ExportOptions, now: datetime) -> bytes:
     """Return the report of a run as an Excel workbook."""
     from planner.outputs.render.xlsx import xlsx_of  # slow to import and rarely used
 
-    return xlsx_of(report_about(run, options.policy), cover_of(run, now))
+    return xlsx_of(_report(run, options), cover_of(run, now))
 
 
 FIGURES, REPORT, TAKES_EFFECT = "Figures", "Report", "Where it takes effect"

@@ -1,18 +1,20 @@
 """Return the report of a run."""
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from threading import Lock
 
 import polars as pl
 
 from planner.domain.formats import zone_name
-from planner.domain.report import Report
+from planner.domain.report import Meaning, Report, Role
+from planner.domain.reports.policies import saving_change
 from planner.domain.reports.registry import REPORTS
 from planner.domain.reports.tables import Tables
 from planner.errors import NotFound, NotReady, PlannerError
 from planner.models import Run
+from planner.selectors.active_plans import plan_to_compare
 from planner.selectors.runs import run_result, run_table, run_tables, stored_result
 from planner.storage.row_arrays import TablesState, tables_state
 
@@ -85,6 +87,53 @@ def report_about(run: Run, policy: str | None) -> Report:
     # Levels of assurance may share a policy. The lowest one, which comes first, names it.
     names = (name for name, key in result.alternatives.items() if key == policy)
     return run_report(run, next(names, policy))
+
+
+def compared_with_active(report: Report, run: Run, policy: str = "") -> Report:
+    """Return ``report``, that of ``policy`` in a run, compared with the scenario's active plan.
+
+    Its replicas, cost and energy are then compared with those of that plan, and so is the capacity
+    in its chart; the alternative that is active is marked. Otherwise they are compared with the
+    current fleet of the scenario, which an active plan has replaced. Without an active plan of the
+    same window, the report stays as it is. ``policy`` "" is the recommended one.
+    """
+    plan = plan_to_compare(run, policy)
+    if plan is None or plan.run is None:
+        return report
+    active = policy_report(plan.run, plan.policy)
+    if active is None:
+        return report
+    active_facts = {fact.label: fact for fact in active.facts}
+    facts = []
+    for fact in report.facts:
+        value, base = fact.value, active_facts.get(fact.label, fact).value
+        if fact.label == "Replicas":
+            fact = replace(fact, change=f"active plan: {base}")
+        elif fact.unit in ("$", "kWh") and isinstance(value, float) and isinstance(base, float):
+            saving = saving_change(1 - value / base if base else None)
+            fact = replace(fact, **{"change": "", "meaning": Meaning.NEUTRAL, **saving})
+            if fact.unit == "$":
+                fact = replace(fact, change=f"{fact.change} vs active plan", note="")
+        facts.append(fact)
+    charts = list(report.charts)
+    if charts and active.charts:
+        capacity = [
+            replace(line, role=Role.BASELINE, label="Capacity, active plan")
+            for line in active.charts[0].series
+            if line.role is Role.RECOMMENDED
+        ]
+        others = [line for line in charts[0].series if line.role is not Role.BASELINE]
+        charts[0] = replace(charts[0], series=(*others, *capacity))
+    keys = stored_result(run).alternatives if plan.run_id == run.pk else {}
+    alternatives = []
+    for each in report.alternatives:
+        if keys.get(each.name) == plan.policy:
+            note = " · ".join(filter(None, (each.price.note, "active")))
+            each = replace(each, price=replace(each.price, note=note))
+        alternatives.append(each)
+    return replace(
+        report, facts=tuple(facts), charts=tuple(charts), alternatives=tuple(alternatives)
+    )
 
 
 def policy_report(run: Run, policy: str) -> Report | None:

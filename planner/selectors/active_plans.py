@@ -1,6 +1,5 @@
 """Read active plans, at most one per scenario, and former ones."""
 
-from dataclasses import dataclass
 from datetime import datetime
 
 from django.db.models import Q, QuerySet
@@ -51,32 +50,20 @@ def active_plan_of_run(run: Run) -> ActivePlan | None:
     return active_plans().filter(of_scenario).first()
 
 
-@dataclass(frozen=True, slots=True)
-class AgainstActive:
-    """The cost of a result compared with that of the active plan of its scenario."""
+def plan_to_compare(run: Run, policy: str = "") -> ActivePlan | None:
+    """Return the active plan with which the ``policy`` of a run can be compared.
 
-    plan: ActivePlan
-    change: float  # cost of the result / cost of the active plan - 1
-
-
-def against_active(run: Run, policy: str = "") -> AgainstActive | None:
-    """Compare the cost of a run's ``policy`` with that of the active plan of the same scenario.
-
-    ``policy`` "" is the recommended policy. None if no plan is active, if the active plan is this
-    one, if a cost is unknown, or if the costs are of different windows.
+    It is that of the same scenario. ``policy`` "" is the recommended one. None if no plan is
+    active, if it is this one, or if the two were simulated in different windows.
     """
     plan, result = active_plan_of_run(run), stored_result(run)
     policy = policy or result.recommended_policy
     if plan is None or plan.run is None or (plan.run_id, plan.policy) == (run.pk, policy):
         return None
     active_result = stored_result(plan.run)
-    figures = result.policies.get(policy)
-    active_figures = active_result.policies.get(plan.policy)
-    if not (figures and figures.cost_usd and active_figures and active_figures.cost_usd):
+    if policy not in result.policies or plan.policy not in active_result.policies:
         return None
-    if _dates(result) != _dates(active_result):
-        return None
-    return AgainstActive(plan, figures.cost_usd / active_figures.cost_usd - 1)
+    return plan if _dates(result) == _dates(active_result) else None
 
 
 def _dates(result: StoredResult) -> tuple[datetime, datetime] | None:

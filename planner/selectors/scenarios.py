@@ -79,7 +79,6 @@ class LatestComparison:
     replicas: str | None  # as scheduled, such as "4 to 6"
     cost: float | None  # dollars of the window
     window_s: float | None  # its length
-    saving: float | None  # share of the baseline's cost; None for the baseline itself
 
 
 def latest_comparisons(
@@ -103,9 +102,6 @@ def latest_comparisons(
         start=KT("result__window__start"),
         end=KT("result__window__end"),
         cost=Cast(KT("result__recommended__cost_usd"), FloatField()),
-        saving=Cast(KT("result__recommended__equal_slo_saving"), FloatField()),
-        policy=KT("result__recommended__policy"),
-        baseline=KT("result__baseline"),
     )
     return {row.pop("scenario_id"): _latest_comparison(row) for row in rows}
 
@@ -113,8 +109,7 @@ def latest_comparisons(
 def _latest_comparison(row: dict[str, Any]) -> LatestComparison:
     """Return a comparison from the columns that ``latest_comparisons`` selects.
 
-    ``meets_slo`` and ``replicas`` (the rows of the schedule) are JSON text. The saving is None if
-    the recommended policy is the baseline.
+    ``meets_slo`` and ``replicas`` (the rows of the schedule) are JSON text.
     """
     row["meets_slo"] = json.loads(row["meets_slo"] or "null")
     schedule = json.loads(row["replicas"] or "[]") or ()
@@ -125,9 +120,6 @@ def _latest_comparison(row: dict[str, Any]) -> LatestComparison:
     if start and end:
         window = datetime.fromisoformat(end) - datetime.fromisoformat(start)
         row["window_s"] = window.total_seconds()
-    policy, baseline = row.pop("policy"), row.pop("baseline")
-    if policy and policy == baseline:
-        row["saving"] = None
     return LatestComparison(**row)
 
 

@@ -1,6 +1,7 @@
 """Format numbers, times and states for people: significant digits, always with a unit."""
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 from django import template
@@ -25,6 +26,7 @@ from planner.domain.formats import (
     zone_name,
 )
 from planner.domain.report import Fact, Meaning, limit_name
+from planner.domain.reports.change import days_old
 from planner.models import Run, User
 from planner.policies.registry import traits_of
 from planner.selectors.glossary import meaning_of
@@ -92,6 +94,12 @@ PROVENANCE_COLOURS = {
 def fact_label(name: str) -> str:
     """Return the label of a fact of a measurement or a table, such as "GPU" for ``gpu``."""
     return LABELS.get(name, spaced(name))
+
+
+@register.filter
+def days_since(moment: datetime | None) -> int:
+    """Return the age of ``moment`` in days, rounded up; 0 if it is unknown or ahead."""
+    return days_old(timezone.now() - moment) if moment else 0
 
 
 @register.filter

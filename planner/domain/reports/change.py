@@ -184,10 +184,10 @@ def checks(
         yield _test_days_check(after)
     yield _budget_check(usd_30d, budget_usd_30d)
     if data_age is None:
-        yield Check("Data freshness", None, "Its traffic has no calendar date.")
+        yield Check("Data freshness", None, "Its planning data has no calendar date.")
     else:
         days = days_old(data_age)
-        words = f"The traffic ended {counted(days, 'day')} ago, limit {SEASON.days}."
+        words = f"The planning data ended {counted(days, 'day')} ago, limit {SEASON.days}."
         yield Check("Data freshness", data_age <= SEASON, words)
 
 

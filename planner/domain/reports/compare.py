@@ -650,8 +650,10 @@ def _queue_note(load: Load | None) -> str:
     if load is None or not load.hours_short:
         return ""
     short, most = duration(3600 * load.hours_short), percent(load.largest_share, 0)
+    models = " and ".join(load.models)
     return (
-        f"Queued (amber): demand exceeds capacity for {short}, by up to {most}. Every SLO is met."
+        f"Queued (amber): demand for {models} exceeds its capacity for {short}, by up to {most}. "
+        "Every SLO is met."
     )
 
 

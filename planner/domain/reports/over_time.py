@@ -17,7 +17,6 @@ from planner.domain.reports.tables import Tables
 from planner.domain.results.basis import Frame
 from planner.policies.base import TODAY
 
-CURRENT_CAPACITY = "Current capacity"  # the line of the current fleet
 TOKENS = Axis(unit="input tokens/s")
 REPLICAS = Axis(unit="replicas", form=Form.COUNT)
 MOST_POOLS = 5  # areas in a chart of replicas: more are hard to tell apart
@@ -182,15 +181,6 @@ def demand_chart(
         Series(demand_label, tuple(total["time"]), tuple(total["tps"]), Role.DEMAND),
         *_capacity_line(tables, policy, frame, f"Capacity, {label}", Role.RECOMMENDED),
     ]
-    # A baseline far above the other lines is cut off at the top of the y axis; None: not cut.
-    top = None
-    if today is not None and today != policy:
-        name = CURRENT_CAPACITY if today == TODAY else "Capacity, baseline"
-        for line in _capacity_line(tables, today, frame, name, Role.BASELINE):
-            top = _top_below(line, series)
-            if top is not None:
-                line = replace(line, label=f"{name}: {figure(_highest([line]))}, off scale")
-            series.append(line)
     load = load_of(demand, capacity_of(tables, policy))
     if load is not None:
         served = [needed - short for needed, short in zip(load.demand, load.short, strict=True)]
@@ -199,6 +189,15 @@ def demand_chart(
             series.append(replace(unserved, label="Demand in queues", role=Role.RISK))
         elif unserved:
             series.append(replace(unserved, label=f"Demand above {load.capacity_words}"))
+    # A baseline far above the other lines is cut off at the top of the y axis; None: not cut.
+    top = None
+    if today is not None and today != policy:
+        name = "Current capacity" if today == TODAY else "Capacity, baseline"
+        for line in _capacity_line(tables, today, frame, name, Role.BASELINE):
+            top = _top_below(line, series)
+            if top is not None:
+                line = replace(line, label=f"{name}: {figure(_highest([line]))}, off scale")
+            series.append(line)
     y_axis = replace(TOKENS, top=top)
     return Chart("Demand and capacity", Axis(), y_axis, tuple(series), bare=True), load
 

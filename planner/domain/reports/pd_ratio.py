@@ -81,7 +81,7 @@ def _subject(result: PdRatioResult) -> str:
 
 
 def _facts(result: PdRatioResult) -> Iterator[Fact]:
-    """Yield the capacity of the best ratio, the loss with its neighbours, and the KV transfer."""
+    """Yield the capacity of the best ratio, and the KV transfer."""
     best = result.best.figures
     gain = ""
     aggregated_tps = _aggregated_tps(result)
@@ -89,13 +89,6 @@ def _facts(result: PdRatioResult) -> Iterator[Fact]:
         gain = f"{signed_percent(best.max_tps / aggregated_tps - 1, 0)} vs aggregated"
     limit = f"limit: {limit_name(best.bound_by)}"
     yield Fact(f"Capacity of {best.name}", best.max_tps, "tokens/s", change=gain, note=limit)
-    for prefill, lost_share in (
-        (best.prefill - 1, result.best.lost_with_fewer_prefill),
-        (best.prefill + 1, result.best.lost_with_more_prefill),
-    ):
-        if lost_share is not None:
-            label = f"Capacity loss with {ratio_name(prefill, result.instances - prefill)}"
-            yield Fact(label, lost_share, form=Form.SHARE, note="vs the best split")
     link = f"at {figure(result.link_gb_s, 'GB/s')}"
     if best.transfer_ms is not None:
         link = f"{figure(best.transfer_ms, 'ms')} {link}"

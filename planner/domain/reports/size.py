@@ -51,7 +51,7 @@ def report(result: SizeResult, tables: Tables) -> Report:
         about=PEAK if any(pool.replicas_by_region for pool in result.pools) else "",
         facts=tuple(_capacity_fact(pool) for pool in result.pools[:MOST_FACTS]),
         sections=(
-            Section("Replica capacity", (_pools(result), *_pool_chart(result.pools))),
+            Section("Pools", (_pools(result), *_pool_chart(result.pools))),
             *table_section(
                 "Attention and expert GPUs",
                 result.splits,
@@ -278,27 +278,33 @@ def _formula_note(rate: float, simulated_ms: float, rates: pl.Series, formula_ms
 
 
 def _pool_chart(pools: Sequence[SizedPool]) -> Iterator[Chart]:
-    """Yield the chart of the capacity per replica over the number of replicas, if known.
+    """Yield the chart of the capacity of a replica over the number of replicas in its pool.
 
-    It has a line per pool, with dots where pools were simulated.
+    It is relative to a single replica, so that pools of any speed compare. It has a line per pool,
+    with dots where pools were simulated. Nothing if no pool of several replicas is known.
     """
     lines: list[Series] = []
-    simulated: list[tuple[int, float]] = []  # replicas, req/s per replica
+    simulated: list[tuple[int, float]] = []  # replicas, capacity per replica
     colours = cycle(LINE_COLOURS)
     for pool in pools:
-        replicas = tuple(range(1, len(pool.sized.pool_tps) + 1))
-        if replicas:
-            rps_per_replica = tuple(_rps_per_replica(count, pool) for count in replicas)
-            lines.append(Series(name_of(pool), replicas, rps_per_replica, colour=next(colours)))
+        pool_tps, alone_rps = pool.sized.pool_tps, pool.sized.max_rps
+        if pool_tps:
+            replicas = tuple(range(1, len(pool_tps) + 1))
+            gains = tuple(
+                tps / count / pool_tps[0] for count, tps in zip(replicas, pool_tps, strict=True)
+            )
+            lines.append(Series(name_of(pool), replicas, gains, colour=next(colours)))
             simulated += [
-                (point.instances, point.max_rps / point.instances) for point in pool.simulated_pools
+                (point.instances, point.max_rps / point.instances / alone_rps)
+                for point in pool.simulated_pools
             ]
     if not lines:
         return
     simulated_counts = tuple(count for count, _ in simulated)
-    simulated_rps = tuple(rps for _, rps in simulated)
-    points = Series("Simulated", simulated_counts, simulated_rps, Role.MEASURED, Shape.POINTS)
+    simulated_gains = tuple(gain for _, gain in simulated)
+    points = Series("Simulated", simulated_counts, simulated_gains, Role.MEASURED, Shape.POINTS)
     most_replicas = max(len(line.x) for line in lines)
     ticks = tuple(tick for tick in TICKS if tick <= most_replicas)
     x_axis = Axis("replicas in the pool", log=True, ticks=ticks)
-    yield Chart("Capacity per replica", x_axis, Axis(unit="req/s"), (*lines, points))
+    y_axis = Axis(unit="times that of a single replica")
+    yield Chart("Capacity per replica", x_axis, y_axis, (*lines, points))

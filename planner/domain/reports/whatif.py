@@ -39,6 +39,7 @@ from planner.domain.whatif.figures import (
     planned_figures,
     rank_cells,
 )
+from planner.policies.registry import traits_of
 
 FORMS = {SHARE: Form.SHARE, COUNT: Form.COUNT}  # of figures by unit; others: numbers
 UNIT_TEXTS = {SHARE: "", COUNT: ""}  # other units are their own text
@@ -58,12 +59,15 @@ class VariedSetting:
     relative: bool = False
 
 
-def answer_report(title: str, before: WhatIf | None, now: WhatIf, *, same: bool = False) -> Report:
+def answer_report(
+    title: str, before: WhatIf | None, now: WhatIf, *, same: bool = False, time: str = ""
+) -> Report:
     """Return the report of the what-if answer ``now``.
 
     ``before`` is the plan without the change; None: not known. ``same``: nothing is changed, so the
-    headline also has the cost of the simulated plan, if there is one. If no plan is possible, the
-    report has the reason instead of figures and replicas.
+    headline also has the cost of the simulated plan, if there is one. ``time`` is the time that
+    costs refer to, such as "per day". If no plan is possible, the report has the reason instead of
+    figures and replicas.
     """
     blocks: list[Block] = []
     if now.totals is None:
@@ -97,10 +101,12 @@ def answer_report(title: str, before: WhatIf | None, now: WhatIf, *, same: bool 
     title_of_plan = "Before and after, as planned" if before else "Plan, not simulated"
     sections = (Section(title_of_plan, tuple(blocks)), _notes((*now.binding, *now.notes)))
     simulated = now.recommended if same else None
-    return Report(title, _headline(before, now, simulated), sections)
+    return Report(title, _headline(before, now, simulated, time), sections)
 
 
-def _headline(before: WhatIf | None, now: WhatIf, simulated: SimulatedPolicy | None) -> str:
+def _headline(
+    before: WhatIf | None, now: WhatIf, simulated: SimulatedPolicy | None, time: str
+) -> str:
     """Return the planned cost and replicas, or that there is no such plan.
 
     The cost is compared with that of ``simulated``, else with that ``before`` the change. Without
@@ -110,18 +116,18 @@ def _headline(before: WhatIf | None, now: WhatIf, simulated: SimulatedPolicy | N
         return f"No such {'fleet' if now.flat else 'plan'}"
     usd = now.totals.usd
     before_usd = before.totals.usd if before and before.totals else None
-    cost = figure(usd, "$")
+    cost = f"{figure(usd, '$')} {time}".rstrip()
     noun = "replica" if now.most == 1 else "replicas"
     status = STATUS_TEXTS.get(now.status, f" ({now.status})")
     replicas = f"{span_text((now.least, now.most))} {noun}{status}"
-    name = planned_figures(now.recommended)[0].label
     if simulated is not None:
-        guard = " with guard" if name.endswith("without guard") else ""
+        guard = " with the guard" if traits_of(simulated.policy).may_exceed_plan else ""
         simulated_cost = figure(simulated.cost_usd, "$")
-        return f"{name}: {cost}, {replicas}. Simulated{guard}: {simulated_cost}"
+        return f"Unchanged: {replicas}, {cost} as planned, {simulated_cost} simulated{guard}"
+    name = planned_figures(now.recommended)[0].label
     if before_usd:
         cost = f"{figure(before_usd, '$')} → {cost} ({signed_percent(usd / before_usd - 1)})"
-    return f"{name} {cost}, {replicas}"
+    return f"{name}: {cost}, {replicas}"
 
 
 def _fact(shown: Figure, before: WhatIf | None, now: WhatIf) -> Fact:

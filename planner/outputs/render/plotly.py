@@ -24,7 +24,7 @@ from planner.outputs.render.figure import (
 
 DASHES = {Role.BASELINE: "dash", Role.LIMIT: "dot"}
 WIDTHS = {Role.RECOMMENDED: 3.0, Role.LIMIT: 1.5, Role.BASELINE: 1.5, Role.DEMAND: 1.0}
-BAND_OPACITY = {Role.SHORTFALL: 0.5, Role.FORECAST: 0.18}  # of others: 0.22
+BAND_OPACITY = {Role.SHORTFALL: 0.5, Role.RISK: 0.9, Role.FORECAST: 0.18}  # of others: 0.22
 AREAS = (BLUE, SKY, PURPLE, GREEN, GREY)
 HEIGHT, SMALL, HALF = 290, 280, 152  # heights of charts in px
 AROUND_BARS, BAR = 90, 36  # px of axis and margins, and of a bar with two lines of a name

@@ -10,7 +10,6 @@ from zoneinfo import ZoneInfo
 from planner.domain.formats import figure, when
 from planner.domain.report import Chart, Fact, Meaning, Note, Report, Role, Series
 from planner.domain.reports.change import SEASON, days_old
-from planner.domain.reports.over_time import CURRENT_CAPACITY
 from planner.domain.results.stored import StoredPolicy
 from planner.models import ActivePlan, Firing, Outcome, Proposal, Run, Source, User
 from planner.outputs.metrics import (
@@ -217,9 +216,9 @@ def with_data_age(report: Report, run: Run, now: datetime) -> Report:
         return report
     is_old = age > SEASON
     meaning = Meaning.RISK if is_old else Meaning.MET
-    age_fact = Fact("Trace", f"{days_old(age):,} days old", meaning=meaning, link="sources")
+    age_fact = Fact("Planning data", f"{days_old(age):,} days old", meaning=meaning, link="sources")
     warning = f", more than {SEASON.days} days ago. Demand may have changed" if is_old else ""
-    end_note = Note(f"The trace ends on {when(now - age)}{warning}.")
+    end_note = Note(f"The planning data ends on {when(now - age)}{warning}.")
     sections = []
     for section in report.sections:
         if section.anchor == age_fact.link:
@@ -338,10 +337,8 @@ def _charts(
             label = line.label
             if line.role is Role.RECOMMENDED:
                 label = "Capacity, active plan, simulated"
-            elif line.role is Role.DEMAND:
-                label = f"{line.label} of {_date(plan)}"
-            elif line.role is Role.BASELINE:  # the plan may have replaced that fleet
-                label = label.replace(CURRENT_CAPACITY, "Capacity before the plan")
+            elif line.role is Role.BASELINE:  # a fleet that the plan has replaced
+                continue
             x = tuple(x + shift if isinstance(x, datetime) else x for x in line.x)
             lines.append(replace(line, label=label, x=x))
         is_first = not charts

@@ -15,18 +15,15 @@ from planner.domain.kinds.pd_ratio import PdRatioResult
 from planner.domain.pd.figures import ratio_name
 from planner.domain.pd.verdict import beats_aggregated
 from planner.domain.planning.figures import Decision
-from planner.domain.report import Fact, Group, Meaning, Report
+from planner.domain.report import Fact, Group, Report
 from planner.domain.reports.schedule import schedule_of
 from planner.domain.results.stored import PlannedReplicas, StoredResult
 from planner.inputs.scenario.document import outline
 from planner.models import Run
 from planner.outputs.manifests.kinds import MANIFESTS, USUAL
 from planner.outputs.render.html import ShownSection, display_charts, display_sections
-from planner.outputs.reports import run_report, tables_of
-from planner.selectors.active_plans import (
-    active_plan_of_policy,
-    against_active,
-)
+from planner.outputs.reports import compared_with_active, run_report, tables_of
+from planner.selectors.active_plans import active_plan_of_policy
 from planner.selectors.explanation import explanation_chains, shared_steps
 from planner.selectors.review import undecided_proposals
 from planner.selectors.runs import run_get, run_result, run_tables, stored_result, typed_result
@@ -47,7 +44,7 @@ def report_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     result, alternative = stored_result(run), params.get("alternative", "")
     report = run_report(run, alternative if alternative in result.alternatives else "")
     policy = result.alternatives.get(alternative, result.recommended_policy)
-    report = with_data_age(report, run, timezone.now())
+    report = with_data_age(compared_with_active(report, run, policy), run, timezone.now())
     return {
         "run": run,
         "result": run_result(run),
@@ -60,7 +57,6 @@ def report_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
         "policy": policy,
         "active": active_plan_of_policy(run, policy),
         "proposal": undecided_proposals().filter(run=run, policy=policy).first(),
-        "against_active": against_active(run, policy),
         "manifests": [(name, manifest.label) for name, manifest in MANIFESTS.items()],
         "usual_manifest": USUAL,
     }
@@ -264,7 +260,7 @@ def _profiles(run: Run) -> list[Row]:
 def pd_ratio_context(run: Run, params: QueryDict) -> TemplateContext:
     """Return the context of a P:D ratio's page: its report, and buttons to use the better way.
 
-    The first fact is the prefill-decode split of the scenario's newest comparison, if it has one.
+    The last fact is the prefill-decode split of the scenario's newest comparison, if it has one.
     """
     context = report_context(run, params)
     context |= {"uses": _ratio_uses(run), "beside": "web/_use_this.html"}
@@ -277,12 +273,10 @@ def pd_ratio_context(run: Run, params: QueryDict) -> TemplateContext:
     prefill, decode, region = schedule.peak_split(model) if schedule else (0, 0, "")
     if prefill > 0 and decode > 0:
         report: Report = context["report"]
-        verdict, meaning = _against_best((prefill, decode), model, result)
-        plan_split = Fact(
-            f"Planned split at peak, {region}", ratio_name(prefill, decode),
-            note=f"{verdict}run {comparison.pk}", meaning=meaning,
-        )  # fmt: skip
-        context["report"] = replace(report, facts=(plan_split, *report.facts))
+        note = f"{_against_best((prefill, decode), model, result)}run {comparison.pk}"
+        label, split = f"Planned split at peak, {region}", ratio_name(prefill, decode)
+        plan_split = Fact(label, split, note=note)
+        context["report"] = replace(report, facts=(*report.facts, plan_split))
     return context
 
 
@@ -294,8 +288,8 @@ def _newest_comparison(run: Run) -> Run | None:
     return run_get(newest.pk) if newest is not None else None
 
 
-def _against_best(split: tuple[int, int], model: str, result: StoredResult) -> tuple[str, Meaning]:
-    """Return (text, meaning): how a plan's ``split`` compares with the best of as many replicas.
+def _against_best(split: tuple[int, int], model: str, result: StoredResult) -> str:
+    """Return how a plan's ``split`` compares with the best of as many replicas, in words.
 
     ``split`` is (prefill replicas, decode replicas). ``result`` has the best splits by number of
     replicas. The text is "" if it has none of this number.
@@ -303,10 +297,10 @@ def _against_best(split: tuple[int, int], model: str, result: StoredResult) -> t
     for ratio in result.pd_ratios:
         if ratio.model == model and ratio.prefill and ratio.instances == sum(split):
             if split == (ratio.prefill, ratio.decode):
-                return f"best split for its {ratio.instances} replicas · ", Meaning.MET
+                return f"best split for its {ratio.instances} replicas · "
             best = ratio_name(ratio.prefill, ratio.decode)
-            return f"best split for its {ratio.instances} replicas: {best} · ", Meaning.NEUTRAL
-    return "", Meaning.NEUTRAL
+            return f"best split for its {ratio.instances} replicas: {best} · "
+    return ""
 
 
 PROVISION_PARTS: dict[str, tuple[str, Context | None]] = {

@@ -13,6 +13,7 @@ from django.urls import reverse
 from planner.domain.formats import figure
 from planner.domain.kinds.pareto import ParetoResult, has_trade_off
 from planner.domain.report import Report
+from planner.domain.reports.policies import time_text
 from planner.domain.reports.whatif import (
     VariedSetting,
     answer_report,
@@ -216,7 +217,7 @@ def _examples(settings: Mapping[str, Setting]) -> list[tuple[str, str]]:
     return [
         ("50% more demand", "growth=1.5"),
         ("One more spare replica", f"spare={spare + 1:g}"),
-        ("Range: demand x 1 to x 2", "setting=growth&value=1&to=2&steps=5"),
+        ("1 to 2 × the demand", "setting=growth&value=1&to=2&steps=5"),
     ]
 
 
@@ -255,8 +256,10 @@ def answers_context(run: Run, params: QueryDict) -> TemplateContext:
     shown = replace(answer or unchanged, recommended=recommended)
     is_changed = bool(question.fixed and answer)
     compared_with = unchanged if is_changed else None
-    report = answer_report(run.name, compared_with, shown, same=not is_changed)
-    report = replace(report, clock=stored_result(run).clock)
+    planned = stored_result(run)
+    time = time_text(planned.window.end - planned.window.start) if planned.window else ""
+    report = answer_report(run.name, compared_with, shown, same=not is_changed, time=time)
+    report = replace(report, clock=planned.clock)
     return context | {"choices": [(0, "")] if question.fixed else [], **_context_of(report)}
 
 

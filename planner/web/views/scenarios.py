@@ -19,11 +19,12 @@ from planner.files.documents import utf8_text
 from planner.inputs import catalogue
 from planner.inputs.scenario import document as yaml
 from planner.models import Run, Scenario, Trace
-from planner.outputs.reports import run_report
+from planner.outputs.reports import compared_with_active, run_report
 from planner.policies.choice import policy_groups
-from planner.selectors.active_plans import against_active
+from planner.selectors.active_plans import active_plans
 from planner.selectors.analyses import analyses_of
 from planner.selectors.lookup import id_of, version_of
+from planner.selectors.review import undecided_proposals
 from planner.selectors.runs import runs_with_answers
 from planner.selectors.scenarios import latest_comparisons, scenario_get, scenarios_list
 from planner.selectors.traces import trace_get, traces_list
@@ -56,11 +57,27 @@ MAX_BYTES = 4 * yaml.MAX_CHARACTERS  # of an uploaded file: a UTF-8 character ha
 
 @require_safe
 def listing(request: Request) -> HttpResponse:
-    """List the scenarios, each with its newest comparison, or else its newest plan."""
+    """List the scenarios, each with its newest result, its active plan and its open proposal.
+
+    The result is a comparison, or else a plan.
+    """
     page = page_of(request, scenarios_list())
-    plans = latest_comparisons(page.object_list, Run.Kind.PLAN)
-    results = plans | latest_comparisons(page.object_list)
-    rows = [(scenario, results.get(scenario.pk)) for scenario in page]
+    scenarios = page.object_list
+    results = latest_comparisons(scenarios, Run.Kind.PLAN) | latest_comparisons(scenarios)
+    active = dict(
+        active_plans().filter(run__scenario__in=scenarios).values_list("run__scenario", "pk")
+    )
+    proposals = undecided_proposals().filter(scenario__in=scenarios).order_by("pk")
+    newest_proposal = dict(proposals.values_list("scenario", "pk"))
+    rows = [
+        (
+            scenario,
+            results.get(scenario.pk),
+            active.get(scenario.pk),
+            newest_proposal.get(scenario.pk),
+        )
+        for scenario in page
+    ]
     return render(request, "web/scenarios.html", {"page": page, "rows": rows})
 
 
@@ -404,7 +421,8 @@ def _analyses(scenario: Scenario) -> TemplateContext:
     states = analyses_of(scenario)
     plan = next(state for state in states if state.analysis.kind == Run.Kind.COMPARE)
     try:
-        report = run_report(plan.result) if plan.result else None
+        result = plan.result
+        report = compared_with_active(run_report(result), result) if result else None
     except PlannerError:  # its arrays were removed
         report = None
     # The page's head has the figures of the newest plan, so the list leaves out a completed one.
@@ -415,7 +433,6 @@ def _analyses(scenario: Scenario) -> TemplateContext:
         "plan_seconds": plan.seconds,
         "newest": plan.result if report else None,
         "report": report,
-        "against_active": against_active(plan.result) if plan.result and report else None,
         "short_kinds": SHORT_KINDS,
         "policies": [(name, label) for _, rows in policy_groups() for name, label, _ in rows],
         "last_runs": runs_with_answers().filter(scenario=scenario, sweep=None)[:5],

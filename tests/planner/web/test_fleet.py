@@ -8,12 +8,14 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from planner.domain.formats import signed_percent
 from planner.domain.report import Meaning
 from planner.domain.reports.schedule import schedule_from
 from planner.models import Run, Scenario, Source, User
 from planner.outputs.metrics import desired_by_pool, next_change
 from planner.outputs.options import ExportOptions
-from planner.selectors.active_plans import against_active
+from planner.outputs.reports import compared_with_active, run_report
+from planner.selectors.active_plans import plan_to_compare
 from planner.selectors.places import ACCOUNT, PLACES
 from planner.selectors.runs import stored_result
 from planner.services.active_plans import plan_activate
@@ -184,17 +186,20 @@ def test_a_new_result_is_compared_with_the_active_plan_of_the_same_window(
     run: Run, planner: User, approver: User, factor: float
 ) -> None:
     plan = plan_activate(run=run, options=ExportOptions(), user=approver, now=NOW)
-    assert against_active(run) is None  # its own
+    assert plan_to_compare(run) is None  # its own
     new = planned_run(planner)
     new.result["policies"]["lt-i"]["cost_usd"] *= factor
     new.save()
-    found = against_active(new)
-    assert found is not None and (found.plan, found.change) == (plan, factor - 1)
-    page = signed_in(planner).get(reverse("web:run", args=[new.pk])).content.decode()
-    assert reverse("web:plan-in-force", args=[plan.pk]) in page
+    assert plan_to_compare(new) == plan
+    facts = compared_with_active(run_report(new), new).facts
+    (cost,) = (fact for fact in facts if fact.unit == "$")
+    assert cost.meaning is (Meaning.SAVING if factor < 1 else Meaning.NEUTRAL)
+    assert factor == 1 or cost.change.startswith(signed_percent(factor - 1, 0))
     new.result["window"]["start"] = "2024-05-17T00:00:00Z"
     new.save()
-    assert against_active(Run.objects.get(pk=new.pk)) is None
+    new = Run.objects.get(pk=new.pk)
+    assert plan_to_compare(new) is None
+    assert compared_with_active(run_report(new), new) == run_report(new)
 
 
 def test_only_others_proposals_that_change_the_plan_are_to_review(

@@ -254,7 +254,6 @@ def test_the_newest_comparison_of_a_scenario_has_its_figures_by_type(
 ) -> None:
     recommended = {
         "label": "Plan", "assurance": "safe", "meets_slo": False, "cost_usd": 12.5,
-        "equal_slo_saving": 0.25,
         "timetable": {"rows": [
                 {"begins": "2024-05-18T00:00:00Z", "replicas": [1, 2]},
                 {"begins": "2024-05-18T08:00:00Z", "replicas": [3, 3]},
@@ -265,8 +264,8 @@ def test_the_newest_comparison_of_a_scenario_has_its_figures_by_type(
         run = Run.objects.create(**fields, name="r", document=document, result=result)
         found = latest_comparisons([pools])[pools.pk]
         assert found.pk == run.pk and found.outdated == (document != pools.document)
-        figures = found.plan, found.meets_slo, found.replicas, found.cost, found.saving
-        assert figures == (("Plan", False, "3 to 6", 12.5, 0.25) if result else (None,) * 5)
+        figures = found.plan, found.meets_slo, found.replicas, found.cost
+        assert figures == (("Plan", False, "3 to 6", 12.5) if result else (None,) * 4)
         listing = client.get(reverse("web:scenarios"))
         assert ("missed" in text_of(listing)) == bool(result)
 
@@ -283,11 +282,9 @@ def test_the_list_shows_a_plan_without_simulation_until_there_is_a_comparison(
     planned_only = listing()
     assert "$5,922" in planned_only and reverse("web:run", args=[plan.pk]) in planned_only
     assert not latest_comparisons([pools])
-    figures = {"cost_usd": 7.0, "equal_slo_saving": 0.1}
-    result = {"recommended": recommended | figures, "baseline": "lt-i"}
+    result = {"recommended": recommended | {"cost_usd": 7.0}}
     compared = Run.objects.create(**fields, kind=Run.Kind.COMPARE, result=result)
     assert reverse("web:run", args=[compared.pk]) in listing() and "$5,922" not in listing()
-    assert latest_comparisons([pools])[pools.pk].saving is None
 
 
 def test_default_test_days_give_way_to_the_rows_of_a_large_scenario(
