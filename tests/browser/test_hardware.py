@@ -62,7 +62,7 @@ def test_from_measurements_to_an_error_and_an_estimate(
     site.get_by_role("button", name="Estimate", exact=True).click()
     # the first visit shows a chart too: the address tells when the new one is there
     expect(site).to_have_url(re.compile("concurrency=16"))
-    site.locator("#sweep-chart[data-drawn]").wait_for()
+    site.locator("#latency-chart[data-drawn]").wait_for()
     expect(site.locator("#ttft")).to_contain_text("ms")
     assert not console
 

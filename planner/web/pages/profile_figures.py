@@ -114,33 +114,28 @@ class SweepLine:
     name: str
     unit: str
     values: Sequence[float | None]
-    right: bool = False  # drawn on the axis at the right
 
 
 def sweep_figure(concurrency: Sequence[float], lines: Sequence[SweepLine]) -> Figure:
-    """Draw estimates over concurrency, the requests in flight.
+    """Draw estimates of one unit over concurrency, the requests in flight.
 
-    Lines with ``right`` have the right axis. An axis is logarithmic if its values range widely.
+    An axis is logarithmic if its values range widely.
     """
     traces = []
     for i, drawn in enumerate(lines):
         rounded = [None if value is None else float(f"{value:.5g}") for value in drawn.values]
         trace = line(
             concurrency, rounded, f"{drawn.name}, {drawn.unit}", (BLUE, ORANGE, GREEN)[i % 3],
-            dash=DASHES[i % 3], yaxis="y2" if drawn.right else "y",
-            hover=f"%{{y:,.4~r}} {drawn.unit}",
+            dash=DASHES[i % 3], hover=f"%{{y:,.4~r}} {drawn.unit}",
         )  # fmt: skip
         traces.append(trace)
-    left = [drawn for drawn in lines if not drawn.right]
-    right = [drawn for drawn in lines if drawn.right]
-    left_values = [value for drawn in left for value in drawn.values if value]
+    values = [value for drawn in lines for value in drawn.values if value]
     loads = [max(1.0, load) for load in concurrency]
     return figure(
         traces, height=300, x="requests in flight", together=True,
-        y=left[0].unit if left else "", right=right[0].unit if right else "",
         xaxis={"type": "log", "dtick": 1} if _is_wide(loads) else {},
         # queues take seconds and iterations milliseconds; a log axis shows both
-        yaxis=LOGARITHMIC if _is_wide(left_values) else {},
+        yaxis=LOGARITHMIC if _is_wide(values) else {},
     )  # fmt: skip
 
 

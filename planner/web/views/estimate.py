@@ -123,19 +123,17 @@ def answer_context(row: Deployment, typed: list[Deployment]) -> TemplateContext:
     sweep = estimates.estimate_sweep(closed_loop, concurrencies, measured)
     loads = [float(load) for load, _ in sweep]
 
-    def line(name: str, unit: str, key: str, *, right: bool = False) -> SweepLine:
+    def line(name: str, unit: str, key: str) -> SweepLine:
         """Return the line of field ``key`` over the sweep."""
-        values = [getattr(at_load, key) for _, at_load in sweep]
-        return SweepLine(name, unit, values, right=right)
+        return SweepLine(name, unit, [getattr(at_load, key) for _, at_load in sweep])
 
-    output = line("Output", "tokens/s", "tokens_per_s", right=True)
+    latencies = [line("TTFT", "ms", "ttft_ms"), line("TPOT", "ms", "tbt_ms")]
     return {
         "found": estimate,
         "after": corrected,
-        "sweep": sweep_figure(loads, [line("TTFT", "ms", "ttft_ms"), output]),
-        "sweep_tbt": sweep_figure(
-            loads, [line("TPOT", "ms", "tbt_ms"), line("Power", "W", "power_w", right=True)]
-        ),
+        "latency_figure": sweep_figure(loads, latencies),
+        "output_figure": sweep_figure(loads, [line("Output", "tokens/s", "tokens_per_s")]),
+        "power_figure": sweep_figure(loads, [line("Power", "W", "power_w")]),
     }
 
 

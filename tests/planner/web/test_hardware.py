@@ -175,7 +175,7 @@ def test_an_estimate_at_a_rate_is_the_replays(client: Client) -> None:
     page = text_of(answer)
     assert "At 4 requests/s" in page and f"{at_rate['most_rps']:.3g}" in page
     assert at_rate["by"] in page
-    loads = json_in(answer, "sweep-data")["data"][0]["x"]
+    loads = json_in(answer, "latency-data")["data"][0]["x"]
     assert any(abs(load - max(at_rate["in_flight"], 1.0)) < 1e-9 for load in loads)
     typed = {"measured": "8 1024 64 95 9.4"}  # rows are of requests in flight, whatever is asked
     text = text_of(client.get(reverse("web:estimate"), asked | {"concurrency": 32} | typed))
