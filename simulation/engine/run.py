@@ -114,9 +114,13 @@ class TimeAdvance:
         self._events(until)
 
     def _events(self, until: float) -> None:
-        """Process events before ``until`` in steps, and report progress after each."""
+        """Process events before ``until``; if someone follows the progress, in steps.
+
+        A drain may take thousands of steps of a short window.
+        """
+        step_s = np.inf if self._progress is None else self._step_s
         while self._reached_s < until:
-            self._reached_s = min(self._reached_s + self._step_s, until)
+            self._reached_s = min(self._reached_s + step_s, until)
             entry_points.advance(self._state.handle, self._reached_s, *self._no_decisions)
             self._report_progress(self._reached_s / self._duration_s)
 
