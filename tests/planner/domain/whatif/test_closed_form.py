@@ -57,12 +57,15 @@ def test_looser_limits_never_lower_a_factor(g: int) -> None:
 def test_the_factors_are_near_those_of_simulated_pools() -> None:
     before = hardware()
     slower = {at: slower_or_faster(p, 0.2, 1) for at, p in before.profiles.items()}
-    for after in (hardware(ttft_ms=450), replace(before, profiles=slower)):
-        curves = [pool_curve(SizingCase(one.profiles[0, 0], LENGTHS, one.tiers[0])).max_rps
-                  for one in (before, after)]  # fmt: skip
+    changed = hardware(ttft_ms=450), replace(before, profiles=slower)
+    first, *curves = (
+        pool_curve(SizingCase(one.profiles[0, 0], LENGTHS, one.tiers[0])).max_rps
+        for one in (before, *changed)
+    )
+    for after, curve in zip(changed, curves, strict=True):
         found = factors(before, after)
-        assert found == pytest.approx(curves[1] / curves[0], rel=0.1)
-        assert np.abs(found / (curves[1] / curves[0]) - 1).mean() < 0.04
+        assert found == pytest.approx(curve / first, rel=0.1)
+        assert np.abs(found / (curve / first) - 1).mean() < 0.04
 
 
 def test_a_replica_without_a_rate_has_no_capacity_and_an_unknown_one_keeps_its_own() -> None:
