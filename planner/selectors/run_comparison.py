@@ -53,7 +53,11 @@ class RunComparison:
 
 
 def runs_to_compare(numbers: Sequence[int]) -> list[Run]:
-    """Return the runs with these ids; raise PlannerError for fewer than 2 or more than 8."""
+    """Return the runs with these ids; raise PlannerError for fewer than 2 or more than 8.
+
+    An id counts once, so that no run is compared with itself.
+    """
+    numbers = list(dict.fromkeys(numbers))
     if not MIN_RUNS <= len(numbers) <= MAX_RUNS:
         raise PlannerError(f"Give {MIN_RUNS} to {MAX_RUNS} runs to compare, not {len(numbers)}.")
     return [run_get(number) for number in numbers]

@@ -235,7 +235,7 @@ def _choice_context(numbers: list[int]) -> TemplateContext:
 
 
 def numbers_of(texts: list[str]) -> list[int]:
-    """Return the run ids in all texts; a text may have several, separated by commas.
+    """Return the run ids in all texts, each once; a text may have several, separated by commas.
 
     Raises PlannerError for a value that is not a number.
     """
@@ -243,4 +243,4 @@ def numbers_of(texts: list[str]) -> list[int]:
     for word in words:
         if not (word.isascii() and word.isdecimal() and len(word) <= 9):
             raise PlannerError(f"run: {word[:40]!r} is not the number of a run.")
-    return [int(word) for word in words]
+    return list(dict.fromkeys(map(int, words)))

@@ -125,6 +125,8 @@ def test_only_completed_runs_and_not_too_few(planner: User, first: Run) -> None:
         compare_runs([first, waiting])
     with pytest.raises(PlannerError, match="2 to 8"):
         runs_to_compare([first.pk])
+    with pytest.raises(PlannerError, match="2 to 8"):
+        runs_to_compare([first.pk, first.pk])
 
 
 def test_the_page_shows_both_and_its_address_can_be_sent(
@@ -142,7 +144,8 @@ def test_the_page_shows_both_and_its_address_can_be_sent(
     assert [line["name"] for line in lines] == [
         f"Run {number}, Today's fleet, simulated" for number in (first.pk, run.pk)
     ]  # fmt: skip
-    same = signed_in(viewer).get(reverse("web:runs-compare"), {"run": f"{first.pk},{first.pk}"})
+    equal = other(planner, first.document)
+    same = signed_in(viewer).get(reverse("web:runs-compare"), {"run": f"{first.pk},{equal.pk}"})
     assert 'id="no-difference"' in same.content.decode()
 
 
@@ -192,13 +195,15 @@ def test_api_and_command_give_the_same(planner: User, first: Run, reader: APICli
 def test_a_plan_alone_is_drawn_to_the_end_of_its_window(planner: User, first: Run) -> None:
     """Its lines ended as the last period began, as if nothing ran then."""
     tables = {"plan": run_table(first, "plan"), "demand": run_table(first, "demand")}
-    first.kind, first.store = Run.Kind.PLAN, f"runs/{first.pk}-plan"
-    first.save()
-    row_arrays.tables_write(first.store, tables)
+    second = completed_run(planner)
+    for run in (first, second):
+        run.kind, run.store = Run.Kind.PLAN, f"runs/{run.pk}-plan"
+        run.save()
+        row_arrays.tables_write(run.store, tables)
     client = signed_in(planner)
     for address, query, data in (
         (reverse("web:run", args=[first.pk]), {}, "over-time-2-data"),
-        (reverse("web:runs-compare"), {"run": [first.pk, first.pk]}, "replica-data"),
+        (reverse("web:runs-compare"), {"run": [first.pk, second.pk]}, "replica-data"),
     ):
         lines = json_in(client.get(address, query), data)["data"]
         assert {line["x"][-1] for line in lines if line["name"] != "Demand"} == {
