@@ -19,7 +19,7 @@ from planner.outputs.metrics import (
     next_change,
 )
 from planner.outputs.render.html import ShownBlock, display_charts
-from planner.outputs.reports import policy_report
+from planner.outputs.reports import after_activation, policy_report
 from planner.outputs.weekly_pattern import CYCLE_MINUTES, Repeat
 from planner.selectors.active_plans import active_plans
 from planner.selectors.review import undecided_proposals
@@ -311,11 +311,9 @@ def _saved_usd(
 
 def _key_facts(report: Report) -> Iterator[Fact]:
     """Yield cost and SLO attainment of the active plan."""
-    for fact in report.facts:
+    for fact in after_activation(report).facts:
         if fact.label.startswith(COSTS):
-            # The plan may have replaced the current fleet of its scenario. A change needs no note.
-            change = fact.change.replace("vs current", "vs before the plan")
-            yield replace(fact, change=change, note="") if change else fact
+            yield replace(fact, note="") if fact.change else fact  # a change needs no note
         elif fact.label.startswith("SLO attainment"):
             yield replace(fact, meaning=Meaning.NEUTRAL)  # green would look measured
 
