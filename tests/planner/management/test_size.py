@@ -126,7 +126,7 @@ def test_the_report_has_the_figures_of_the_result(folder: Path) -> None:
     pool = sized(folder)
     report = last_report()
     (capacity,) = tables_of(report, "Latency at capacity")
-    (pools,) = tables_of(report, "Replica capacity")
+    (pools,) = tables_of(report, "Pools")
     (row,), (pooled,) = rows_of(capacity), rows_of(pools)
     assert (row["Model"], row["GPUs"], row["Capacity"]) == ("m", "1 x G", pool["max_rps"])
     assert (row["TTFT"], row["TPOT"]) == (pool["ttft_ms"], pool["tbt_ms"])

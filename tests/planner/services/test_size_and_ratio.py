@@ -162,7 +162,7 @@ def test_prefill_and_decode_columns_are_sized_in_their_role(scenario: Path) -> N
     )
     scenario.write_text("\n".join(lines) + "\n")
     pools = answer("size", scenario, "--isl", 400, "--osl", 30)["pools"]
-    (table,) = (table for table in tables_of(last_report(), "Replica capacity") if table.heads)
+    (table,) = (table for table in tables_of(last_report(), "Pools") if table.heads)
     shown = [row["Replicas"] for row in rows_of(table)]
     assert shown == [sum(pool["replicas_by_region"].values()) for pool in pools]
     first, second = pools

@@ -62,7 +62,7 @@ def carried_out(
         short = max(SHORT_S, scenario.horizon.period_s or 0)
         short = min(scenario.horizon.duration_s or short, short)
         horizon = scenario.horizon.model_copy(update={"duration_s": short})
-        most = math.inf if path.stem in AS_THEY_ARE else 0.5
+        most = math.inf if path.stem in AS_THEY_ARE else 0.25
         sources = [
             source.model_copy(update={"scale": min(source.scale, most)})
             for source in scenario.traffic.sources
