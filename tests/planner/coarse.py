@@ -11,11 +11,11 @@ from planner.domain.sizing import curves
 from simulation.provisioning import device_search, replay, windows
 from simulation.search import evaluation
 from simulation.sizing import pool
+from simulation.sizing.capacity import capacity
 from simulation.sizing.pool import PoolCurve
-from tests.simulation.sizing.few_requests import few_requests
 from tests.single_run import once
 
-REQUESTS = 4_000  # of a run
+REQUESTS = 4_000  # of a run; 32,000 to 400,000 in the product
 SIMULATED = (2, 8)  # pool sizes, up to 64 in the product
 PRECISION = 0.02  # of a pool's rate, 0.004 in the product
 SEARCHED = 1_000  # of a run of a search for deployments; 4,000 to 8,000 in the product
@@ -30,7 +30,10 @@ def _coarse_curve(key: curves._CurveKey) -> PoolCurve:
 @contextmanager
 def coarse_sizes() -> Iterator[None]:
     """Size by few requests and few pool sizes; curves as in the product are kept apart."""
-    with few_requests(REQUESTS) as patch:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(capacity.__kwdefaults__, "requests", REQUESTS)
+        for name in ("REQUESTS", "MOST_REQUESTS"):
+            patch.setattr(pool, name, REQUESTS)
         patch.setattr(pool, "SIMULATED", SIMULATED)
         patch.setattr(pool, "PRECISION", PRECISION)
         for name in ("REQUESTS", "PD_REQUESTS"):

@@ -1,7 +1,6 @@
 """Sizes under bursts: laws of the dispersion, and the Poisson size without any."""
 
 import itertools
-from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
@@ -13,16 +12,9 @@ from simulation.fleet import Tier
 from simulation.sizing.capacity import SizingCase, capacity
 from simulation.sizing.pool import PoolCurve, pool_curve
 from simulation.synthesis import arrivals_from_bins
-from tests.simulation.sizing.few_requests import few_requests
 from tests.simulation.sizing.test_pool import SAMPLE, SPEED, TIGHT
 
 BIN_S = 300.0
-
-
-@pytest.fixture(autouse=True)
-def sixteen_thousand_requests() -> Iterator[None]:
-    with few_requests(16_000):
-        yield
 
 
 def pattern(level: float, seed: int = 1) -> ArrivalPattern:
@@ -48,7 +40,7 @@ def test_capacity_falls_as_dispersion_rises() -> None:
 
 
 def test_without_bursts_it_is_the_poisson_size() -> None:
-    assert curve(1.0).max_rps == pytest.approx(curve(None).max_rps, rel=0.05)
+    assert curve(1.0).max_rps == pytest.approx(curve(None).max_rps, rel=0.03)
 
 
 def test_saturation_does_not_depend_on_bursts() -> None:
@@ -72,4 +64,4 @@ def test_a_pool_takes_bursts_that_one_instance_cannot() -> None:
     assert each.max_rps[15] > 0.3 * calm.max_rps[15]
     # Prompts that take longer than the limit alone have no size at any dispersion.
     with pytest.raises(SimulationError):
-        pool_curve(SizingCase(SPEED, ([2000], [10]), Tier("t", ttft_s=0.1), burstiness=together))
+        pool_curve(SizingCase(SPEED, ([8000], [10]), Tier("t", ttft_s=0.1), burstiness=together))

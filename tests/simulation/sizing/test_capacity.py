@@ -20,7 +20,6 @@ SAMPLE = (
 LARGE = profile(
     alpha=0.03, beta=1.5e-4, gamma=0.03, delta=1.2e-4, max_batch=256, budget=2048, kv=400_000, tp=8
 )
-FEW = 8_000  # requests of a simulated rate; 32,000 in the product
 
 BOUNDS = [  # what limits a replica, by the tier
     (Tier("t", ttft_s=1.0), "ttft"),
@@ -35,7 +34,7 @@ BOUNDS = [  # what limits a replica, by the tier
     [*BOUNDS, (Tier("t", e2e_s=86_400.0, deferrable=True), "throughput")],
 )
 def test_bound_is_named_and_the_rate_meets_the_slo(tier, bound):
-    carried = capacity(SizingCase(LARGE, SAMPLE, tier), requests=FEW)
+    carried = capacity(SizingCase(LARGE, SAMPLE, tier))
     assert carried.bound_by == bound
     assert carried.attainment >= tier.attainment
     for value, limit in ((carried.ttft_s, tier.ttft_s), (carried.tbt_s, tier.tbt_s)):
@@ -61,20 +60,20 @@ def test_little_memory_binds_and_costs_rate():
         alpha=0.03, beta=1.5e-4, gamma=0.03, delta=1.2e-4, max_batch=256, budget=2048, kv=20_000
     )
     for tier in (Tier("t", ttft_s=1.0), Tier("t")):
-        carried = capacity(SizingCase(small, SAMPLE, tier), requests=FEW)
+        carried = capacity(SizingCase(small, SAMPLE, tier))
         assert carried.bound_by == "memory"
-        assert carried.max_rps < capacity(SizingCase(LARGE, SAMPLE, tier), requests=FEW).max_rps
+        assert carried.max_rps < capacity(SizingCase(LARGE, SAMPLE, tier)).max_rps
 
 
 def test_saturated_rate_is_near_the_fluid_limit():
     fixed = (np.full(10, 800), np.full(10, 200))
-    carried = capacity(SizingCase(LARGE, fixed, Tier("t")), requests=FEW)
+    carried = capacity(SizingCase(LARGE, fixed, Tier("t")))
     assert carried.max_rps == pytest.approx(largest_rate(LARGE, 800, 200)[0], rel=0.05)
 
 
 def test_looser_limits_never_carry_less():
     rates = [
-        capacity(SizingCase(LARGE, SAMPLE, Tier("t", ttft_s=t)), requests=FEW).max_rps
+        capacity(SizingCase(LARGE, SAMPLE, Tier("t", ttft_s=t))).max_rps
         for t in (0.7, 1.0, 2.0, 5.0)
     ]
     assert rates == sorted(rates)
@@ -83,17 +82,17 @@ def test_looser_limits_never_carry_less():
 def test_trickle_that_misses_says_which_limit_and_what_the_profile_gives():
     fixed = (np.full(10, 1000), np.full(10, 200))
     with pytest.raises(SimulationError, match=r"TTFT limit of 100 ms.*up to 150 ms"):
-        capacity(SizingCase(LARGE, fixed, Tier("t", ttft_s=0.1)), requests=FEW)
+        capacity(SizingCase(LARGE, fixed, Tier("t", ttft_s=0.1)))
     with pytest.raises(SimulationError, match=r"TPOT limit of 20 ms.*up to 30 ms"):
-        capacity(SizingCase(LARGE, fixed, Tier("t", tbt_s=0.02)), requests=FEW)
+        capacity(SizingCase(LARGE, fixed, Tier("t", tbt_s=0.02)))
 
 
 def test_requests_that_do_not_fit_are_told():
     tiny = profile(kv=100)
     with pytest.raises(SimulationError, match="fits"):
-        capacity(SizingCase(tiny, ([500], [10]), Tier("t")), requests=FEW)
+        capacity(SizingCase(tiny, ([500], [10]), Tier("t")))
     with pytest.raises(SimulationError, match=r"50\.\d% of requests need more|4\d\.\d% of"):
-        capacity(SizingCase(tiny, ([500, 5], [10, 10]), Tier("t", ttft_s=60.0)), requests=FEW)
+        capacity(SizingCase(tiny, ([500, 5], [10, 10]), Tier("t", ttft_s=60.0)))
 
 
 @pytest.mark.parametrize(("max_batch", "bound"), [(8, "throughput"), (256, "tbt")])

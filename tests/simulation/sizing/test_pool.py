@@ -1,6 +1,5 @@
 """What instances carry together: laws of the curve, and fresh simulations beside it."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +20,6 @@ from simulation.sizing.pool import (
 from simulation.sizing.trial import RequestDraws, SharedPrompts, Trial
 from simulation.trace import PrefixBlocks
 from tests.simulation.builders import profile
-from tests.simulation.sizing.few_requests import few_requests
 
 RNG = np.random.default_rng(0)
 SAMPLE = (
@@ -32,12 +30,6 @@ SPEED = profile(
     alpha=0.02, beta=1e-4, gamma=0.02, delta=1e-4, max_batch=128, budget=2048, kv=200_000, tp=4
 )
 TIGHT = Tier("t", ttft_s=0.8, tbt_s=0.1)
-
-
-@pytest.fixture
-def few() -> Iterator[None]:
-    with few_requests(8_000):
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -95,14 +87,12 @@ def test_what_to_count_on_never_falls_with_the_pool(tight: PoolCurve) -> None:
     assert falling.planned_tps(8)[0] == pytest.approx(0.9 * tight.mean_isl)
 
 
-@pytest.mark.usefixtures("few")
 def test_where_saturation_binds_instances_do_not_help_each_other() -> None:
     curve = pool_curve(SizingCase(SPEED, SAMPLE, Tier("any")))
     assert curve.tps == pytest.approx(curve.tps[0] * np.arange(1, MAX_INSTANCES + 1))
     assert len(curve.points) == 1
 
 
-@pytest.mark.usefixtures("few")
 def test_prefill_and_decode_pools_have_curves_of_their_own() -> None:
     """Prompts wait behind prompts, so that prefill gains most; a batch evens gaps out already. The
     senders before a decode pool take turns: one link would be full long before the pool is."""
@@ -140,7 +130,6 @@ def test_the_root_is_found_from_any_guess(guess: float) -> None:
     assert falling_root(lambda x: 1.0, guess, 0.04, 0.004) == 1.0
 
 
-@pytest.mark.usefixtures("few")
 def test_the_same_seed_gives_the_same_curve() -> None:
     curve, two = (
         pool_curve(SizingCase(SPEED, SAMPLE, TIGHT, seed=4), max_instances=2) for _ in range(2)
@@ -157,7 +146,6 @@ def conversation(turns: int) -> SharedPrompts:
     return SharedPrompts(np.full(n, 800, np.int32), np.full(n, 30, np.int32), blocks)
 
 
-@pytest.mark.usefixtures("few")
 def test_what_prompts_share_is_carried_for_next_to_nothing() -> None:
     """Nothing is shared where every conversation has one turn; of long ones three quarters are."""
     rates = {}
