@@ -10,7 +10,8 @@ tables as a stranger, with an unknown token and with a session that has expired.
   kernel took. It is an upper bound of what the server read: the receive buffer of the socket, which
   is made small here, is part of it.
 - ``escapes``: addresses, but for the public ones of ``planner.config.public_addresses``, that
-  answer such a request or one without a body with 2xx, or read over MAX_BODY_BYTES_SIGNED_OUT.
+  answer such a request, or a stranger's without a body, with 2xx, or read over
+  MAX_BODY_BYTES_SIGNED_OUT.
   Addresses that answer nothing at all are among them.
 - ``login_attempts_per_minute_max``: most guesses that were sent and tried within any minute, by
   form and API together, with a new name and new forwarded headers each time.
@@ -194,11 +195,13 @@ def walk(
         | {"Cookie": f"{csrf['Cookie']}; headroom_session={known.expired}"},
     }
     cases = [
-        (view, path, method, who, headers | MULTIPART, size)
+        (view, path, method, who, headers | MULTIPART, BODY_BYTES)
         for view, path in paths.items()
         for who, headers in whose.items()
-        for method, size in (*((method, BODY_BYTES) for method in methods), ("GET", 0))
+        for method in methods
     ]
+    bodiless = ("GET", "a stranger", whose["a stranger"] | MULTIPART, 0)
+    cases += [(view, path, *bodiless) for view, path in paths.items()]
 
     def case(parts: tuple[str, str, str, str, dict[str, str], int]) -> tuple[str, int]:
         view, path, method, who, headers, size = parts
