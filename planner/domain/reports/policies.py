@@ -162,7 +162,7 @@ class ReplicaLoss(NamedTuple):
             return ""
         where = f" {self.where}" if self.where else ""
         if self.attainment is not None:
-            return f"{percent(self.attainment)} attainment, 1 replica lost{where}"
+            return f"{percent(self.attainment)} if 1 fails{where}"
         effect = "meets the SLO" if self.survives else "misses an SLO"
         return f"{effect} if 1 replica fails{where}"
 

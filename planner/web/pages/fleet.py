@@ -216,7 +216,7 @@ def with_data_age(report: Report, run: Run, now: datetime) -> Report:
         return report
     is_old = age > SEASON
     meaning = Meaning.RISK if is_old else Meaning.MET
-    age_fact = Fact("Planning data", f"{days_old(age):,} days old", meaning=meaning, link="sources")
+    age_fact = Fact("Data", f"{days_old(age):,} days old", meaning=meaning, link="sources")
     warning = f", more than {SEASON.days} days ago. Demand may have changed" if is_old else ""
     end_note = Note(f"The planning data ends on {when(now - age)}{warning}.")
     sections = []
