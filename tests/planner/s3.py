@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import pytest
@@ -13,10 +14,14 @@ LACKING = "no S3-compatible server here: pip install -r requirements-dev.txt -c 
 def s3_server(bucket: str) -> Iterator[tuple[str, Any]]:
     """Its address and a client of boto3, with an empty bucket; key ``key``, secret ``secret``."""
     boto3 = pytest.importorskip("boto3", reason=LACKING)
+    loader = pytest.importorskip("botocore.loaders", reason=LACKING).JSONFileLoader
     pytest.importorskip("flask_cors", reason=LACKING)
     moto_server = pytest.importorskip("moto.server", reason=LACKING)
     server = moto_server.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
+    patch, parsed = pytest.MonkeyPatch(), cache(loader().load_file)
+    # Else every client parses the descriptions of all services again.
+    patch.setattr(loader, "load_file", lambda _, path: parsed(path))
     try:
         host, port = server.get_host_and_port()
         url = f"http://{host}:{port}"
@@ -27,4 +32,5 @@ def s3_server(bucket: str) -> Iterator[tuple[str, Any]]:
         client.create_bucket(Bucket=bucket)
         yield url, client
     finally:
+        patch.undo()
         server.stop()

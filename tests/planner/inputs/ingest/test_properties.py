@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import zstandard
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from planner.errors import IngestError
@@ -92,6 +92,7 @@ def _is_tokens(text: str, least: int = 1) -> bool:
     return least <= value <= 10_000_000 and value == int(value)
 
 
+@settings(max_examples=15)
 @given(
     rows=st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)), min_size=1, max_size=60),
     chunk=st.integers(1, 300),
