@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from planner.errors import PlannerError
 from planner.models import Proposal, Run, User
 from planner.outputs.options import ExportOptions
-from planner.outputs.reports import policy_report
+from planner.outputs.reports import compared_with_active, policy_report
 from planner.selectors.active_plans import active_plan_of_run
 from planner.selectors.lookup import id_of
 from planner.selectors.people import person_get
@@ -139,9 +139,10 @@ def _proposal_form(
     people = User.objects.filter(is_active=True).order_by("username")
     result = stored_result(run)
     recommended = result.recommended_policy
-    report = policy_report(run, sent.get("policy") or recommended)
+    policy = sent.get("policy") or recommended
+    report = policy_report(run, policy)
     context = {
-        "facts": report.facts if report else None,
+        "facts": compared_with_active(report, run, policy).facts if report else None,
         "run": run,
         "sent": sent,
         "sentences": str(problem).splitlines() if problem else [],
