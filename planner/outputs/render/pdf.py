@@ -4,6 +4,8 @@ It uses the standard PDF fonts, which need no embedding and cover western Europe
 letters become question marks, and a note on the last page says so.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 from io import BytesIO
 from typing import Any
@@ -17,7 +19,7 @@ from reportlab.pdfbase.pdfmetrics import stringWidth
 from reportlab.pdfgen.canvas import Canvas
 from reportlab.platypus import Table as Grid
 
-from planner.domain.report import Chart, Fact, Facts, Meaning, Note, Report, Section, Table
+from planner.domain.report import Chart, Fact, Facts, Form, Meaning, Note, Report, Section, Table
 from planner.outputs.cover import Cover
 from planner.outputs.render import drawing as shapes
 from planner.outputs.render.document import document_of
@@ -220,6 +222,7 @@ def _section(section: Section, clock: str) -> list[platypus.Flowable]:
             case Table():
                 if block.title:
                     story.append(_text(block.title, H3))
+                block = without_constants(block)
                 story += [_table(part, clock) for part in page_wide_parts(block)]
                 if block.note:
                     story.append(_text(block.note, SMALL))
@@ -232,6 +235,29 @@ def _chart(chart: Chart, clock: str) -> platypus.Flowable:
     if chart.note:
         parts.append(_text(chart.note, SMALL))
     return platypus.KeepTogether([*parts, Vector(shapes.draw_chart(chart, clock), TEXT_WIDTH)])
+
+
+def without_constants(table: Table) -> Table:
+    """Return a table that is too wide for a page without its constant columns of numbers.
+
+    The note has their value instead. Other tables stay as they are.
+    """
+    if sum(min_widths(table)) <= TEXT_WIDTH or len(table.rows) < 2:
+        return table
+    columns = list(zip(*table.texts(), strict=True))
+    constants = [
+        i for i, texts in enumerate(columns) if table.heads[i].numeric and len(set(texts)) == 1
+    ]
+    kept = [i for i in range(len(columns)) if i not in constants]
+    values = [f"{table.heads[i].full} {columns[i][0]}" for i in constants]
+    words = f"Constant in these rows: {', '.join(values)}." if values else ""
+    return replace(
+        table,
+        heads=tuple(table.heads[i] for i in kept),
+        rows=tuple(tuple(row[i] for i in kept) for row in table.rows),
+        note=" ".join(filter(None, (words, table.note))),
+        shades=(),
+    )
 
 
 def page_wide_parts(table: Table) -> list[Table]:
@@ -279,7 +305,10 @@ def _table(table: Table, clock: str) -> platypus.Flowable:
     """Return a table for the page: numbers to the right, marked rows with a pale background."""
     heads = [_text(head.full, HEAD_RIGHT if head.numeric else HEAD) for head in table.display_heads]
     cell_styles = [RIGHT if head.numeric else CELL for head in table.heads]
-    rows = [list(map(_text, texts, cell_styles)) for texts in table.texts(clock)]
+    rows = [
+        list(map(_text, _without_same_date(table, texts), cell_styles))
+        for texts in table.texts(clock)
+    ]
     # Cells are given as (column, row) of the first and of the last one.
     style: list[Any] = [
         ("LINEBELOW", (0, 0), (-1, 0), 0.8, _INK),
@@ -304,6 +333,21 @@ def _table(table: Table, clock: str) -> platypus.Flowable:
     # Shrink columns if their minimum widths alone exceed the page.
     widths = [TEXT_WIDTH * width / sum(widths) for width in widths]
     return Grid([heads, *rows], colWidths=widths, repeatRows=1, style=style, spaceBefore=4)
+
+
+def _without_same_date(table: Table, texts: Sequence[str]) -> list[str]:
+    """Return the texts of a row; times on the date of its first time have no date of their own."""
+    short, date = [], ""
+    for head, text in zip(table.heads, texts, strict=True):
+        day, comma, time = text.partition(", ")
+        if head.form is not Form.MOMENT or not comma:
+            short.append(text)
+        elif day == date:
+            short.append(time)
+        else:
+            short.append(text)
+            date = date or day
+    return short
 
 
 def _signs(cover: Cover) -> platypus.Flowable:

@@ -22,7 +22,14 @@ from planner.outputs.options import ExportOptions
 from planner.outputs.plans import plan_of
 from planner.outputs.render.document import document_of
 from planner.outputs.render.drawing import LEFT, WIDTH, draw_chart
-from planner.outputs.render.pdf import TEXT_WIDTH, min_widths, page_wide_parts, pdf_of, printable
+from planner.outputs.render.pdf import (
+    TEXT_WIDTH,
+    min_widths,
+    page_wide_parts,
+    pdf_of,
+    printable,
+    without_constants,
+)
 from planner.outputs.reports import report_about, run_report
 from planner.storage import row_arrays
 from planner.web.pages.fleet import with_data_age
@@ -162,6 +169,16 @@ def test_a_table_too_wide_for_a_page_is_several():
     parts = page_wide_parts(Table(heads, (tuple(range(40)),)))
     assert [value for part in parts for value in part.rows[0][1:]] == list(range(1, 40))
     assert all(part.rows[0][0] == 0 and sum(min_widths(part)) <= TEXT_WIDTH for part in parts)
+
+
+def test_only_a_table_too_wide_for_a_page_loses_its_constant_columns():
+    heads = tuple(Head(f"pool {i}", Form.COUNT) for i in range(40))
+    wide = Table(heads, (tuple(range(40)), (*range(1, 21), *range(20, 40))))
+    narrow = without_constants(wide)
+    assert list(narrow.rows) == [row[:20] for row in wide.rows]
+    assert all(f"pool {i} {i}" in narrow.note for i in range(20, 40))
+    fits = Table(heads[:3], ((1, 2, 3), (2, 2, 3)))
+    assert without_constants(fits) == fits
 
 
 @pytest.mark.django_db
