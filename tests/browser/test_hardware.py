@@ -28,7 +28,7 @@ MEASURED = f"{HEAD}\n{ROWS}\nour-llama,our-h100,1,4,64,128,90,60\n"
 
 
 def test_from_measurements_to_an_error_and_an_estimate(
-    site: Any, live_server: Any, console: list[str], tmp_path: Path
+    site: Any, live_server: Any, console: list[str]
 ) -> None:
     site.get_by_role("button", name="Data", exact=True).click()
     site.get_by_role("link", name="Profiles", exact=True).click()

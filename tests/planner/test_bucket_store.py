@@ -214,7 +214,7 @@ def test_a_file_spoilt_here_is_had_from_the_bucket_again(machine):
     assert row_arrays.table_rows("runs/5", "replicas") == 3
 
 
-def test_two_machines_add_to_one_series(machine, planner, tmp_path):
+def test_two_machines_add_to_one_series(machine, planner):
     source = source_create(owner=planner, name="live", kind="samples", settings={}, bin_s=300)
     for number, name in enumerate(["a", "b", "a", "c"]):
         machine(name)
@@ -256,7 +256,7 @@ def test_backup_restore_sweep_and_what_is_taken_in(machine, bucket, completed, t
     assert keys(bucket[1]) == []
 
 
-def test_a_bucket_that_does_not_answer(machine, bucket, settings, tmp_path, monkeypatch):
+def test_a_bucket_that_does_not_answer(machine, bucket, settings, monkeypatch):
     monkeypatch.setattr(bucket_store, "ATTEMPTS", 1)
     settings.HEADROOM_ARRAYS = ArraysBucket("others", "", bucket[0].url, "us-east-1", "k", "s", "")
     with pytest.raises(

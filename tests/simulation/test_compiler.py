@@ -111,7 +111,7 @@ def test_what_cannot_be_told_is_refused(toy):
         kernel_key(entry_point)
 
 
-def test_what_was_compiled_is_found_again_and_nothing_stale(toy, tmp_path):
+def test_what_was_compiled_is_found_again_and_nothing_stale(toy):
     def run(*change):
         outer = toy(*change)
         return outer(2.0), sum(outer.stats.cache_hits.values())

@@ -119,7 +119,7 @@ def test_without_a_file_there_is_no_upload(api):
     assert api.post(URL, "x", content_type="multipart/form-data").status_code == 400
 
 
-def test_a_file_above_the_quota_is_refused(upload, settings, data_dir):
+def test_a_file_above_the_quota_is_refused(upload, settings):
     settings.HEADROOM_MAX_UPLOAD_BYTES = 2000
     answer = upload(ROWS * 40)
     assert answer.status_code == 413

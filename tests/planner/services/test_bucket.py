@@ -94,7 +94,7 @@ def test_what_a_bucket_may_not_be(planner, settings, put, monkeypatch):
     assert "nothing usable in HEADROOM_SOURCE_KEY" in refused()
 
 
-def test_a_store_cannot_send_the_request_elsewhere(planner, settings, monkeypatch):
+def test_a_store_cannot_send_the_request_elsewhere(planner, settings):
     """Neither by a redirect nor by naming another region, and what it says is one sentence."""
     asked: list[str] = []
 

@@ -31,7 +31,7 @@ class Receiver:
 
 
 @pytest.fixture
-def receiver(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+def receiver(settings: Any) -> Iterator[Receiver]:
     listener = Receiver()
 
     class Hook(Handler):

@@ -134,7 +134,7 @@ def test_a_worker_that_lost_its_run_changes_nothing_at_its_end(run, monkeypatch)
     assert (run.state, run.stage, run.result) == (State.RUNNING, "By another", {})
 
 
-def test_a_worker_that_lost_its_run_while_it_writes_spoils_nothing(run, monkeypatch, data_dir):
+def test_a_worker_that_lost_its_run_while_it_writes_spoils_nothing(run, monkeypatch):
     """Taken for dead, it goes on once another has completed the run."""
     tables = {"plan": pl.DataFrame({"a": [1]})}
     monkeypatch.setattr(execution, "_run_pipeline", lambda *_: Outcome({}, tables))
@@ -255,9 +255,7 @@ def test_a_clock_that_jumps_costs_no_living_worker_its_run(run, monkeypatch, hou
     assert run.state == State.PENDING
 
 
-def test_a_message_that_got_lost_is_sent_again(
-    run, planner, settings, django_capture_on_commit_callbacks
-):
+def test_a_message_that_got_lost_is_sent_again(run, planner, django_capture_on_commit_callbacks):
     """Also while another goes on: the sweep came by the same queue, after it."""
     long = timezone.now() - timedelta(seconds=runs.LOST_S + 1)
     other = document_run(document=DOCUMENT, owner=planner, kind=Run.Kind.PLAN)

@@ -38,6 +38,14 @@ def before(data_dir):
     return kept(data_dir)
 
 
+@pytest.fixture
+def path(tmp_path):
+    """The same rows as a file of this machine."""
+    file = tmp_path / "conv.csv"
+    file.write_bytes(ROWS)
+    return file
+
+
 def test_an_upload_waits_in_a_file_until_it_has_been_read(planner, data_dir, before):
     trace, run, new = upload(planner)
     assert new
@@ -142,10 +150,8 @@ def test_a_file_whose_ingest_another_worker_goes_on_with_is_left_to_it(
 
 
 def test_a_file_that_a_command_has_read_meanwhile_is_not_read_again(
-    planner, data_dir, before, tmp_path, monkeypatch
+    planner, data_dir, before, path, monkeypatch
 ):
-    path = tmp_path / "conv.csv"
-    path.write_bytes(ROWS)
     trace, run, _ = upload(planner)
     assert traces.trace_ingest_path(path=path, options=IngestOptions()) == trace
     trace.refresh_from_db()
@@ -155,9 +161,7 @@ def test_a_file_that_a_command_has_read_meanwhile_is_not_read_again(
     assert kept(data_dir) == before
 
 
-def test_a_trace_whose_columns_are_gone_is_read_when_its_file_comes_again(planner, tmp_path):
-    path = tmp_path / "conv.csv"
-    path.write_bytes(ROWS)
+def test_a_trace_whose_columns_are_gone_is_read_when_its_file_comes_again(planner, path):
     trace = traces.trace_ingest_path(path=path, options=IngestOptions())
     row_arrays.remove(trace.store)
     same, run, new = upload(planner)
@@ -169,9 +173,7 @@ def test_a_trace_whose_columns_are_gone_is_read_when_its_file_comes_again(planne
     assert row_arrays.exists(trace.store)
 
 
-def test_a_trace_removed_while_it_is_read_is_a_sentence(planner, tmp_path, monkeypatch):
-    path = tmp_path / "conv.csv"
-    path.write_bytes(ROWS)
+def test_a_trace_removed_while_it_is_read_is_a_sentence(planner, path, monkeypatch):
     ingested = traces.ingest_file
 
     def removed(*args, **options):
@@ -272,9 +274,7 @@ def test_any_file_name_gives_a_name_to_refer_to(planner, file_name, name):
     assert trace.name == name
 
 
-def test_a_file_of_this_machine_is_read_at_once_and_known_again(tmp_path, db):
-    path = tmp_path / "conv.csv"
-    path.write_bytes(ROWS)
+def test_a_file_of_this_machine_is_read_at_once_and_known_again(tmp_path, path, db):
     trace = traces.trace_ingest_path(path=path, options=IngestOptions())
     assert (trace.state, trace.requests, trace.owner) == ("ready", 1, None)
     assert traces.trace_ingest_path(path=path, options=IngestOptions()) == trace
@@ -283,9 +283,7 @@ def test_a_file_of_this_machine_is_read_at_once_and_known_again(tmp_path, db):
             traces.trace_ingest_path(path=wrong, options=IngestOptions())
 
 
-def test_a_file_of_this_machine_takes_a_name(tmp_path, db):
-    path = tmp_path / "conv.csv"
-    path.write_bytes(ROWS)
+def test_a_file_of_this_machine_takes_a_name(path, db):
     trace = traces.trace_ingest_path(path=path, options=IngestOptions(), name="may")
     assert trace.name == "may"
     assert traces.trace_ingest_path(path=path, options=IngestOptions(), name="may") == trace

@@ -133,9 +133,7 @@ def test_the_token_page_makes_a_token_that_the_api_takes(planner: User) -> None:
     assert Client().get("/api/v1/me/", **asked).status_code == 401
 
 
-def test_no_page_runs_a_script_of_its_own_or_puts_its_token_into_an_address(
-    admin: User, data_dir: Any
-) -> None:
+def test_no_page_runs_a_script_of_its_own_or_puts_its_token_into_an_address(admin: User) -> None:
     """The policy allows only script files: nothing inline, no event attributes."""
     client, pages = signed_in(admin), 0
     home = made(admin, "own")

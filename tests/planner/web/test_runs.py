@@ -62,7 +62,7 @@ def test_a_report_is_kept_until_its_run_changes(study: Run) -> None:
     assert run_report(study) is not changed
 
 
-def test_tiles_have_the_figures_of_the_recommended_policy(client: Client, study: Run) -> None:
+def test_tiles_have_the_figures_of_the_recommended_policy(study: Run) -> None:
     recommended(study)
     facts = {fact.label: fact for fact in run_report(study).facts}
     figures = study.result["policies"]["lt-i"]

@@ -7,7 +7,7 @@ from planner.services.sources import samples_store
 from tests.planner.web.pages import json_in, signed_in, text_of
 
 
-def test_a_source_is_made_shown_paused_and_removed(planner, viewer, settings, tmp_path):
+def test_a_source_is_made_shown_paused_and_removed(planner, viewer):
     client = signed_in(planner)
     assert "No live source yet" in text_of(client.get("/sources/"))
     assert "Live sources" in text_of(client.get("/traces/"))

@@ -67,9 +67,7 @@ def test_planned_figures_that_differ_from_simulated_ones_have_other_names() -> N
     assert [name for name, label in planned.items() if simulated[name] == label] == ["replicas"]
 
 
-def test_a_cached_share_moves_capacities_as_a_plan_with_it_does(
-    folder: Path, planner: User
-) -> None:
+def test_a_cached_share_moves_capacities_as_a_plan_with_it_does(folder: Path) -> None:
     caching = {"serving": [{"prefix_caching": True}]}
     share = {"traffic.sources[0].cached_share": 0.3}
     run = planned(folder, **caching, **share)
@@ -86,7 +84,7 @@ def test_a_cached_share_moves_capacities_as_a_plan_with_it_does(
         asked(without, values={"cached": 70})
 
 
-def test_a_shorter_interval_needs_no_more_replicas_at_any_time(folder: Path, planner: User) -> None:
+def test_a_shorter_interval_needs_no_more_replicas_at_any_time(folder: Path) -> None:
     run = planned(folder, horizon={"period_s": 600, "duration_s": 1200})
     same, shorter = (asked(run, values={"interval": minutes}) for minutes in (10, 5))
     assert totals(same) == pytest.approx(own(run), rel=1e-9)
@@ -450,7 +448,7 @@ def _api(run: Run, planner: User, reader: APIClient) -> None:
     assert refused.status_code == 422
 
 
-def test_a_run_without_a_stored_plan_is_refused(planner: User) -> None:
+def test_a_run_without_a_stored_plan_is_refused() -> None:
     run = Run.objects.create(kind=Run.Kind.PLAN, state=Run.State.COMPLETED, store="runs/none")
     with pytest.raises(NotReady, match="Run it again"):
         asked(run)

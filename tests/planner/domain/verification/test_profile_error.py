@@ -1,6 +1,5 @@
 """What the error of a profile does to the replica count of a plan."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -100,7 +99,7 @@ def test_a_profile_that_is_not_kept_here_is_named(stored: StoredTrace) -> None:
         plan.run(Inputs(kept(), {"t": stored}), plan.Options(), silent)
 
 
-def test_a_kept_profile_of_another_gpu_is_refused(stored: StoredTrace, tmp_path: Path) -> None:
+def test_a_kept_profile_of_another_gpu_is_refused(stored: StoredTrace) -> None:
     other = kept(profiles=[{"model": "m", "gpu": "G", "tp": 2, "name": "mine"}])
     with pytest.raises(ScenarioError, match="mine is of m on 1 x G"):
         plan.run(

@@ -139,7 +139,7 @@ def test_directory_and_absent_file(tmp_path, store):
         ingest_file(tmp_path / "absent.csv", store)
 
 
-def test_not_parquet_or_half_of_one(ingest, tmp_path):
+def test_not_parquet_or_half_of_one(ingest):
     with pytest.raises(IngestError, match="is named a Parquet file but is not one"):
         ingest(AZURE + ROW, "t.parquet")
     buffer = io.BytesIO()
