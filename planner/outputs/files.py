@@ -64,7 +64,7 @@ def _xlsx(run: Run, options: ExportOptions, now: datetime) -> bytes:
     """Return the report of a run as an Excel workbook."""
     from planner.outputs.render.xlsx import xlsx_of  # slow to import and rarely used
 
-    return xlsx_of(_report(run, options), cover_of(run, now))
+    return xlsx_of(_report(run, options), cover_of(run, now), now)
 
 
 FIGURES, REPORT, TAKES_EFFECT = "Figures", "Report", "Where it takes effect"

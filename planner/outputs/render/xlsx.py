@@ -21,8 +21,8 @@ ANSWER_COLUMNS = (("What", 28), ("Value", 24), ("Note", 60))  # of the first she
 TO_SIGN = "name, decision, date"  # placeholder of an empty sign-off
 
 
-def xlsx_of(report: Report, cover: Cover) -> bytes:
-    """Return a report as a workbook."""
+def xlsx_of(report: Report, cover: Cover, created_at: datetime | None = None) -> bytes:
+    """Return a report as a workbook, created at a moment in UTC; None: now."""
     out = BytesIO()
     book = xlsxwriter.Workbook(
         out,
@@ -34,7 +34,8 @@ def xlsx_of(report: Report, cover: Cover) -> bytes:
             "nan_inf_to_errors": True,
         },
     )
-    book.set_properties({"title": f"{report.title} · run {cover.run}", "author": "Headroom"})
+    title = f"{report.title} · run {cover.run}"
+    book.set_properties({"title": title, "author": "Headroom", "created": created_at})
     bold = book.add_format({"bold": True, "text_wrap": True, "valign": "top", "bottom": 1})
     forms = {
         form: book.add_format(

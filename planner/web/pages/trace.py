@@ -25,7 +25,7 @@ MOST_LABELS = 5  # with their share in a sentence
 # Smallest autocorrelations at a day for each description of the daily pattern.
 REPEATS = (
     (0.8, "Strong daily pattern"),
-    (0.4, "Weak daily pattern"),
+    (0.4, "Daily pattern differs between days"),
     (float("-inf"), "No daily pattern"),
 )
 BURSTY = 2.0  # times the variance of Poisson arrivals
