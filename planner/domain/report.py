@@ -249,6 +249,30 @@ def table(
     )
 
 
+def without_constants(table: Table, may_go: Callable[[Head], bool]) -> Table:
+    """Return a table without its columns that have one value, which the note then has.
+
+    Only columns whose head ``may_go`` go. The first one, which names the rows, stays. So does a
+    table with a single row.
+    """
+    columns = list(zip(*table.texts(), strict=True))
+    constant = [
+        i
+        for i, texts in enumerate(columns)
+        if i and len(table.rows) > 1 and len(set(texts)) == 1 and may_go(table.heads[i])
+    ]
+    if not constant:
+        return table
+    kept = [i for i in range(len(columns)) if i not in constant]
+    values = ", ".join(f"{table.heads[i].full} {columns[i][0]}" for i in constant)
+    return replace(
+        table,
+        heads=tuple(table.heads[i] for i in kept),
+        rows=tuple(tuple(row[i] for i in kept) for row in table.rows),
+        note=f"Same in these rows: {values}. {table.note}".rstrip(),
+    )
+
+
 def key_columns(
     items: Iterable[T], head: Head, values_of: Callable[[T], Mapping[str, Value] | None]
 ) -> TableColumns[T]:

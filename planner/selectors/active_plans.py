@@ -1,7 +1,5 @@
 """Read active plans, at most one per scenario, and former ones."""
 
-from datetime import datetime
-
 from django.db.models import Q, QuerySet
 
 from planner.domain.results.stored import StoredResult
@@ -50,25 +48,14 @@ def active_plan_of_run(run: Run) -> ActivePlan | None:
     return active_plans().filter(of_scenario).first()
 
 
-def plan_to_compare(run: Run, policy: str = "") -> ActivePlan | None:
-    """Return the active plan with which the ``policy`` of a run can be compared.
-
-    It is that of the same scenario. ``policy`` "" is the recommended one. None if no plan is
-    active, if it is this one, or if the two were simulated in different windows.
-    """
-    plan, result = active_plan_of_run(run), stored_result(run)
-    policy = policy or result.recommended_policy
-    if plan is None or plan.run is None or (plan.run_id, plan.policy) == (run.pk, policy):
-        return None
-    active_result = stored_result(plan.run)
-    if policy not in result.policies or plan.policy not in active_result.policies:
-        return None
-    return plan if _dates(result) == _dates(active_result) else None
-
-
-def _dates(result: StoredResult) -> tuple[datetime, datetime] | None:
-    """Return begin and end of the window of a result; None if it has none."""
-    return (result.window.start, result.window.end) if result.window else None
+def compares_with(plan: ActivePlan, result: StoredResult, policy: str) -> bool:
+    """Return whether an active plan and the ``policy`` of a result were simulated in one window."""
+    active = stored_result(plan.run) if plan.run else StoredResult()
+    if active.window is None or result.window is None:
+        return False
+    both_simulated = policy in result.policies and plan.policy in active.policies
+    same_start = active.window.start == result.window.start
+    return both_simulated and same_start and active.window.end == result.window.end
 
 
 def active_plan_of_policy(run: Run, policy: str) -> ActivePlan | None:

@@ -19,6 +19,7 @@ class Analysis:
     kind: Run.Kind
     answers: str
     page: str = ""  # name of a page with a form, if the run needs choices first
+    takes: str = "a few minutes"  # its duration in words, until one has completed
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +44,13 @@ class AnalysisState:
         return bool(self.result and self.run and self.run.state == Run.State.CANCELLED)
 
 
+SHORT = "under a minute"
 USUAL = (Kind.COMPARE, Kind.FORECAST, Kind.PLAN, Kind.SIZE, Kind.PD_RATIO)
 ANALYSES = (
     Analysis(Kind.COMPARE, "Replicas, cost, SLO attainment and risk"),
-    Analysis(Kind.FORECAST, "Demand ahead, with its band and error"),
-    Analysis(Kind.PLAN, "Replicas per pool, from the optimizer"),
-    Analysis(Kind.SIZE, "Requests/s of a replica within the SLO"),
+    Analysis(Kind.FORECAST, "Demand ahead, with its band and error", takes=SHORT),
+    Analysis(Kind.PLAN, "Replicas per pool, from the optimizer", takes=SHORT),
+    Analysis(Kind.SIZE, "Requests/s of a replica within the SLO", takes=SHORT),
     Analysis(Kind.PD_RATIO, "Prefill to decode replicas", "pd-ratio"),
     Analysis(Kind.PROVISION, "GPUs if operators or modules scale separately"),
     Analysis(Kind.PLACE, "Node and rack for each replica"),

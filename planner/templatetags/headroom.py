@@ -1,7 +1,7 @@
 """Format numbers, times and states for people: significant digits, always with a unit."""
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django import template
@@ -26,7 +26,7 @@ from planner.domain.formats import (
     zone_name,
 )
 from planner.domain.report import Fact, Meaning, limit_name
-from planner.domain.reports.change import days_old
+from planner.domain.reports.change import SEASON, days_old
 from planner.models import Run, User
 from planner.policies.registry import traits_of
 from planner.selectors.glossary import meaning_of
@@ -97,9 +97,10 @@ def fact_label(name: str) -> str:
 
 
 @register.filter
-def days_since(moment: datetime | None) -> int:
-    """Return the age of ``moment`` in days, rounded up; 0 if it is unknown or ahead."""
-    return days_old(timezone.now() - moment) if moment else 0
+def days_if_old(moment: datetime | None) -> int:
+    """Return the age in days of the end of data, rounded up; 0 if it is not old, or unknown."""
+    age = timezone.now() - moment if moment else timedelta()
+    return days_old(age) if age > SEASON else 0
 
 
 @register.filter

@@ -73,6 +73,8 @@ from planner.policies.registry import traits_of
 
 MINIMUM_STATIC = "flat-min"  # the policy
 STATIC = "static"  # name of the static fleet among the plans to choose from
+CURRENT = "current"  # the current fleet of the scenario, in a change
+CURRENT_REPLICAS, VS_CURRENT = f"{CURRENT}:", f"vs {CURRENT}"  # words before such a change
 NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 SLOWER = "slower_profile"  # kind of test day: replicas are slower by the error of their profile
 PAST = "past"  # kind of test day: a past day as it was
@@ -387,7 +389,7 @@ def _replicas_fact(view: ComparisonView, schedule: Schedule | None) -> Iterator[
         today = _replicas(view, schedule_of(view.tables, TODAY), TODAY)
     yield Fact(
         "Replicas", span_text(counts),
-        change="" if today is None else f"current: {span_text(today)}",
+        change="" if today is None else f"{CURRENT_REPLICAS} {span_text(today)}",
         note=_guard_words(view, schedule, with_mean=False),
         link="schedule" if schedule is not None else "",
     )  # fmt: skip
@@ -419,7 +421,7 @@ def _comparison_words(view: ComparisonView) -> str:
         if view.comparison.baseline != view.key or len(view.outcomes) == 1:
             return ""
         return "same as current" if TODAY in view.outcomes else "saving unknown: no current fleet"
-    baseline = "current" if base.name == TODAY else base.label[:1].lower() + base.label[1:]
+    baseline = CURRENT if base.name == TODAY else base.label[:1].lower() + base.label[1:]
     if base.hindsight:
         baseline += " (oracle)"
     equal_slo = view.equal_slo(view.key)
@@ -650,9 +652,8 @@ def _queue_note(load: Load | None) -> str:
     if load is None or not load.hours_short:
         return ""
     short, most = duration(3600 * load.hours_short), percent(load.largest_share, 0)
-    models = " and ".join(load.models)
     return (
-        f"Queued (amber): demand for {models} exceeds its capacity for {short}, by up to {most}. "
+        f"Queued (amber): for {short}, up to {most} of demand exceeds {load.capacity_words}. "
         "Every SLO is met."
     )
 

@@ -1,6 +1,6 @@
 """Report a forecast: of the window of a scenario, or of what follows a trace."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, cast
 
@@ -26,6 +26,7 @@ from planner.domain.report import (
     Table,
     table,
     table_section,
+    without_constants,
 )
 from planner.domain.reports.frame import window_text
 from planner.domain.reports.over_time import band_label, thin
@@ -224,28 +225,17 @@ def _drift(row: Mapping[str, Any]) -> str:
 def _series(rows: Rows) -> Table:
     """Return a table of all series with the errors of past forecasts.
 
-    What all series share is a note instead of a column.
+    What all series share is in its note.
     """
     tiers = [row["tier"] for row in rows]
-    columns: list[tuple[Head, Callable[[Mapping[str, Any]], str]]] = [
-        (Head("Tier", width=2), lambda row: tier_label(row["tier"], tiers)),
-        (Head("Unit"), lambda row: (row.get("unit") or "").replace("_", " ")),
-        (Head("Forecaster", width=2), lambda row: row["method"].replace("-", " ")),
-    ]
-    shared = []
-    for column in columns.copy():
-        head, text_of = column
-        texts = {text_of(row) for row in rows}
-        if len(rows) > 1 and len(texts) == 1 and texts != {""}:
-            shared.append(f"{head.text}: {texts.pop()}.")
-            columns.remove(column)
-    if any(row.get("wape") is not None for row in rows):
-        shared.append("Errors of past forecasts.")
-    return table(
+    has_errors = any(row.get("wape") is not None for row in rows)
+    series = table(
         rows,
         (Head("Model", width=2), lambda row: row["model"]),
         (Head("Region", width=2), lambda row: row["region"]),
-        *columns,
+        (Head("Tier", width=2), lambda row: tier_label(row["tier"], tiers)),
+        (Head("Unit"), lambda row: (row.get("unit") or "").replace("_", " ")),
+        (Head("Forecaster", width=2), lambda row: row["method"].replace("-", " ")),
         (Head("WAPE", Form.SHARE), lambda row: row.get("wape")),
         (Head("Peak WAPE", Form.SHARE), lambda row: row.get("peak_wape")),
         (Head("Within the 80% band", Form.SHARE), lambda row: row.get("coverage80")),
@@ -255,8 +245,9 @@ def _series(rows: Rows) -> Table:
         (Head("Why", width=3), lambda row: row.get("reason")),
         (Head("Warning", width=3), lambda row: row.get("note")),
         (Head("Bins left out", width=3), lambda row: row.get("cleaned")),
-        note=" ".join(shared),
+        note="Errors of past forecasts." if has_errors else "",
     )
+    return without_constants(series, lambda head: head.text in ("Tier", "Unit", "Forecaster"))
 
 
 def _methods_section(result: ForecastResult) -> Iterator[Section]:

@@ -22,6 +22,7 @@ REPLICAS = Axis(unit="replicas", form=Form.COUNT)
 MOST_POOLS = 5  # areas in a chart of replicas: more are hard to tell apart
 BORROWED = " borrowed"  # ending of an arrangement whose GPUs hold copies for other replicas
 MOST_POINTS = 1500  # points of a line; a screen has fewer pixels
+CURRENT_CAPACITY = "Current capacity"  # the line of the current fleet
 OFF_SCALE = 1.8  # a baseline higher than the other lines by this factor is cut off
 OTHER_POOLS = "other pools"
 
@@ -192,7 +193,7 @@ def demand_chart(
     # A baseline far above the other lines is cut off at the top of the y axis; None: not cut.
     top = None
     if today is not None and today != policy:
-        name = "Current capacity" if today == TODAY else "Capacity, baseline"
+        name = CURRENT_CAPACITY if today == TODAY else "Capacity, baseline"
         for line in _capacity_line(tables, today, frame, name, Role.BASELINE):
             top = _top_below(line, series)
             if top is not None:

@@ -5,7 +5,6 @@ letters become question marks, and a note on the last page says so.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from html import escape
 from io import BytesIO
 from typing import Any
@@ -19,7 +18,18 @@ from reportlab.pdfbase.pdfmetrics import stringWidth
 from reportlab.pdfgen.canvas import Canvas
 from reportlab.platypus import Table as Grid
 
-from planner.domain.report import Chart, Fact, Facts, Form, Meaning, Note, Report, Section, Table
+from planner.domain.report import (
+    Chart,
+    Fact,
+    Facts,
+    Form,
+    Meaning,
+    Note,
+    Report,
+    Section,
+    Table,
+    without_constants,
+)
 from planner.outputs.cover import Cover
 from planner.outputs.render import drawing as shapes
 from planner.outputs.render.document import document_of
@@ -222,7 +232,8 @@ def _section(section: Section, clock: str) -> list[platypus.Flowable]:
             case Table():
                 if block.title:
                     story.append(_text(block.title, H3))
-                block = without_constants(block)
+                if sum(min_widths(block)) > TEXT_WIDTH:
+                    block = without_constants(block, lambda head: head.numeric)
                 story += [_table(part, clock) for part in page_wide_parts(block)]
                 if block.note:
                     story.append(_text(block.note, SMALL))
@@ -235,29 +246,6 @@ def _chart(chart: Chart, clock: str) -> platypus.Flowable:
     if chart.note:
         parts.append(_text(chart.note, SMALL))
     return platypus.KeepTogether([*parts, Vector(shapes.draw_chart(chart, clock), TEXT_WIDTH)])
-
-
-def without_constants(table: Table) -> Table:
-    """Return a table that is too wide for a page without its constant columns of numbers.
-
-    The note has their value instead. Other tables stay as they are.
-    """
-    if sum(min_widths(table)) <= TEXT_WIDTH or len(table.rows) < 2:
-        return table
-    columns = list(zip(*table.texts(), strict=True))
-    constants = [
-        i for i, texts in enumerate(columns) if table.heads[i].numeric and len(set(texts)) == 1
-    ]
-    kept = [i for i in range(len(columns)) if i not in constants]
-    values = [f"{table.heads[i].full} {columns[i][0]}" for i in constants]
-    words = f"Constant in these rows: {', '.join(values)}." if values else ""
-    return replace(
-        table,
-        heads=tuple(table.heads[i] for i in kept),
-        rows=tuple(tuple(row[i] for i in kept) for row in table.rows),
-        note=" ".join(filter(None, (words, table.note))),
-        shades=(),
-    )
 
 
 def page_wide_parts(table: Table) -> list[Table]:

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 from planner.domain.formats import figure, when
 from planner.domain.report import Chart, Fact, Meaning, Note, Report, Role, Series
+from planner.domain.reports.active_plan import after_activation
 from planner.domain.reports.change import SEASON, days_old
 from planner.domain.results.stored import StoredPolicy
 from planner.models import ActivePlan, Firing, Outcome, Proposal, Run, Source, User
@@ -19,7 +20,7 @@ from planner.outputs.metrics import (
     next_change,
 )
 from planner.outputs.render.html import ShownBlock, display_charts
-from planner.outputs.reports import after_activation, policy_report
+from planner.outputs.reports import policy_report
 from planner.outputs.weekly_pattern import CYCLE_MINUTES, Repeat
 from planner.selectors.active_plans import active_plans
 from planner.selectors.review import undecided_proposals

@@ -35,7 +35,6 @@ from planner.services.draft_profiles import built_in_profiles, choose_serving, m
 from planner.services.draft_windows import DAY_S, DEFAULT_WINDOW, HORIZONS, window_choices
 from planner.services.drafts import LENGTH_OF_A_DAY_S, LENGTH_OF_A_WEEK_S, scenario_draft
 from planner.services.launch_drafts import launch_assumptions, launch_draft
-from planner.services.run_queue import SHORT_KINDS
 from planner.services.scenarios import scenario_warnings
 from planner.web.errors import planners_only, require_planner
 from planner.web.form_responses import attachment, attempt, render_form
@@ -433,7 +432,6 @@ def _analyses(scenario: Scenario) -> TemplateContext:
         "plan_seconds": plan.seconds,
         "newest": plan.result if report else None,
         "report": report,
-        "short_kinds": SHORT_KINDS,
         "policies": [(name, label) for _, rows in policy_groups() for name, label, _ in rows],
         "last_runs": runs_with_answers().filter(scenario=scenario, sweep=None)[:5],
     }

@@ -13,7 +13,18 @@ import polars as pl
 import pytest
 
 from planner.domain.formats import ZONE
-from planner.domain.report import Axis, Chart, Form, Head, Meaning, Role, Series, Shape, Table
+from planner.domain.report import (
+    Axis,
+    Chart,
+    Form,
+    Head,
+    Meaning,
+    Role,
+    Series,
+    Shape,
+    Table,
+    without_constants,
+)
 from planner.errors import NotFound, NotReady
 from planner.models import Run
 from planner.outputs.cover import Cover, SignOff
@@ -28,7 +39,6 @@ from planner.outputs.render.pdf import (
     page_wide_parts,
     pdf_of,
     printable,
-    without_constants,
 )
 from planner.outputs.reports import report_about, run_report
 from planner.storage import row_arrays
@@ -171,14 +181,18 @@ def test_a_table_too_wide_for_a_page_is_several():
     assert all(part.rows[0][0] == 0 and sum(min_widths(part)) <= TEXT_WIDTH for part in parts)
 
 
-def test_only_a_table_too_wide_for_a_page_loses_its_constant_columns():
+def test_a_constant_column_that_may_go_is_in_the_note():
     heads = tuple(Head(f"pool {i}", Form.COUNT) for i in range(40))
-    wide = Table(heads, (tuple(range(40)), (*range(1, 21), *range(20, 40))))
-    narrow = without_constants(wide)
+    wide = Table(heads, (tuple(range(40)), (*range(1, 21), *range(20, 40))), note="Of a day.")
+    narrow = without_constants(wide, lambda head: head.numeric)
     assert list(narrow.rows) == [row[:20] for row in wide.rows]
     assert all(f"pool {i} {i}" in narrow.note for i in range(20, 40))
-    fits = Table(heads[:3], ((1, 2, 3), (2, 2, 3)))
-    assert without_constants(fits) == fits
+    assert narrow.note.endswith(wide.note)
+    assert without_constants(wide, lambda head: False) == wide
+    same = Table(heads[:2], ((1, 2), (1, 2)))  # the first column names the rows
+    assert [head.text for head in without_constants(same, lambda head: True).heads] == ["pool 0"]
+    single = Table(heads[:2], ((1, 2),))
+    assert without_constants(single, lambda head: True) == single
 
 
 @pytest.mark.django_db

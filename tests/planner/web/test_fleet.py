@@ -15,7 +15,7 @@ from planner.models import Run, Scenario, Source, User
 from planner.outputs.metrics import desired_by_pool, next_change
 from planner.outputs.options import ExportOptions
 from planner.outputs.reports import compared_with_active, run_report
-from planner.selectors.active_plans import plan_to_compare
+from planner.selectors.active_plans import compares_with
 from planner.selectors.places import ACCOUNT, PLACES
 from planner.selectors.runs import stored_result
 from planner.services.active_plans import plan_activate
@@ -186,13 +186,12 @@ def test_a_new_result_is_compared_with_the_active_plan_of_the_same_window(
     run: Run, planner: User, approver: User, factor: float
 ) -> None:
     plan = plan_activate(run=run, options=ExportOptions(), user=approver, now=NOW)
-    assert plan_to_compare(run) is None  # its own
     values = [fact.value for fact in run_report(run).facts]
     assert [fact.value for fact in compared_with_active(run_report(run), run).facts] == values
     new = planned_run(planner)
     new.result["policies"]["lt-i"]["cost_usd"] *= factor
     new.save()
-    assert plan_to_compare(new) == plan
+    assert compares_with(plan, stored_result(new), plan.policy)
     facts = compared_with_active(run_report(new), new).facts
     (cost,) = (fact for fact in facts if fact.unit == "$")
     assert cost.meaning is (Meaning.SAVING if factor < 1 else Meaning.NEUTRAL)
@@ -200,7 +199,7 @@ def test_a_new_result_is_compared_with_the_active_plan_of_the_same_window(
     new.result["window"]["start"] = "2024-05-17T00:00:00Z"
     new.save()
     new = Run.objects.get(pk=new.pk)
-    assert plan_to_compare(new) is None
+    assert not compares_with(plan, stored_result(new), plan.policy)
     own = run_report(new)
     shown = compared_with_active(own, new)
     assert shown.facts == own.facts and shown.charts == own.charts
